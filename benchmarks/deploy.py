@@ -10,11 +10,12 @@ that of its disk.
 from __future__ import annotations
 
 import gc
+import sqlite3
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -238,16 +239,30 @@ def checkpoints(plan: Plan, size: int, times: int) -> tuple[float, float]:
 
 @dataclass
 class Turns:
-    """CPU seconds of a round with the driver and without, and of the store's opening, by turn."""
+    """CPU seconds of a round with the driver and without, and of the store's opening, by turn.
+
+    And the size of the store's file after all rounds of a turn, whose sessions run at once.
+    """
 
     driven: list[float] = field(default_factory=list)
     bare: list[float] = field(default_factory=list)
     opening: list[float] = field(default_factory=list)
+    size: str = ""
 
     @property
     def ratios(self) -> list[float]:
         """How many times the CPU of a round the driver makes it, by turn."""
         return [one / other for one, other in zip(self.driven, self.bare, strict=True)]
+
+
+def size_of(file: Path) -> str:
+    """Return the size of a file of SQLite, and how much of it holds anything, as a text."""
+    with closing(sqlite3.connect(file)) as connection:
+        [pages], [free], [size] = (
+            connection.execute(f"PRAGMA {name}").fetchone()
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+    return f"{pages * size / 1e6:.1f} MB, {(pages - free) * size / 1e6:.1f} MB of it in use"
 
 
 def take_turns(plan: Plan, clients: int, turns: int) -> Turns:
@@ -260,6 +275,7 @@ def take_turns(plan: Plan, clients: int, turns: int) -> Turns:
         gc.collect()
         with tempfile.TemporaryDirectory() as place:
             seconds, opening = driven(plan, of_driven, Path(place))
+            found.size = size_of(Path(place) / "campaign.db")
         if turn == 0:  # the clients worked in it
             of_bare.leave()
             of_driven.leave()
@@ -287,13 +303,16 @@ def driver_part(report: Report, quick: bool) -> None:
         f" without; once, to make and claim the store: {min(found.opening):.3f} s;"
         f" the durable writes alone, of {WRITES}: {floor(WRITES, CHECKPOINT):.4f} s"
     )
+    files = [f"{plan.num_rounds} of {clients} clients: {found.size}"]
     many, few = (40, 1) if quick else (1_000, 5)
     found = take_turns(plan_of(many, 1), many, few)
+    files.append(f"1 of {many:,}: {found.size}")
     report.notes.append(
         f"a round of {many:,} clients: {statistics.median(found.ratios):.2f} times, the median of"
         f" {few} turns; {min(found.driven):.4f} s with driver and store, {min(found.bare):.4f} s"
         " without"
     )
+    report.notes.append(f"campaign.db after sessions at once: {'; '.join(files)}")
     present = 1_000 if quick else 100_000
     check_in, poll = crowd(plan, present)
     report.notes.append(

@@ -20,9 +20,10 @@ author = "The fedtally authors"
 copyright = "The fedtally authors, Apache License 2.0"
 version = release = fedtally.__version__
 
-sys.path.insert(0, str(Path(__file__).parent))  # for redirects.py
+sys.path.insert(0, str(Path(__file__).parent))  # for numbers_found.py and redirects.py
 extensions = [
     "myst_nb",
+    "numbers_found",
     "redirects",
     "sphinx.ext.autodoc",
     "sphinx.ext.graphviz",

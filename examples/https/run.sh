@@ -91,12 +91,11 @@ places=(--engine https --listen unix:sockets/fruit.sock --operate unix:sockets/f
   --linger 60)
 fedtally campaign run fruit "${places[@]}" 2> run.log &
 server=$!
-until grep -q "for their items" run.log; do
+until grep -qs "for their items" run.log; do
   kill -0 "$server" || { cat run.log >&2; exit 1; }
   sleep 0.05
 done
-kill -9 "$server"
-wait "$server" || true
+{ kill -9 "$server"; wait "$server"; } 2> /dev/null || true  # bash would say "Killed"
 fedtally campaign resume fruit "${places[@]}" &
 server=$!
 

@@ -68,9 +68,8 @@ fedtally campaign init fruit --plan plan.toml --server-key server.key --allow-li
   --candidates fruits.txt --ledger books.db --mark fruit.mark
 fedtally campaign run fruit --agents sockets 2> run.log &
 server=$!
-until grep -q "for their items" run.log; do sleep 0.05; done
-kill -9 "$server"
-wait "$server" || true
+until grep -qs "for their items" run.log; do sleep 0.05; done
+{ kill -9 "$server"; wait "$server"; } 2> /dev/null || true  # bash would say "Killed"
 fedtally campaign resume fruit --agents sockets
 fedtally campaign status fruit
 fedtally agent show --agent clients/ada

@@ -8,7 +8,8 @@ The names below are loaded on first use, so that importing the package is fast.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # not typing's, whose import takes milliseconds in which Ctrl-C would be loud
+# Do not import this from typing: that takes milliseconds, in which Ctrl-C would show a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

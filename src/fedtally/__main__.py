@@ -1,4 +1,4 @@
-"""Run the command line as `python -m fedtally`, where the script `fedtally` is not on the PATH."""
+"""Run the command line by `python -m fedtally`, if the script `fedtally` is not on the PATH."""
 
 from fedtally.cli import main
 

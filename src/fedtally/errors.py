@@ -1,14 +1,14 @@
-"""The exceptions that fedtally raises on purpose, and how they name options.
+"""The exceptions that fedtally raises on purpose, and how their messages name options.
 
-All of them derive from `FedtallyError`. The command line exits with their `exit_code`: 2 where the
-caller can mend the input, 1 where a run failed, or where a disk is full. Any other exception that
-leaves the package is a bug.
+All of them derive from `FedtallyError`. The command line exits with their `exit_code`: 2 if the
+caller can correct the input, 1 if a run failed. It also exits with 1 if a disk is full. Any other
+exception that leaves the package is a bug.
 
-The option "seed" is typed `--seed` in a shell, `seed=` in Python and `seed` in a file. So a message
-does not hold the spelling. It holds a mark: a placeholder with the name of an option (`opt.seed`)
-or of an argument (`arg.top`). `render` replaces each mark by its spelling for one audience.
-`str(error)` is the message for callers in Python, without marks. `error.marked` is the message with
-its marks. The command line and the readers of files render it for their own users.
+The option "seed" is typed `--seed` in a shell, `seed=` in Python and `seed` in a file. So the text
+of a message has marks instead: placeholders with the name of an option (`opt.seed`) or of an
+argument (`arg.top`). `render` replaces each mark by its spelling for one audience. `str(error)` is
+the message rendered for callers in Python. `error.marked` is the message with its marks: the
+command line and the readers of files render it for their own users.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Final, Literal, Self
 
 Audience = Literal["python", "shell", "file"]
 
-# A mark begins and ends with a high surrogate. Text that was decoded from bytes holds none, so no
-# file name, no word of a command line and no item is mistaken for a mark.
+# A mark begins and ends with a high surrogate. Text that was decoded from bytes never has these. So
+# no file name, no word of a command line and no item can be mistaken for a mark.
 _OPTION, _ARGUMENT, _END = "\ud800", "\ud801", "\ud802"
 _MARK = re.compile(
     f"(?P<kind>[{_OPTION}{_ARGUMENT}])(?P<name>[a-z_]+)(?: (?P<value>[^{_END}]*))?{_END}"
@@ -31,23 +31,23 @@ _MARK = re.compile(
 _NAME = re.compile("[a-z_]+")
 _BARE = re.compile(r"[0-9][0-9.]*|[A-Z]+|\.\.\.|True")  # values written without quotes in Python
 _WORD = re.compile(r"[\w@%+:/.-]+")  # values that need no quotes in a shell
-_FLAGS = {"num_rounds": "--rounds"}  # options that a shell spells differently from their keyword
+_FLAGS = {"num_rounds": "--rounds"}  # keyword -> option in a shell, where the names differ
 _KEYWORDS = {"text_encoding": "encoding"}
 
 
 class Option(str):
-    """The mark (placeholder) of an option; `opt.seed(3)` is the mark of `--seed 3`."""
+    """The mark (placeholder) of an option in a message; `opt.seed(3)` is the mark of `--seed 3`."""
 
     def __call__(self, value: object) -> str:
-        """Return the mark of the option with a value; True means an option without a value."""
+        """Return the mark of the option with a value; True means that the option takes no value."""
         return f"{self.removesuffix(_END)} {value}{_END}"
 
 
 class Marks:
-    """Make the marks (placeholders) of names: `opt.seed`, or `opt[name]` with a variable.
+    """Makes the marks (placeholders) of names: `opt.seed`, or `opt[name]` with a variable.
 
-    A name that no option can have, such as `target.tau` of a plan, gets no mark and stays plain
-    text.
+    A name that no option can have gets no mark and stays plain text, such as `target.tau` of a
+    plan.
     """
 
     def __init__(self, kind: str) -> None:
@@ -76,12 +76,13 @@ def flag(name: str) -> str:
 
 
 def render(message: str, *, for_: Audience, flags: Collection[str] = ()) -> str:
-    """Return a message with each mark replaced by its spelling; the rest is unchanged.
+    """Return a message in which each mark is replaced by its spelling for one audience.
 
     Args:
         message: a text with marks of `opt` and `arg`.
         for_: the audience: "python", "shell" or "file".
-        flags: the options of the command, such as "--seed"; used for a shell only.
+        flags: the options that the command has, such as "--seed". In a shell, a mark of `arg`
+            becomes an option only if it is among these.
 
     >>> message = f"{arg.top} must be a number; leave {opt.seed} out, or add {opt.evaluate(True)}"
     >>> render(message, for_="python")
@@ -115,10 +116,10 @@ def render(message: str, *, for_: Audience, flags: Collection[str] = ()) -> str:
 
 
 class Note(str):
-    """A hint to the user. As a string it is rendered for a shell.
+    """A hint to the user. As a string, it spells options as they are typed in a shell.
 
     Attributes:
-        marked: the same text with its marks, for `render`.
+        marked: the same text with marks, from which `render` makes other spellings.
 
     >>> note = Note(f"{opt.max_items(3)} counts all")
     >>> note, render(note.marked, for_="python")
@@ -128,20 +129,20 @@ class Note(str):
     marked: str
 
     def __new__(cls, marked: str) -> Self:
-        """Return the note of a text with marks."""
+        """Return the note with this text, which has marks."""
         note = super().__new__(cls, render(marked, for_="shell"))
         note.marked = marked
         return note
 
 
 def _quoted(value: str) -> str:
-    if not value.isprintable():  # such as a tab, which would be invisible
+    if not value.isprintable():  # a tab, for example, would be invisible in a message
         return repr(value)
     return value if _WORD.fullmatch(value) else shlex.quote(value) if "'" in value else f"'{value}'"
 
 
 class FedtallyError(Exception):
-    """The base of every error that is raised on purpose.
+    """The base class of all exceptions that are raised on purpose.
 
     Attributes:
         marked: the message with its marks, see `render`.
@@ -155,12 +156,12 @@ class FedtallyError(Exception):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The names of the options and arguments in the message, in the order of the text."""
+        """The names of all options and arguments in the message, in the order of the text."""
         return tuple(mark["name"] for mark in _MARK.finditer(self.marked))
 
     @property
     def option(self) -> str | None:
-        """The first of the `options`; None: the message names none.
+        """The name of the first option or argument in the message; None if there is none.
 
         >>> InvalidInputError(f"{opt.seed} is not for a private run").option
         'seed'
@@ -169,20 +170,20 @@ class FedtallyError(Exception):
 
     @property
     def in_shell(self) -> str:
-        """The message rendered for a shell, for code that only command-line programs use."""
+        """The message for users of a shell, where each `arg` keeps its plain name."""
         return render(self.marked, for_="shell")
 
     def speak_shell(self, flags: Collection[str]) -> None:
-        """Render `str(error)` for a shell.
+        """Change the error, so that `str(error)` is its message for users of a shell.
 
         Args:
-            flags: the options of the command, such as "--seed".
+            flags: the options that the command has, such as "--seed".
         """
         self.args = (render(self.marked, for_="shell", flags=flags), *self.args[1:])
 
 
 class InvalidInputError(FedtallyError, ValueError):
-    """An argument, a file or a combination of options is rejected.
+    """An argument, a file or a combination of options was refused.
 
     The message names the value, the bound, and a way out.
     """
@@ -195,15 +196,15 @@ class OutsideDomainError(InvalidInputError):
 
 
 class IncompatibleError(InvalidInputError):
-    """Sketches, plans or results do not belong together."""
+    """Sketches, plans or results do not fit together."""
 
 
 class UnreadableFileError(InvalidInputError):
-    """A file is missing, damaged, of another format or of a newer version."""
+    """A file is missing or damaged, has another format, or is from a newer version."""
 
 
 class MemoryLimitError(InvalidInputError):
-    """The work would not fit the memory."""
+    """The work would need more memory than is allowed."""
 
 
 class OvertakenError(FedtallyError):
@@ -211,20 +212,21 @@ class OvertakenError(FedtallyError):
 
 
 class UnsentError(FedtallyError):
-    """A client's report is not made yet, or not yet delivered to both servers."""
+    """A client's report has not been made yet, or has not reached both servers yet."""
 
 
 class MissingExtraError(FedtallyError, ImportError):
-    """An optional dependency is missing; the message says how to install it."""
+    """An optional dependency is not installed; the message says how to install it."""
 
     exit_code = 2
 
 
 def reason(error: Exception) -> str:
-    """Return ": " and the message of an error of this package, rendered for a file.
+    """Return a text to append to a message about a file: why an entry was refused.
 
-    The text is appended to a message about a file. It is "" for other errors: messages of NumPy,
-    Arrow and Python describe their internals and do not help a user.
+    It is ": " and the message of an error of this package, with options spelled as in a file. It is
+    "" for other errors: messages of NumPy, Arrow and Python describe internals, which do not help a
+    user.
 
     >>> reason(InvalidInputError(f"{opt.width} is odd")), reason(KeyError("noise"))
     (': width is odd', '')
@@ -233,14 +235,15 @@ def reason(error: Exception) -> str:
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_SQLITE_FULL = 13  # error code SQLITE_FULL, written out because this module does not import sqlite3
+_SQLITE_FULL = 13  # SQLite's error code SQLITE_FULL; this module does not import sqlite3 for it
 
 
 def is_of_full_disk(error: BaseException) -> bool:
     """Return whether an error was caused by a full disk or an exhausted quota.
 
-    Such an error may look like bad input, for example "cannot open it". The input is right, and the
-    same call succeeds once there is free space. So all causes of the error are searched.
+    Such an error may look like bad input, for example "cannot open it". But the input is right, and
+    the same call succeeds once there is free space. So the error and all errors that caused it are
+    examined.
 
     >>> try:
     ...     raise OSError(errno.ENOSPC, "No space left on device")

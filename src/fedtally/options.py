@@ -26,19 +26,19 @@ from typing import Any, Self, dataclass_transform
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
-# Copies of the names in `fedtally.recovery.decoders.Recovery`, `fedtally.base.encoding.Encoding`
-# and `fedtally.simulation.simulation.Sizing`. Their modules import NumPy, so the names are repeated
-# here; a test compares them.
+# The names are copied from `fedtally.recovery.decoders.Recovery`, `fedtally.base.encoding.Encoding`
+# and `fedtally.simulation.simulation.Sizing`. Importing these modules here would import NumPy. A
+# test compares the copies.
 DECODERS = ("joint", "median", "belief", "direct")
 ENCODINGS = ("auto", "sketch", "histogram")
 SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
-# The suffixes of files that tables are written to. `fedtally.answer.exports` has one writer for
-# each suffix, in this order.
+# The suffixes of files to which tables are written. `fedtally.answer.exports` takes its writers in
+# this order.
 TABLES = (".csv", ".parquet")
 AS_TABLE = f"{', '.join(TABLES[:-1])} or {TABLES[-1]}"
-# Defaults that are quoted in the help texts below.
+# Defaults that help texts of this module show.
 MAX_CORRUPT = 0.05
-MIN_DROPOUT = 0.05  # the share of dropouts that every cohort tolerates, even if fewer are expected
+MIN_DROPOUT = 0.05  # every cohort tolerates this share of dropouts, even if fewer are expected
 
 
 # ---- checks: turn a typed text into a value, or raise ValueError ----
@@ -46,18 +46,20 @@ MIN_DROPOUT = 0.05  # the share of dropouts that every cohort tolerates, even if
 
 @dataclass(frozen=True)
 class Check:
-    """The values that an option accepts.
+    """Which values an option accepts.
 
     Args:
         kind: the form of the values: "text", "path", "flag", "choice", "int", "range", "float" or
             "read".
         metavar: the name of a value in a help text, such as FILE.
-        read: a function that turns a typed text into a value, for the kind "read".
-        choices: the accepted values of the kind "choice".
-        bounds: the least and the largest integer of the kind "range"; None: there is none.
-        own: the form of free values that the kind "choice" accepts besides `choices`.
+        read: for the kind "read": a function that turns a typed text into a value, or raises
+            ValueError.
+        choices: for the kind "choice": the accepted values.
+        bounds: for the kind "range": the least and the largest integer; None: no bound.
+        own: for the kind "choice": the form of further values that are accepted, such as
+            module:Class.
         is_many: whether the option may be repeated.
-        instead: a hint for a user whose value is not one of `choices`.
+        instead: for the kind "choice": a hint for users whose value is not accepted.
     """
 
     kind: str
@@ -71,7 +73,7 @@ class Check:
 
 
 def read_size(text: str) -> int:
-    """Return the number of bytes in a text such as 32kB, 1.5MB, 64KiB or 17, at least 1.
+    """Return the number of bytes that a text means, such as 32kB, 1.5MB, 64KiB or 17; at least 1.
 
     >>> read_size("32kB"), read_size("64KiB"), read_size("1.5 mb"), read_size("17")
     (32000, 65536, 1500000, 17)
@@ -83,13 +85,13 @@ def read_size(text: str) -> int:
 
 
 def read_positive(text: str) -> int:
-    """Return the integer in a text, at least 1 and of at most 18 digits.
+    """Return the integer that a text means, from 1 to 10^18 - 1.
 
     >>> read_positive("12"), read_positive("1_000_000"), read_positive("1e6")
     (12, 1000000, 1000000)
     """
     plain = text.strip().replace("_", "")
-    # 1e6 and 2.5e6, but nothing that a float would round
+    # Expand powers of ten such as 2.5e6. Decimal is exact; a float would round large numbers.
     if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,15})?[eE][0-9]{1,2}", plain):
         plain = f"{Decimal(plain):f}".removesuffix(".0")
     if not re.fullmatch("[0-9]{1,18}", plain) or int(plain) < 1:
@@ -98,23 +100,23 @@ def read_positive(text: str) -> int:
 
 
 def read_share(text: str) -> float:
-    """Return the share, a float, in a text such as 0.001 or 0.1%.
+    """Return the share that a text means, such as 0.001 or 0.1%, as a float.
 
-    Its range is not checked here, but where the share is used.
+    Whether it is from 0 to 1 is not checked here, but where the share is used.
 
     >>> read_share("0.001"), read_share("0.1%"), read_share("0.1 %"), read_share("1e-3")
     (0.001, 0.001, 0.001, 0.001)
     """
     number = text.strip().removesuffix("%")
     try:
-        # Decimal, since the float 0.1 / 100 may differ from the float 0.001
+        # Divide as Decimal: the float 0.1 / 100 may differ from the float 0.001.
         return float(Decimal(number.strip()) / (100 if number != text.strip() else 1))
-    except (ArithmeticError, ValueError):  # the latter: a signalling NaN
+    except (ArithmeticError, ValueError):  # a signalling NaN raises ValueError
         raise ValueError(f"{text!r} is no share: write it as 0.001 or 0.1%") from None
 
 
 def read_list(text: str) -> tuple[str, ...]:
-    """Return the values of a comma-separated list.
+    """Return the values in a comma-separated list, without the spaces around them.
 
     >>> read_list("hybrid, fresh")
     ('hybrid', 'fresh')
@@ -123,7 +125,9 @@ def read_list(text: str) -> tuple[str, ...]:
 
 
 def read_window(text: str) -> str:
-    """Return the text of a window of rounds, checked: all, auto, last:K or A..B.
+    """Return the text of a window of rounds without spaces around it, after checking its form.
+
+    The form is all, auto, last:K or A..B. Other texts raise ValueError.
 
     >>> read_window("last:7"), read_window("2026-12-01..2026-12-07")
     ('last:7', '2026-12-01..2026-12-07')
@@ -138,7 +142,7 @@ def read_window(text: str) -> str:
 
 
 def read_against(text: str) -> int | None:
-    """Return how many earlier rounds a window is compared with; None: all earlier rounds.
+    """Return with how many earlier rounds a window is compared; None: with all earlier rounds.
 
     >>> read_against("7"), read_against("before")
     (7, None)
@@ -194,20 +198,23 @@ _FLAG = Check("flag")
 
 
 class Door(StrEnum):
-    """The part of the Python API that takes an option as a keyword.
+    """The part of the Python API that takes an option as a keyword argument.
 
-    All options but those of `NONE` are keywords of `fedtally.estimate`.
+    Options of all doors except `NONE` are keywords of `fedtally.estimate`.
     """
 
     SOURCE = "source"  # a column of the data: its name in a table, or an array of values
     REQUEST = "request"  # a field of `plan.request.Request`
-    MARK = "mark"  # an argument of `Request.resolve` besides the request, or about silos
+    MARK = "mark"  # an argument of `Request.resolve`, or a field of its argument `silos`
     SIMULATION = "simulation"  # a field of `simulation.simulation.Simulation`
     NONE = "none"  # no keyword: only the command line has the option
 
 
 class _Required:
-    """The default of an option that must be given. It is false, so no help shows a default."""
+    """The default of an option that must be given.
+
+    It counts as false, so no help text shows it as a default.
+    """
 
     def __bool__(self) -> bool:
         return False
@@ -218,7 +225,7 @@ REQUIRED = _Required()
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """An option. A command may have a variant of it, with another help text or default.
+    """An option, with its variants: a command may give it another help text or default.
 
     Attributes:
         help: the help text: one clause of at most 12 words, verb first.
@@ -227,13 +234,13 @@ class Option:
         usual: the default in words, if the value alone does not explain it.
         more: the description in the reference, a noun phrase.
         door: the part of the Python API that takes the option.
-        type: the type annotation, if it differs from the field's; else empty.
-        flag: the spelling in a shell, with `{name}` for the name; empty: the option is only a
-            keyword of Python.
+        type: the type annotation of the keyword; "": the annotation of the field.
+        flag: the spelling in a shell, where `{name}` stands for the name; "": only Python has the
+            option.
         is_often: whether the short help `-h` shows the option.
-        needs: the flag of another option, without which this option has no effect.
-        section: the heading above the option in the help, if it differs from its section's name.
-        places: the variant of this option in each command and function that takes it.
+        needs: the flag of another option, without which this one has no effect; "": none.
+        section: the heading above the option in the help; "": the name of its section.
+        places: for each command and function that takes the option, its variant there.
     """
 
     help: str
@@ -250,17 +257,23 @@ class Option:
     places: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def on(self, *places: str, **own: Any) -> Self:
-        """Return a copy of the option that further commands or functions take.
+        """Return a copy of the option that is also taken by further commands or functions.
 
         Args:
             places: the names of commands, without the leading `fedtally`, and of functions.
-            own: the fields of this class that have other values in these places.
+            own: the fields of `Option` that have other values in these places.
         """
         here = replace(self, places={}, **own)
         return replace(self, places={**self.places, **dict.fromkeys(places, here)})
 
     def named(self, name: str, type: str, section: str) -> NamedOption:
-        """Return the option and its variants in `places`, with name, type, flag and section."""
+        """Return the option, and its variants, with the name that its field in a section gives it.
+
+        Args:
+            name: the name of the field.
+            type: the type annotation of the field.
+            section: the name of the section.
+        """
         places = {where: here.named(name, type, section) for where, here in self.places.items()}
         settings = {each.name: getattr(self, each.name) for each in fields(Option)} | {
             "type": self.type or type,
@@ -271,13 +284,13 @@ class Option:
         return NamedOption(name=name, **settings)
 
     def shown_default(self) -> str:
-        """Return the text of the default for a help text; empty: none is shown."""
+        """Return the default as text for a help text; "": none is shown."""
         return self.usual or str(self.default or "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedOption(Option):
-    """An option with the name of its field in a section.
+    """An option with the name that its field in a section gives it.
 
     Attributes:
         name: the name of the field, which is also the keyword in Python.
@@ -287,21 +300,22 @@ class NamedOption(Option):
 
 
 def option(help: str, check: Check, **settings: Any) -> Any:
-    """Return an `Option` for a field of a section; `settings` are its other fields."""
+    """Return an `Option` for a field of a section. `settings` are further fields of the option."""
     return Option(help=help, check=check, **settings)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
 def _section(cls: type[Any]) -> Any:
-    """Turn a section into a dataclass whose fields hold their options as metadata."""
+    """Turn a section into a dataclass: each field's default and metadata come from its option."""
     for name, type_ in cls.__annotations__.items():
         known: NamedOption = getattr(cls, name).named(name, type_, cls.__name__)
         setattr(cls, name, field(default=known.default, metadata={"option": known}))
-    # Requests inherit their sections, and compare and print all fields by themselves.
+    # Nobody makes objects of a section, so it needs no methods to compare or to print them. Its
+    # class attributes are the defaults of its options.
     return dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
 
 
-# Commands that read a table, and functions that count one in partitions.
+# The commands that read a table, and the functions that count a table in partitions.
 _READERS = ("estimate", "simulate")
 _TALLIES = ("partial_tally", "tally_dask", "tally_spark")
 
@@ -1300,16 +1314,19 @@ SECTIONS: tuple[type, ...] = (
     Silos,
     Run,
 )
-# all options by name, in the order of their use
+# All options by name, in the order in which the sections list them.
 OPTIONS: Mapping[str, NamedOption] = MappingProxyType(
     {each.name: each.metadata["option"] for section in SECTIONS for each in fields(section)}
 )
 
 
 def options_of(place: str) -> Iterator[NamedOption]:
-    """Yield the options of one command or function, in the order of their use.
+    """Yield the options of one command or function, in the order of the sections.
 
-    Each is the variant that this command or function has.
+    Each option is the variant that this command or function takes.
+
+    Args:
+        place: the name of the command, without the leading `fedtally`, or of the function.
 
     >>> [each.flag for each in options_of("report")]
     ['--top', '--window', '--history', '--title']
@@ -1318,7 +1335,7 @@ def options_of(place: str) -> Iterator[NamedOption]:
 
 
 def keywords_of(*doors: Door) -> tuple[str, ...]:
-    """Return the names of the options of these doors, in the order of their use.
+    """Return the names of the options of these doors, in the order of the sections.
 
     A door is a part of the Python API, see `Door`.
 
@@ -1329,7 +1346,11 @@ def keywords_of(*doors: Door) -> tuple[str, ...]:
 
 
 def spoken(text: str, name: Callable[[NamedOption], str]) -> str:
-    """Return a text with each `{option}` in it replaced by `name(option)`.
+    """Return a text in which each `{option}` is replaced by the reader's spelling of this option.
+
+    Args:
+        text: a text with names of options in braces.
+        name: a function that returns the spelling of an option.
 
     >>> spoken("7; with {tau} chosen", lambda option: option.flag)
     '7; with --tau chosen'

@@ -17,8 +17,10 @@ import fedtally
 from fedtally.answer import documents, sections
 from fedtally.base.encoding import Encoding
 from fedtally.cli.app import run
+from fedtally.domain import Dictionary, OpenStrings
 from fedtally.privacy import mechanism
 from fedtally.privacy.config import propose
+from fedtally.sources import domain_of
 
 ROOT = Path(__file__).resolve().parents[2]
 Point = namedtuple("Point", "x y")
@@ -98,6 +100,27 @@ def test_the_pilot_of_the_paper_sizes_a_sketch(capsys):
         float, re.findall(r"[0-9.]+", capsys.readouterr().out.split("\n", 2)[2])
     )
     assert rows >= 3 and width > 1 and sent < one_hot / 5 and error <= asked
+
+
+def test_the_list_of_found_words_has_every_word(tmp_path, monkeypatch):
+    """The line of the page keeps words that a spreadsheet or pandas would take for something else.
+
+    tests/project/test_pasted.py runs the block as a whole.
+    """
+    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    [line] = re.findall(r"^python -c '(.*)'$", page, re.MULTILINE)
+    assert "--output found.parquet" in page and "--domain list.parquet" in page
+    monkeypatch.chdir(tmp_path)
+    words = ["@anna", "=)", "-lol", "+1", "null", "NA", "nan", "10", "1.0", 'a,"b"', "New York"]
+    too_long = "x" * 99  # to be read
+    held = [word for word in [*words, too_long] for _ in range(60)]
+    few = OpenStrings(bits=14)  # hashes, so that they are looked at quickly
+    found = fedtally.estimate(held, domain=few, allow_rare_names=True, confidence=0.0, seed=1)
+    found.export("found.parquet")
+    items = found.to_pandas()["item"]
+    assert set(items.dropna()) == set(words) and items.isna().any()
+    exec(line, {})
+    assert domain_of("list.parquet") == Dictionary(list(items.dropna()))
 
 
 def test_every_page_with_examples_is_run():

@@ -26,7 +26,9 @@ from fedtally.campaign.transports.https.operate import (
     probed,
 )
 from fedtally.secagg.messages import AbortCode
+from fedtally.secagg.server import Server
 from fedtally.secagg.two_server import Outcome
+from fedtally.secagg.unmasking import Unmasking
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -116,3 +118,17 @@ def test_the_rules_of_the_example_are_yaml() -> None:
     (asks,) = (block["scrape_configs"] for block in blocks if "scrape_configs" in block)
     named = {job for rule in rules for job in re.findall(r'job="([^"]+)"', rule["expr"])}
     assert {one["job_name"] for one in asks} == named
+
+
+def test_the_page_of_trouble_has_each_code_that_ends_a_session() -> None:
+    page = (DOCS / "troubleshooting.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([A-Z_]+)` \((\d+)\) \|", page, re.M)
+    ends = inspect.getsource(Server._verdict) + inspect.getsource(Server.close_phase)
+    ends += inspect.getsource(Unmasking)  # what it raises, the server ends with
+    named = set(re.findall(r"AbortCode\.([A-Z_]+)", ends)) - {"INTERNAL"}  # goes on after a crash
+    assert len(named) > 7 and {name for name, _ in rows} == named
+    assert all(AbortCode[name] == int(number) for name, number in rows)
+    # and those that clients say, each by name or as "any other"
+    table = page.partition("Clients that refuse say a code")[2].partition("\n## ")[0]
+    said = set(re.findall(r"`([A-Z_]+)`", table))
+    assert {"POLICY", "EXPIRED", "ITEM_SPENT"} <= said <= AbortCode.__members__.keys()

@@ -25,8 +25,9 @@ from fedtally.campaign import aggregate_folder
 from fedtally.campaign.aggregate_folder import RESULT, AggregateFolder
 from fedtally.campaign.closings import GRACE, Closing, Closings, Schedule
 from fedtally.campaign.places import held_by
+from fedtally.campaign.transports.https.join import LONGEST_WAIT
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress, checked_helper
-from fedtally.campaign.transports.https.reporting import FRESH_SECONDS, LONGEST_WAIT
+from fedtally.campaign.transports.https.reporting import FRESH_SECONDS
 from fedtally.campaign.transports.https.standing import Standing
 from fedtally.cli import aggregate as commands
 from fedtally.cli.app import run

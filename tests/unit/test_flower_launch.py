@@ -72,6 +72,14 @@ def test_the_engine_says_how_its_run_ended(folder: CampaignFolder, flwr: Path) -
     assert [f"run 7 of Flower carries {folder.path}" in note for note in notes] == [True]
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"run": 7, "of_another_version": 1}', "\xff"])
+def test_a_damaged_report_counts_as_none(folder: CampaignFolder, text: str) -> None:
+    (folder.path / launch.REPORT).write_bytes(text.encode("latin-1"))
+    assert RunReport.load(folder) is None
+    RunReport(7, "stalled").save(folder)
+    assert RunReport.load(folder) == RunReport(7, "stalled")
+
+
 def test_an_app_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place, why in ((tmp_path, "exists already"), (tmp_path / "file" / "app", "cannot make")):

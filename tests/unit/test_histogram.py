@@ -128,6 +128,16 @@ def test_an_id_of_no_candidate_is_refused_and_changes_nothing() -> None:
     assert not sketch.vector.any() and not sketch.num_clients
 
 
+@pytest.mark.parametrize("counts", [[5], [1, 2], [[1, 2, 3]]])
+def test_a_histogram_takes_one_count_for_each_id_and_changes_nothing_otherwise(
+    counts: list[Any],
+) -> None:
+    sketch = CountSketch(plan_of().spec, 0)
+    with pytest.raises(InvalidInputError, match=r"counts must be .*int64"):
+        sketch.add(np.arange(3, dtype=np.uint64), np.array(counts, np.int64))
+    assert not sketch.vector.any() and not sketch.num_clients
+
+
 def test_a_saved_histogram_reads_back(tmp_path: Any) -> None:
     sketch = sum_of(plan_of(), DOMAINS[0], range(9))
     sketch.save(tmp_path / "sum")

@@ -403,6 +403,32 @@ def test_candidates_that_look_alike_are_told_with_epsilon(tmp_path: Path) -> Non
         assert [note for note in notes if told in note], notes
 
 
+def test_words_of_a_spreadsheet_s_file_are_told(tmp_path: Path) -> None:
+    """A list from a CSV file of an answer has other words, and those of Parquet are the words."""
+    words = ["@anna", "=)", "-lol", '"=x', "\uff1d1", "-5", "'tis", "null", "NA"]
+    answer = fedtally.estimate([word for word in words for _ in range(9)], domain=words)
+    for name in ("found.csv", "found.parquet"):
+        answer.export(tmp_path / name)
+    quoted = read_candidates(tmp_path / "found.csv")
+    note = (
+        "5 candidates begin with an apostrophe, which the CSV file of an answer has before signs of"
+        " formulas: {} is another item than {}; take the words from a Parquet file of the answer"
+    )
+    first = next(word for word in quoted.labels(range(quoted.size)) if word[1:] in words)
+    told = fedtally.estimate(["-5"] * 9, domain=quoted, epsilon=4.0).cautions
+    assert note.format(ascii(first), ascii(first[1:])) in told
+    whole = read_candidates(f"{tmp_path}/found.parquet:item")
+    assert (
+        set(whole.labels(range(whole.size))) == set(words)
+        and oddities(as_text(words)).quoted is None
+    )
+    told = fedtally.estimate(["-5"] * 9, domain=whole, epsilon=4.0).cautions
+    assert not [note for note in told if "apostrophe" in note]
+    # the words of clients are no list
+    own = fedtally.estimate(["'@anna"] * 9).cautions
+    assert not [note for note in own if "apostrophe" in note]
+
+
 def test_notes_of_rows_are_told_without_epsilon_alone(tmp_path: Path) -> None:
     """A note that depends on rows would show what they hold."""
     text = "user,url\nu1,/a\nu2,/a\n{0}user,url\nu3,/b\n{0}user,url\nu4,user\nu5,{0}/b\n"

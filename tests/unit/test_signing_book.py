@@ -124,6 +124,17 @@ def test_a_book_that_is_damaged_says_where_and_the_way_out(tmp_path: Path) -> No
         book_of(tmp_path)
 
 
+def test_a_book_that_is_too_long_is_refused_and_not_read_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book_of(tmp_path).add(signature(1))
+    book_of(tmp_path).add(signature(2))
+    line = len(book_path(tmp_path / "registrar.key").read_bytes()) // 2
+    monkeypatch.setattr("fedtally.campaign.signing_book._MOST_BYTES", line)
+    with pytest.raises(UnreadableFileError, match="put the newest copy back"):
+        book_of(tmp_path)
+
+
 @each_case("at", ["open", "write", "fsync"])
 def test_a_signature_that_cannot_be_noted_is_not_given_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str

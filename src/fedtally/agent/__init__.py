@@ -1,1 +1,1 @@
-"""The agent: the process that guards a client's items, keys and record."""
+"""The agent: the process on a client's machine that guards its items, keys and record."""

@@ -1,16 +1,17 @@
-"""The campaigns that the owner of a client accepted, kept in one folder each.
+"""The campaigns that the owner of a client accepted, each kept in a folder of its own.
 
-Only the owner of the client adds a campaign. The server that sums must not: it could send a plan
-with less noise, or an allow-list of identities that it made up. The name of a campaign's folder is
-the fingerprint of its plan, in hexadecimal. The folder holds these files:
+Only the owner adds a campaign. A server must not: it could send a plan with less noise, or an
+allow-list with public keys of clients that it made up. The name of a campaign's folder is the
+fingerprint of its plan, in hexadecimal. The folder holds these files:
 
-- `plan.toml`;
-- `allow-list`, if the plan names one;
-- `signature`, the registrar's, if the agent has a registrar;
+- `plan.toml`, the plan;
+- `allow-list`, the public keys of the clients that may take part, if the plan names such a list;
+- `signature`, the registrar's signature of the plan, if the agent has a registrar;
 - `until`, the last day that the owner allows, if the owner named one;
-- `by-consent`, the day of acceptance, if the owner's standing consent accepted the plan.
+- `by-consent`, the day of acceptance, if the plan was accepted by the owner's standing consent and
+  not by hand.
 
-An owner who deletes the folder leaves the campaign.
+An owner leaves a campaign by deleting its folder.
 """
 
 from __future__ import annotations
@@ -48,25 +49,25 @@ if TYPE_CHECKING:
 
 _PLAN, _LIST, _SIGNATURE, _UNTIL = "plan.toml", "allow-list", "signature", "until"
 _CONSENT = "by-consent"
-_MOST_BYTES = 64  # the longest file that holds a day
+_MOST_BYTES = 64  # bytes; a file that holds a day is not read further
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """A plan that can be run, and the identities that may take part in it.
+    """A plan, with the allow-list and the signature that an agent needs to take part in it.
 
     Args:
         plan: the plan, with the public keys of its servers.
-        allow_list: the allow-list that the plan names; None: it names none.
-        signature: the registrar's signature, already checked by `CampaignFiles.load`; None: the
-            agent has no registrar.
-        until: the last day that the owner allows; None: only the last day in the signature counts.
-        by_consent: the day on which the owner's standing consent accepted the plan; None: the
-            owner accepted it by hand.
+        allow_list: the public keys of the clients that may take part; None: the plan names no list.
+        signature: the registrar's signature of the plan, already verified by `CampaignFiles.load`.
+            None: the agent has no registrar.
+        until: the last day that the owner allows; None: the owner named none.
+        by_consent: the day on which the plan was accepted by the owner's standing consent. None: it
+            was not.
 
     Raises:
-        InvalidInputError: a trusted server sums the plan, or the plan lacks a key, or its
-            allow-list is missing or is not the one that it names.
+        InvalidInputError: a trusted server sums the plan, or the plan lacks a server's key. Or the
+            allow-list is missing, or differs from the list that the plan names.
     """
 
     plan: Plan
@@ -93,7 +94,8 @@ class Campaign:
 
     @property
     def server_key(self) -> bytes | None:
-        """The server's public key, which verifies Invites; None: two servers sum, without Invites.
+        """The public key that verifies the server's Invites; None: two servers sum, without
+        Invites.
 
         An Invite is the message by which a server calls a client to a session.
         """
@@ -104,16 +106,18 @@ class Campaign:
     def last_day(self) -> date | None:
         """The last day in UTC on which the plan may be run; None: there is no limit.
 
-        It is the earlier one of the owner's day and the day in the signature.
+        It is the owner's last day (`until`) or the last day in the registrar's signature, whichever
+        is earlier.
         """
         signed = None if self.signature is None else self.signature.authority.last_day
         return min((day for day in (signed, self.until) if day is not None), default=None)
 
     def why_over(self, record: ClientRecord, now: float) -> str | None:
-        """Return in words why an accepted plan may not be run any more; None: it may.
+        """Return, in words, why an accepted plan must not be run any more; None: it may be run.
 
         Args:
-            record: the client's record, which also says which plans the registrar ended.
+            record: the client's record. It holds the plans that the registrar ended, and the
+                numbers of the plans that were accepted.
             now: the time, Unix seconds.
         """
         if (late := self._why_late(now)) or self.signature is None:
@@ -124,10 +128,12 @@ class Campaign:
         )
 
     def why_unacceptable(self, record: ClientRecord, now: float) -> str | None:
-        """Return in words why a plan cannot be accepted now; None: date and record allow it.
+        """Return, in words, why the plan cannot be accepted now; None: its last day and the record
+        allow it.
 
         Args:
-            record: the client's record, which also says which plans the registrar ended.
+            record: the client's record. It holds the plans that the registrar ended, and the
+                numbers of the plans that were accepted.
             now: the time, Unix seconds.
         """
         if (late := self._why_late(now)) or self.signature is None:
@@ -149,7 +155,7 @@ class Campaign:
 
     @cached_property
     def most_bytes(self) -> int:
-        """The length in bytes of the longest frame in a session; 0: the plan has no sessions."""
+        """The length in bytes of the longest message of a session; 0: the plan has no sessions."""
         cohorts = self.plan.summing.cohorts
         if cohorts is None:
             return 0
@@ -160,13 +166,13 @@ class Campaign:
 
 @dataclass(frozen=True)
 class CampaignFiles:
-    """The files that an owner got for a campaign.
+    """The files of a campaign that its owner received, not yet accepted.
 
     Args:
         plan: the path of the plan.
-        allow_list: the path of the allow-list; None: the owner got none.
-        signature: the path of the registrar's signature; None: the owner got none.
-        until: the last day that the owner allows; None: only the last day in the signature counts.
+        allow_list: the path of the allow-list; None: the owner received none.
+        signature: the path of the registrar's signature; None: the owner received none.
+        until: the last day that the owner allows; None: the owner named none.
     """
 
     plan: Path
@@ -175,31 +181,34 @@ class CampaignFiles:
     until: date | None = None
 
     def load(self, registrar: bytes | None) -> Campaign:
-        """Read each file once and return the campaign, whose signature is checked.
+        """Read each file once, verify the signature, and return the campaign.
 
         Args:
-            registrar: the registrar's public key, 32 bytes; None: no signature is read or needed.
+            registrar: the registrar's public key, 32 bytes. None: no signature is needed, and the
+                file of the signature is not read.
 
         Raises:
-            InvalidInputError: as for `Campaign`, or the signature is missing or is not the
-                registrar's.
+            InvalidInputError: as for `Campaign`. Or a file cannot be read. Or the registrar's
+                signature is missing or wrong.
         """
         return self._complete(Plan.load(self.plan), registrar)
 
     def load_or_problems(
         self, registrar: bytes | None, policy: AgentPolicy
     ) -> tuple[list[Campaign], list[str]]:
-        """Return the campaign in a list and no problems, or an empty list and the problems.
+        """Return a list with the campaign and an empty list; or an empty list and a list of
+        problems.
 
-        If the files make no campaign, the reasons of the policy against the plan are added.
+        The problems are in words: first why the files give no campaign, then the reasons of the
+        policy against the plan.
 
         Args:
-            registrar: the registrar's public key, 32 bytes; None: no signature is read.
-            policy: what the owner demands.
+            registrar: the registrar's public key, 32 bytes; None: no signature is needed or read.
+            policy: what the owner demands of every plan.
 
         Raises:
-            InvalidInputError: the files make no campaign, for example since one is missing, and the
-                policy has no reason against the plan.
+            InvalidInputError: the plan cannot be read. Or the files give no campaign, for example
+                because one is missing, and the policy has no reason against the plan.
         """
         plan = Plan.load(self.plan)
         try:
@@ -211,7 +220,7 @@ class CampaignFiles:
             return [], [error.in_shell, *refused]
 
     def _complete(self, plan: Plan, registrar: bytes | None) -> Campaign:
-        """Read the other files, and return the campaign of this plan."""
+        """Read the files besides the plan, verify the signature, and return the campaign."""
         signature = None
         if registrar is not None:
             if self.signature is None:
@@ -226,16 +235,17 @@ class CampaignFiles:
 
 
 class AcceptedCampaigns(Mapping[bytes, Campaign]):
-    """A mapping from fingerprints (32 bytes) to the accepted campaigns that are now on the disk.
+    """The campaigns that are accepted now, as a mapping from the plan's fingerprint, 32 bytes.
 
-    A campaign is read on first access, and read again if its folder has changed. A campaign whose
-    folder was deleted is no longer in the mapping. A damaged or wrongly signed campaign is left out
-    as well, and `problems` says why. A plan whose last day is over stays in the mapping, see
+    Each access checks the campaign's folder on the disk. A campaign is read when it is first used,
+    and again after files in its folder were added, replaced or removed. A campaign is not in the
+    mapping if its folder was deleted, if a file is damaged or if its signature is wrong; `problems`
+    lists the latter two. A plan whose last day is over stays in the mapping, see
     `Campaign.why_over`.
 
     Args:
-        folder: the folder of the campaigns.
-        registrar: the registrar's public key, 32 bytes; None: signatures are not read.
+        folder: the folder that holds the folders of the campaigns.
+        registrar: the registrar's public key, 32 bytes; None: no signature is needed or read.
     """
 
     def __init__(self, folder: Path, registrar: bytes | None) -> None:
@@ -264,7 +274,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
         return sum(1 for _ in self)
 
     def problems(self) -> Iterator[str]:
-        """Yield a message for each campaign in the folder that cannot be read."""
+        """Yield a message for each folder whose campaign cannot be read or is wrongly signed."""
         for place in self._places():
             try:
                 self._load(place)
@@ -272,17 +282,21 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
                 yield f"{place}: {error.in_shell}"
 
     def latest(self) -> Campaign | None:
-        """Return the campaign that was accepted last; None: there is none."""
+        """Return the campaign that was accepted last, by the times of the folders; None: there is
+        none.
+        """
         places = sorted(self._places(), key=os.path.getmtime)
         found = [self.get(bytes.fromhex(place.name)) for place in places]
         return next((campaign for campaign in reversed(found) if campaign is not None), None)
 
     def accept(self, campaign: Campaign, record: ClientRecord, now: float) -> None:
-        """Accept a campaign: write the registrar's statements into the record, then `add` it.
+        """Accept a campaign: record what the registrar's signature states, then write the files
+        (`add`).
 
-        The signature may say that this plan replaces others. The record is written first. So a
-        crash in between leaves a plan that must be accepted again, but no replaced plan stays
-        active.
+        The signature may state that this plan replaces other plans, which are then over for this
+        client. The record is written first. If the process crashes between the two steps, the
+        replaced plans are over and this plan must be accepted again. The other order could leave a
+        replaced plan active.
 
         Args:
             campaign: the campaign, exactly as it was shown to the owner.
@@ -290,7 +304,8 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
             now: the time, Unix seconds.
 
         Raises:
-            InvalidInputError: the last day is over, the record refuses the plan, or as for `add`.
+            InvalidInputError: the last day of the plan is over, the record refuses the plan, or as
+                for `add`.
         """
         if why := campaign.why_unacceptable(record, now):
             raise InvalidInputError(why)
@@ -301,16 +316,19 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
         self.add(campaign)
 
     def add(self, campaign: Campaign) -> None:
-        """Write a campaign from memory into its folder.
+        """Write a campaign into its folder.
 
-        The files that it was read from are not read again: they may have changed since the owner
-        saw the campaign. A new folder appears in one step. If the folder exists and is readable as
-        a campaign, only `signature`, `until` and `by-consent` are replaced, each in one step. So no
-        crash loses an accepted campaign.
+        Only the object in memory is used. The files that it was read from may have changed since
+        the owner saw the campaign.
+
+        A crash does not lose a campaign that was accepted before. A new folder appears in one step.
+        If the folder already holds a readable campaign, only the files `signature`, `until` and
+        `by-consent` are replaced or deleted, each in one step. A damaged folder is replaced as a
+        whole.
 
         Raises:
-            InvalidInputError: the registrar did not sign the plan, or the campaign has no last day,
-                or the folder cannot be written.
+            InvalidInputError: the registrar did not sign the plan, the campaign has no last day, or
+                the folder cannot be written.
         """
         place = self._folder / campaign.plan.fingerprint
         try:
@@ -327,10 +345,10 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
                     if day is not None:
                         with replacing(made / name) as file:
                             Path(file).write_text(f"{day}\n", encoding="ascii")
-                self._load(made)  # raises an error if the new folder is not readable
+                self._load(made)  # raises an error if the agent could not read the folder
                 if self._is_whole(place):
                     _replace(made, place, _SIGNATURE, _UNTIL, _CONSENT)
-                    os.utime(place)  # for `latest`, which compares the times of the folders
+                    os.utime(place)  # otherwise `latest` would not see the change
                 else:
                     with suppress(FileNotFoundError):
                         os.rename(place, temporary / "damaged")
@@ -351,7 +369,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
         return [self._folder / name for name in sorted(names) if _is_fingerprint(name)]
 
     def _is_whole(self, place: Path) -> bool:
-        """Tell whether a folder holds a campaign that counts as accepted."""
+        """Return whether a folder holds a campaign that can be read."""
         try:
             self._load(place)
         except InvalidInputError:
@@ -362,7 +380,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
         listed, signature = place / _LIST, place / _SIGNATURE
         campaign = CampaignFiles(
             place / _PLAN,
-            # os.path.exists returns False also if permission is denied; Path.exists may raise
+            # os.path.exists returns False if permission is denied, where Path.exists would raise
             listed if os.path.exists(listed) else None,
             signature if os.path.exists(signature) else None,
             _read_day(place / _UNTIL),
@@ -373,7 +391,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
                 f"the plan in {place} is {campaign.plan.fingerprint[:16]}..., another one than the"
                 " folder's name says: accept the plan anew"
             )
-        if campaign.last_day is None:  # written by an earlier version of fedtally
+        if campaign.last_day is None:  # as earlier versions of fedtally wrote it
             raise InvalidInputError(
                 f"the plan in {place} was accepted without a last day: accept the plan anew"
             )
@@ -381,7 +399,11 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
 
 
 def _read_day(place: Path) -> date | None:
-    """Return the date that a file holds; None: there is no such file."""
+    """Return the date in a file; None: there is no such file.
+
+    Raises:
+        InvalidInputError: the file cannot be read, or holds no date.
+    """
     try:
         with open(place, "rb") as file:
             return date.fromisoformat(file.read(_MOST_BYTES).decode("ascii").strip())
@@ -397,9 +419,9 @@ def _read_day(place: Path) -> date | None:
 
 
 def _replace(made: Path, place: Path, *names: str) -> None:
-    """Move the named files from the folder `made` to the folder `place`.
+    """Move the files with the given names from the folder `made` to the folder `place`.
 
-    A file that `made` does not have is deleted in `place`.
+    A file that is not in `made` is deleted in `place`.
     """
     for name in names:
         if (made / name).exists():
@@ -410,9 +432,10 @@ def _replace(made: Path, place: Path, *names: str) -> None:
 
 
 def _version(place: Path) -> object:
-    """Return a value that changes with a folder's files; None: there is no such folder.
+    """Return a value that changes when a file in a folder is added, replaced or removed.
 
-    It is the inode number and the modification time of the folder.
+    It is the inode number and the modification time of the folder. Writing into an existing file
+    does not change it. None: there is no such folder.
     """
     try:
         found = os.stat(place)

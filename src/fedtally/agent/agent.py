@@ -1,12 +1,20 @@
-"""The agent: a client's policy, items, key and record behind one call, sans-IO.
+"""The agent: it answers servers for a client, and guards its items, its key and its record.
 
-The agent trusts no server, and no process that carries its bytes. A server calls it to a session by
-an Invite. The agent answers an Invite only if all of these hold: the owner accepted the campaign;
-the server that the plan names signed the Invite; the owner's policy allows the plan; the client's
-record still allows the round. The session is recorded first, and only then the items are read.
-Sessions are kept in memory only: after a restart, the agent does not answer in earlier sessions.
+It does no input or output itself: the caller passes received bytes and the time, and sends the
+answer (sans-IO). The agent trusts neither a server nor the process that carries its bytes.
 
-The log tells the owner the reasons of a refusal. The server sees only an error code of the
+A server calls the client to a session by an Invite. The agent answers an Invite only if all of
+these hold:
+
+- The owner accepted the campaign.
+- The server that the plan names signed the Invite.
+- The owner's policy allows the plan.
+- The client's record allows the round.
+
+A session is first recorded; only then the items are read. The state of a session is kept only in
+memory. So after a restart the agent does not answer in sessions that began before.
+
+The log tells the owner why a session was refused. The server sees only an error code of the
 protocol, or no answer.
 """
 
@@ -36,10 +44,10 @@ from fedtally.secagg.params import Adversary
 if TYPE_CHECKING:
     from fedtally.store import ClientRecord, Journal
 
-MOST_SESSIONS = 4  # sessions that run at the same time
-MOST_ENDED = 64  # ended sessions whose last answer is kept
-LEAST_BYTES = 4096  # frames up to this length are always read
-SKEW = 300  # seconds: allowed clock difference to the server, plus the delay of an Invite
+MOST_SESSIONS = 4  # the most sessions at the same time
+MOST_ENDED = 64  # the number of ended sessions whose last answer is kept
+LEAST_BYTES = 4096  # frames up to this length are read whatever the campaigns need
+SKEW = 300  # seconds: allowed difference between the clocks of client and server
 
 
 class Note(NamedTuple):
@@ -47,11 +55,10 @@ class Note(NamedTuple):
 
     Attributes:
         what: what happened, in words, without items.
-        session: the first hexadecimal digits of the session's identifier; "": it belongs to no
+        session: the first 8 hexadecimal digits of the session's identifier; "": it is about no
             session.
-        plan: the first hexadecimal digits of the fingerprint of the plan; "": it belongs to no
-            plan.
-        round: the round of the campaign; None: it belongs to no round.
+        plan: the first 8 hexadecimal digits of the plan's fingerprint; "": it is about no plan.
+        round: the number of the round; None: it is about no round.
     """
 
     what: str
@@ -73,24 +80,27 @@ class Note(NamedTuple):
 
 
 class _Awaited(FrequencyClient):
-    """A client whose items are still being read while its session already runs.
+    """A client whose items are read and encoded while its session already runs.
 
     Under a plan with privacy, neither the participation nor the time of an answer may depend on the
     items. So the Invite is answered before the items are read. If they cannot be read, the client
-    contributes the vector of no items.
+    contributes the vector of a client without items.
 
     Attributes:
-        reading: the running or finished read of the items; None: the session has not begun.
+        reading: the reading of the items; None: it has not been started, because the session has
+            not begun.
     """
 
     reading: Reading | None = None
-    _is_made = False  # whether the vector is made and the items are dropped from memory
+    _is_made = False  # whether the vector was made; the items are then no longer in memory
 
     def __init__(self, plan: Plan, items: Items, note: Callable[[str], None]) -> None:
         self._plan, self._items, self._note = plan, items, note
 
     def read(self, round: int, random: Callable[[int], bytes]) -> None:
-        """Start to read and encode the items, and to draw at random which ones are contributed."""
+        """Start to read and encode the items. The reading also draws at random which items are
+        contributed.
+        """
         self.reading = self._items.read(
             self._plan,
             lambda client: client.drawn(round, random),
@@ -98,11 +108,14 @@ class _Awaited(FrequencyClient):
         )
 
     def is_due(self, kind: Kind) -> bool:
-        """Return whether the answer to a message of this kind must wait for the items."""
+        """Return whether the answer to a message of this kind needs the items."""
         return not self._is_made and (self._plan.privacy is None or kind is Kind.INBOX)
 
     def problem(self) -> Exception | None:
-        """Return the error of a finished read, under a plan without privacy; else None."""
+        """Return the error of a reading that is over; None: it has none, or the plan has privacy.
+
+        Under a plan with privacy, `contribution` handles the error.
+        """
         assert self.reading is not None
         if self._plan.privacy is None:
             try:
@@ -112,9 +125,13 @@ class _Awaited(FrequencyClient):
         return None
 
     def contribution(self, round: int, random: Callable[[int], bytes] | None = None) -> Any:
-        """Return the vector of the items.
+        """Return the vector of the items, and discard the items.
 
-        If they cannot be read: under a plan with privacy return the vector of no items, else raise.
+        If the items cannot be read and the plan has privacy, return the vector of a client without
+        items.
+
+        Raises:
+            Exception: the items cannot be read, and the plan has no privacy.
         """
         assert self.reading is not None
         try:
@@ -130,7 +147,7 @@ class _Awaited(FrequencyClient):
         return vector
 
     def drop(self) -> None:
-        """Remove the items from memory."""
+        """Discard the items, if their reading was started."""
         if self.reading is not None:
             self.reading.drop()
 
@@ -140,15 +157,16 @@ class _Live:
     """A session that runs.
 
     Attributes:
-        client: the state machine of the client in this session.
-        items: the source of the client's vector; reads the items.
-        journal: the client's record for the round of this session.
+        client: the state machine of the protocol for this client.
+        items: the items, from which `client` gets its vector.
+        journal: the client's record, for the round of this session.
         plan: the fingerprint of the plan, in hexadecimal.
-        not_after: the end of the session, Unix seconds.
-        sender: the client's number in the session, from its last answer.
+        not_after: the latest end of the session, Unix seconds.
+        sender: the client's number in the session, from the last answer.
         last: the SHA-256 digest of the last frame that was answered.
-        earlier: the SHA-256 digests of the frames that were answered before the last one.
-        has_joined: whether the Invite was answered; without privacy that waits for the items.
+        earlier: the SHA-256 digests of the frames that were answered before.
+        has_joined: whether the answer to the Invite was given. Under a plan without privacy, that
+            answer waits for the items.
     """
 
     client: Client
@@ -162,13 +180,19 @@ class _Live:
     has_joined: bool = False
 
     def abandon(self) -> None:
-        """Wipe the session's secrets, and remove its items from memory."""
+        """Wipe the session's secrets, and discard its items. The server gets no message."""
         self.client.abandon()
         self.items.drop()
 
 
 class _Ended(NamedTuple):
-    """The data kept of an ended session: the digest of its last frame, and the answer to it."""
+    """What is kept of a session that ended.
+
+    Attributes:
+        last: the SHA-256 digest of the last frame that was answered.
+        reply: the answer to that frame; None: there was none.
+        not_after: when this is forgotten, Unix seconds.
+    """
 
     last: bytes
     reply: bytes | None
@@ -178,30 +202,36 @@ class _Ended(NamedTuple):
 class Agent:
     """Guard a client: decide in which sessions it takes part, and answer the servers.
 
-    Up to four sessions run at the same time. A new session never displaces one that has already
-    sent its secret shares. If the last frame of a session comes again, it gets the same answer
-    again. This holds also for an ended session, until its `not_after`.
+    At most four sessions run at the same time. A new session may end an older one, but only if the
+    older one has not sent its secret shares.
+
+    If the last frame of a session is received again, the agent gives the same answer again. For the
+    last 64 sessions that ended, this holds until their `not_after`, the latest end that the server
+    announced.
+
+    Use an agent from one thread at a time.
 
     Args:
-        policy: what the owner demands.
-        items: what the client holds.
-        campaigns: the campaigns that the owner accepted, by fingerprint, 32 bytes.
-        record: the client's record of its participation, opened with its mark (a second file that
-            detects an old copy of the record). The policy's cap is written into it.
-        identity: the client's signing key; needed for plans against an active server.
+        policy: what the owner demands of every plan.
+        items: the client's items.
+        campaigns: the campaigns that the owner accepted, by the fingerprint of the plan, 32 bytes.
+        record: the client's record of its participation. It must have been opened with its mark, a
+            second file that detects an old copy of the record. The agent writes the policy's cap
+            into it.
+        identity: the client's signing key. None: the client has none, and takes part in no plan
+            with an allow-list or against an active server.
         random: a function that returns the requested number of uniform bytes from a cryptographic
             source. A thread that reads items may call it at the same time.
         now: the time, Unix seconds.
         log: called with each note for the owner.
-        once: a label of the items. The record accepts each label once, over all plans.
+        once: a label of the items, a new one for new items. The record allows each label only once,
+            over all plans. None: there is no label.
 
     Raises:
-        InvalidInputError: the policy allows plans without differential privacy, and there is no
-            label, so that a second plan could count the same items again. Or the record has a cap
-            (a bound on the total privacy cost) and the policy has none. Or the record holds a
-            participation that no cap covers.
-
-    Use it from one thread at a time.
+        InvalidInputError: the policy has no cap (a bound on the total privacy cost), and there is
+            no label, so a second plan could count the same items again. Or the record has a cap and
+            the policy has none. Or the policy has a new cap, and the client took part in a plan
+            without differential privacy before, which no cap can cover.
     """
 
     def __init__(
@@ -221,7 +251,7 @@ class Agent:
         self._policy, self._items, self._campaigns = policy, items, campaigns
         self._record, self._identity, self._random = record, identity, random
         self._log, self._once = log, once
-        self._live: dict[bytes, _Live] = {}  # by session identifier, in the order of the Invites
+        self._live: dict[bytes, _Live] = {}  # by the session's identifier; the oldest first
         self._ended: dict[bytes, _Ended] = {}
 
     def __repr__(self) -> str:
@@ -232,25 +262,27 @@ class Agent:
 
     @property
     def most_bytes(self) -> int:
-        """The length in bytes of the longest frame in any accepted campaign, at least 4096."""
-        # `get` returns None for a campaign that the owner deletes at this moment.
+        """The most bytes that a frame for any accepted campaign can have, at least 4096."""
+        # The owner may delete a campaign between the two calls; `get` then returns None.
         accepted = [self._campaigns.get(name) for name in list(self._campaigns)]
-        # at least LEAST_BYTES, so that an Invite of a plan that is not accepted is read and logged
+        # Otherwise, with no campaign accepted, no Invite could be read and written into the log.
         return max([LEAST_BYTES, *(one.most_bytes for one in accepted if one is not None)])
 
     def answer(self, frame: bytes, now: float) -> bytes | Reading | None:
-        """Process a received frame and return the answer. Never raises an Exception.
+        """Process a received frame, and return the answer.
+
+        No `Exception` is raised: an error is logged for the owner, and None is returned.
 
         Args:
             frame: the received bytes; any bytes are allowed.
             now: the time, Unix seconds.
 
         Returns:
-            The bytes of the answer; None: there is no answer. Or a `Reading`, if the answer needs
-            items that are still being read: wait until it is over, then call again with the same
-            frame. Other frames may be processed before that. Under a plan without privacy the
-            Invite waits for the items. Under a plan with privacy a later message waits, the Inbox,
-            which brings the other clients' shares.
+            The bytes of the answer, or None if there is no answer. Or a `Reading`, if the answer
+            needs items that are still being read: wait until it is over, then call again with the
+            same frame. Other frames may be processed in between. Under a plan without privacy the
+            answer to the Invite needs the items. Under a plan with privacy only the answer to the
+            Inbox does. The Inbox is the later message with the shares of the other clients.
         """
         try:
             return self._answer(frame, int(now))
@@ -259,11 +291,13 @@ class Agent:
             return None
 
     def expire(self, now: float, but: bytes = b"") -> None:
-        """End the sessions whose time is over, and wipe their secrets.
+        """End the sessions whose latest end has passed: wipe their secrets, and log this.
+
+        The kept answers of sessions whose latest end has passed are forgotten as well.
 
         Args:
             now: the time, Unix seconds.
-            but: the identifier of a session that is not ended.
+            but: the identifier of a running session that is not ended.
         """
         for session, live in list(self._live.items()):
             if now > live.not_after and session != but:
@@ -275,7 +309,9 @@ class Agent:
         }
 
     def close(self) -> None:
-        """End all sessions and wipe their secrets; their servers see a dropout."""
+        """End all sessions, and wipe their secrets. To the servers, this client looks like a
+        dropout.
+        """
         for live in self._live.values():
             live.abandon()
         self._live.clear()
@@ -288,8 +324,8 @@ class Agent:
         if message is None or message.sender != wire.SERVER:
             self._note("dropped bytes that are no frame of a server")
             return None
-        # Do not end the session of this frame here, even if its time is over: its client must
-        # still be there to answer EXPIRED.
+        # The session of this frame is not ended here, even if its latest end has passed. Otherwise
+        # the server would not get the code EXPIRED as an answer.
         self.expire(now, but=message.session)
         seen = hashlib.sha256(frame).digest()
         live, ended = self._live.get(message.session), self._ended.get(message.session)
@@ -314,8 +350,8 @@ class Agent:
     def _go_on(
         self, live: _Live, message: wire.Frame, frame: bytes, seen: bytes, now: int
     ) -> bytes | None:
-        # A network may deliver a copy of an earlier, already answered frame late. The state machine
-        # would take the copy for a message out of order, and end the session. So it is ignored.
+        # A network may deliver a copy of a frame late, when a later frame was answered already. The
+        # state machine would see a message out of order, and end the session.
         if seen in live.earlier:
             return None
         if why := self._why_over(live, now):
@@ -323,7 +359,8 @@ class Agent:
             live.abandon()
             self._note(f"ended: {why}", message.session, live)
             return _abort(AbortCode.POLICY, message.session, live.sender)
-        live.journal.at(now)  # participation is recorded with the time of sending, not of Invite
+        # Otherwise participation would be recorded with the time of the Invite.
+        live.journal.at(now)
         try:
             reply = live.client.receive(frame, now)
         except Exception as error:  # raised by the record, the items or the random source
@@ -345,10 +382,11 @@ class Agent:
         return reply
 
     def _held_up(self, live: _Live, message: wire.Frame, seen: bytes) -> bytes | Reading | None:
-        """Return the reply if a message cannot be answered yet or at all; None: it can.
+        """Return the answer to a message that must not be processed now; None: process it now.
 
-        The reply is the `Reading` that the message waits for, or a refusal if the items cannot be
-        read.
+        If the message needs items that are still being read, the answer is their `Reading`. If the
+        items cannot be read and the plan has no privacy, the session is ended, and the answer is
+        the refusal.
         """
         if live.items.is_due(message.kind):
             reading = live.items.reading
@@ -367,11 +405,13 @@ class Agent:
         return None
 
     def _why_over(self, live: _Live, now: int) -> str | None:
-        """Return why a session must end early: its plan is over, or the owner left the campaign.
+        """Return, in words, why a session must end early; None: it goes on.
 
-        None: it goes on. Once the masked vector is sent, it always goes on.
+        It must end if the owner left the campaign or the plan is over. A session in which this
+        client has sent its masked vector always goes on.
         """
-        # Once the vector is sent, the items are spent, and unmasking the sum reveals no more.
+        # Once the vector is sent, the items count as used. Ending the session would protect
+        # nothing, and unmasking the sum reveals nothing more.
         if live.client.state not in (ClientState.ADVERTISED, ClientState.SHARED):
             return None
         campaign = self._campaigns.get(bytes.fromhex(live.plan))
@@ -380,15 +420,21 @@ class Agent:
         return campaign.why_over(self._record, now)
 
     def _end(self, session: bytes, live: _Live, seen: bytes, reply: bytes | None) -> None:
-        """Remove a session, and keep its last answer for a copy of the last frame."""
+        """Remove a session from the running ones, and keep its last answer.
+
+        If the server sends the last frame again, it gets the same answer.
+        """
         self._live.pop(session, None)
         live.items.drop()
         self._ended[session] = _Ended(seen, reply, live.not_after)
         if len(self._ended) > MOST_ENDED:
-            del self._ended[next(iter(self._ended))]  # the oldest; it is still in the record
+            # The oldest; the record still knows its session.
+            del self._ended[next(iter(self._ended))]
 
     def _note_result(self, message: wire.Frame) -> None:
-        """Log the result that a server reports for a session; nothing else depends on it."""
+        """Log the result of a session that has ended, as the server reports it; nothing else uses
+        it.
+        """
         if message.kind is Kind.RESULT:
             try:
                 survivors = wire.decode_result(message.body).survivors
@@ -422,7 +468,8 @@ class Agent:
         try:
             refusal = self._refusal(campaign, invite, journal, now)
             if refusal is None and not self._has_room():
-                # No code: the server asks again, and one of the sessions may be over by then.
+                # No answer is sent: the server sends the Invite again, and a session may be over by
+                # then.
                 self._note("busy: all sessions are past the shares", message.session, plan, invite)
                 return None
             if refusal is None:
@@ -436,7 +483,7 @@ class Agent:
         live.last = seen
         reply = self._go_on(live, message, frame, seen, now)
         if live.client.state is not ClientState.ADVERTISED:
-            # the session never began, so the same Invite may get another answer later
+            # Nothing was recorded, so the answer to a copy of this Invite is not fixed.
             self._ended.pop(message.session, None)
             return reply
         self._make_room()
@@ -444,14 +491,26 @@ class Agent:
         answer = wire.parse(reply or b"")
         assert answer is not None
         live.sender = answer.sender
-        # The session is in the record now: it is counted, and no copy of this Invite gets here.
+        # The session is recorded now, so no second copy of this Invite can start a read of the
+        # items.
         live.items.read(invite.round, self._random)
         return self._held_up(live, message, seen) or reply
 
     def _refusal(
         self, campaign: Campaign, invite: Invitation, journal: Journal, now: int
     ) -> tuple[AbortCode, str] | None:
-        """Return the code and the reason for refusing a session; None: the client may join."""
+        """Return the error code and the reason why the client must not join a session; None: it
+        may.
+
+        Args:
+            campaign: the accepted campaign that the Invite names.
+            invite: the Invite, signed by the server of the plan.
+            journal: the client's record, for the round that the Invite names.
+            now: the time, Unix seconds.
+
+        Raises:
+            InvalidInputError: a check that does not read the items shows that they cannot be read.
+        """
         if not invite.not_before <= now <= invite.not_after:
             return AbortCode.EXPIRED, AbortCode.EXPIRED.meaning
         if why := campaign.why_over(self._record, now):
@@ -469,8 +528,8 @@ class Agent:
             return AbortCode.POLICY, why
         if why := other_cap(cap, self._policy):
             return AbortCode.POLICY, why
-        # The record decides when the Inbox comes. It is asked here as well. Otherwise a server
-        # could obtain keys and shares for a round in which this client cannot take part.
+        # The record will be asked again, with the Inbox. Without this first check, a server could
+        # obtain keys and shares for a round in which this client cannot take part.
         if refusal is not None:
             return AbortCode.ITEM_SPENT, refusal
         self._items.check_there()
@@ -483,8 +542,12 @@ class Agent:
         of: _Live | Plan,
         invite: Invitation | None = None,
     ) -> bytes:
-        """Log an error because of which the client refuses; return the bytes of the refusal."""
-        # an unreadable file, such as the file of the items, does not break the owner's policy
+        """Log an error that makes the client refuse, and return the bytes of the refusal.
+
+        The code in the refusal is POLICY if the owner's settings do not fit the plan, otherwise
+        INTERNAL.
+        """
+        # An unreadable file, such as the file of the items, is not a demand of the owner.
         is_demand = isinstance(error, InvalidInputError)
         is_demand &= not isinstance(error, UnreadableFileError)
         code = AbortCode.POLICY if is_demand else AbortCode.INTERNAL
@@ -494,7 +557,7 @@ class Agent:
     def _join(
         self, campaign: Campaign, session: bytes, invite: Invitation, journal: Journal
     ) -> _Live:
-        """Return a new session; the items are not read before it begins."""
+        """Return a new session, in which no message was processed and no item was read yet."""
         plan = campaign.plan
         active = plan.summing.of_cohorts().parameters.adversary is Adversary.ACTIVE
         items = _Awaited(plan, self._items, lambda what: self._note(what, session, plan, invite))
@@ -515,7 +578,7 @@ class Agent:
         )
 
     def _make_room(self) -> None:
-        """End the oldest session that has not sent its secret shares, if `MOST_SESSIONS` run."""
+        """If `MOST_SESSIONS` run, end the oldest one that has not sent its secret shares."""
         if len(self._live) < MOST_SESSIONS:
             return
         session, live = next(
@@ -534,7 +597,8 @@ class Agent:
     ) -> None:
         plan = "" if of is None else of.plan if isinstance(of, _Live) else of.fingerprint
         round = of.journal.round if isinstance(of, _Live) else invite.round if invite else None
-        # A log that cannot be written, as on a full disk, must not keep the client from answering.
+        # A log that cannot be written, for example because a disk is full, must not keep the client
+        # from answering.
         with suppress(Exception):
             self._log(Note(what, session.hex()[:8], plan[:8], round))
 
@@ -542,14 +606,16 @@ class Agent:
 def bind(record: ClientRecord, policy: AgentPolicy, once: str | None, now: float) -> None:
     """Write the policy's cap, a bound on the total privacy cost, into the client's record.
 
+    Nothing is written if the policy has no cap, or the record has the same cap already.
+
     Args:
         record: the client's record.
-        policy: what the owner demands now.
-        once: a label of the items; None: they have none.
+        policy: what the owner demands of every plan.
+        once: a label of the items; None: there is no label.
         now: the time, Unix seconds.
 
     Raises:
-        InvalidInputError: as `check_binds`.
+        InvalidInputError: as for `check_binds`.
     """
     check_binds(record, policy, once)
     if policy.cap is not None and policy.cap != record.capped():
@@ -558,16 +624,18 @@ def bind(record: ClientRecord, policy: AgentPolicy, once: str | None, now: float
 
 
 def check_binds(record: ClientRecord, policy: AgentPolicy, once: str | None) -> None:
-    """Raise an error if a record cannot enforce what the owner demands. Nothing is recorded.
+    """Raise an error if a client's record cannot enforce the owner's policy. Nothing is recorded.
 
     Args:
-        record: the client's record, as for `bind`.
-        policy: what the owner demands now.
-        once: a label of the items; None: they have none.
+        record: the client's record.
+        policy: what the owner demands of every plan.
+        once: a label of the items; None: there is no label.
 
     Raises:
-        InvalidInputError: the policy has no cap, and there is no label or the record has a cap. Or
-            the policy has a new cap, and the record holds a participation that no cap covers.
+        InvalidInputError: the policy has no cap (a bound on the total privacy cost), and there is
+            no label. Or the policy has no cap, and the record has one. Or the policy has a new cap,
+            and the client took part in a plan without differential privacy before, which no cap can
+            cover.
     """
     if policy.cap is None and once is None:
         raise InvalidInputError(
@@ -593,18 +661,20 @@ def refusals(
     once: str | None = None,
     now: float = 0.0,
 ) -> list[str]:
-    """Return every reason, in words, why an agent can take part in a campaign neither now nor
-    later.
+    """Return every reason, in words, why a client can take part in no further round of a campaign.
 
-    A cap that is used up now, but renews after some days, is no reason.
+    Policy, items and record are taken as they are now. A cap that is used up now, but renews after
+    some days, is no reason. If no other reason is known from the settings, the items are read to
+    see whether that works. Nothing is recorded.
 
     Args:
         campaign: the campaign.
-        policy: what the owner demands; this and the following are arguments of `Agent`.
-        items: what the client holds; the items are read.
-        identity: the client's signing key.
-        record: the client's record; nothing is written into it.
-        once: a label of the items.
+        policy: what the owner demands of every plan; this and the following are arguments of
+            `Agent`.
+        items: the client's items.
+        identity: the client's signing key; None: it has none.
+        record: the client's record.
+        once: a label of the items; None: there is no label.
         now: the time, Unix seconds.
     """
     found = list(demands(campaign, policy, items, identity))
@@ -630,7 +700,7 @@ def refusals(
         newest = max([int(now), *(part.time for part in record.parts())])
         days = 0 if policy.cap is None else policy.cap.per_days or 0
         journal = Journal(record, plan, left, newest + days * DAY, once)
-        # a plan that alone exceeds the cap has its reason above; do not repeat it for the total
+        # If the plan alone exceeds the cap, that reason is in the list already.
         is_refused = policy.privacy is not None and any(policy.privacy.refusals(plan.privacy))
         if not journal.may_spend(policy.cap) and not is_refused:
             found.append(journal.refusal)
@@ -638,10 +708,10 @@ def refusals(
 
 
 def _round_left(plan: Plan, taken: list[int], now: float) -> int | None:
-    """Return a round that is not over and in which the client may still take part.
+    """Return a round in which the client may still take part; None: no round is left.
 
-    If the plan allows no such round after the rounds already taken, return the first round that is
-    neither taken nor over. None: there is none.
+    If the plan allows none after the rounds in `taken`, return the first round that is neither in
+    `taken` nor over. The record then says why it is not allowed.
     """
     calendar, event = plan.calendar, None if plan.privacy is None else plan.privacy.event
     left = [
@@ -650,20 +720,20 @@ def _round_left(plan: Plan, taken: list[int], now: float) -> int | None:
         if round not in taken and (calendar is None or calendar.closes(round).timestamp() > now)
     ]
     allowed = (round for round in left if event is None or event.allows(taken, round))
-    # for a round that is not allowed, the record gives the reason
     return next(allowed, left[0] if left else None)
 
 
 def why_closed(plan: Plan, round: int, began: int, now: float) -> str:
-    """Return in words why a round is not open by the client's own clock; "": it is open.
+    """Return, in words, why a round is not open by the client's own clock; "": it is open.
 
-    Without this check, a server could ask for the rounds of many days within one day. The begin of
-    the session is the server's claim, so it cannot replace the client's clock.
+    A round of a plan without a calendar is always open. The client's clock decides, because the
+    begin of a session is only a claim of the server: a server could otherwise ask for the rounds of
+    many days within one day.
 
     Args:
         plan: the plan.
         round: the number of the round.
-        began: the begin of the session by the server's claim, Unix seconds.
+        began: the begin of the session as the server claims it, Unix seconds.
         now: the time, Unix seconds.
     """
     calendar = plan.calendar
@@ -678,9 +748,13 @@ def why_closed(plan: Plan, round: int, began: int, now: float) -> str:
 
 
 def other_cap(cap: Cap | None, policy: AgentPolicy) -> str:
-    """Return in words that the record's cap is not the policy's; "": they are equal.
+    """Return, in words, that the record's cap differs from the policy's cap; "": they are equal.
 
-    They differ if another agent wrote its own cap after this one was started.
+    They differ if another agent wrote its own cap after this agent was started.
+
+    Args:
+        cap: the cap of the record; None: it has none.
+        policy: what the owner demands of every plan.
     """
     if cap == policy.cap:
         return ""
@@ -694,12 +768,14 @@ def other_cap(cap: Cap | None, policy: AgentPolicy) -> str:
 def demands(
     campaign: Campaign, policy: AgentPolicy, items: Items, identity: SigningKey | None
 ) -> Iterator[str]:
-    """Yield every reason to stay away that follows from the campaign and the settings alone.
+    """Yield every reason, in words, not to take part that follows from campaign and settings alone.
+
+    Neither the client's record nor the content of the items is read.
 
     Args:
         campaign: the campaign.
-        policy: what the owner demands.
-        items: what the client holds; the items are not read.
+        policy: what the owner demands of every plan.
+        items: the client's items.
         identity: the client's signing key; None: it has none.
     """
     own = None if identity is None else identity.public
@@ -720,12 +796,15 @@ def demands(
 
 def _may_be_left(live: _Live) -> bool:
     """Return whether a session may be ended for a newer one: it has not sent its secret shares."""
-    # Before that, no other client depends on this one.
+    # Before that, no other client depends on this client.
     return live.client.state is ClientState.ADVERTISED
 
 
 def _named_plan(message: wire.Frame) -> bytes | None:
-    """Return the plan's fingerprint in an Invite, still unverified; None: it is unreadable."""
+    """Return the fingerprint of the plan that an Invite names, 32 bytes; None: it cannot be read.
+
+    The signature of the Invite is not verified here.
+    """
     try:
         terms, _ = wire.split_invite(message.body)
         return wire.decode_terms(terms).fingerprint
@@ -745,10 +824,14 @@ def _ending(live: _Live, message: wire.Frame) -> str:
 
 
 def in_words(error: Exception) -> str:
-    """Return a text about an error that contains no item."""
+    """Return a text about an error that contains no item.
+
+    An error of fedtally gives its message. Any other error gives only its type and the place in the
+    code where it was raised.
+    """
     if isinstance(error, FedtallyError):
         return error.in_shell
-    # The text of any other error may quote a value, and the owner's log may be read by others.
+    # Its message may quote an item, and others than the owner may read the log.
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

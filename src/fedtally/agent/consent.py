@@ -1,7 +1,8 @@
-"""Standing consent: which plans of a registrar are accepted without the owner's act.
+"""Standing consent: the rule by which the agent accepts some plans without asking the owner.
 
-The consent does not widen what a plan may do. Policy and record are checked for such a plan as for
-every other, and it ends as every other. Only the owner gives the consent, in agent.toml.
+Only the owner gives the consent, in agent.toml, and only for plans that one registrar signed. The
+consent allows nothing that the owner's policy forbids: the agent checks policy and record for such
+a plan as for every other plan. Such a plan also ends as every other plan does.
 """
 
 from __future__ import annotations
@@ -25,19 +26,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Consent:
-    """The bounds within which a plan is accepted without the owner's act.
+    """The bounds within which the agent accepts a plan without asking the owner.
 
-    Only plans with a calendar can be within them.
+    A plan without a calendar is never within the bounds.
 
     Args:
         registrar: the public key that must have signed the plan, 32 bytes.
-        purpose: the purpose that the signature must name.
-        candidates: the allowed domains; the plan's domain must be equal to one of them.
-        epsilon: the largest epsilon that one period of the plan's calendar may cost, above 0.
-        until: the latest day that the signature may name as the plan's last day.
+        purpose: the purpose that the registrar's signature must state.
+        candidates: the allowed domains, at least one; the plan's domain must be equal to one of
+            them.
+        epsilon: the largest epsilon that taking part in one period of the plan's calendar may cost,
+            above 0.
+        until: the latest day that the signature may state as the last day of the plan.
 
     Raises:
-        InvalidInputError: a value is out of bounds, or there are no candidates.
+        InvalidInputError: a value is out of bounds, `until` is no date, or there are no candidates.
     """
 
     registrar: bytes
@@ -60,11 +63,15 @@ class Consent:
             raise InvalidInputError(f"until must be a day, such as 2027-01-31, got {self.until!r}")
 
     def refusals(self, campaign: Campaign, policy: AgentPolicy) -> Iterator[str]:
-        """Yield every reason why a plan is outside of the bounds.
+        """Yield, in words, every reason why a plan is outside the bounds; none if it is within
+        them.
+
+        If the consent's registrar did not sign the plan, this is the only reason.
 
         Args:
-            campaign: the campaign of the plan; its signature was checked before.
-            policy: what the owner demands of every plan, with a cap.
+            campaign: the campaign of the plan, whose signature must have been verified.
+            policy: what the owner demands of every plan. It must have a cap, a bound on the total
+                privacy cost.
         """
         plan, signature = campaign.plan, campaign.signature
         if signature is None or signature.registrar != self.registrar:
@@ -86,15 +93,19 @@ class Consent:
 
 
 def why_known(campaign: Campaign, accepted: AcceptedCampaigns, record: ClientRecord) -> str | None:
-    """Return why a known plan is not accepted by consent; None: it may be.
+    """Return, in words, why a plan that the client knows needs the owner; None: consent is enough.
 
-    Two cases need the owner. The owner deleted the plan's folder to leave it, so it must not come
-    back by itself. Or the owner accepted the plan by hand, perhaps with an earlier last day.
+    A plan needs the owner in two cases:
+
+    - It was accepted before, and its folder is gone. The owner deletes a folder to leave a
+      campaign, so consent must not bring the campaign back.
+    - The owner accepted the plan by hand, perhaps with an earlier last day, which consent must not
+      extend.
 
     Args:
         campaign: the campaign of the plan.
         accepted: the campaigns that are accepted now.
-        record: the client's record, with the plans that were accepted before.
+        record: the client's record, with the plans that were ever accepted.
     """
     signature, fingerprint = campaign.signature, campaign.plan.fingerprint
     if signature is None:

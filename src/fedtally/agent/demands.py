@@ -18,30 +18,34 @@ from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.params import Adversary, ClientPolicy
 from fedtally.secagg.two_server import BatchPolicy
 
-KINDS = ("range", "integers", "dictionary", "grid")  # the domains that an agent can rebuild
-# The domain of all strings. It reveals texts that nobody listed, so an owner must allow it.
+KINDS = ("range", "integers", "dictionary", "grid")  # the kinds that an agent can rebuild
+# The kind of the domain of all strings. A plan with it reveals texts that nobody listed before, so
+# the owner must allow it explicitly.
 OPEN = "open"
 _NAMED = (*KINDS, OPEN)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentPolicy:
-    """The demands of an owner; `refusals` compares a plan with them.
+    """The demands of an owner on every plan; `refusals` compares a plan with them.
 
     Args:
-        sums: the demands on the secure sum. Its adversary is a minimum: `semi-honest` also accepts
-            plans against an active server. At least `least_known` of its known clients must also be
-            in a plan's allow-list.
-        cap: the bound on the total privacy cost of all participation in the record, and so of each
-            plan. With `per_days` it bounds only the cost within each period of that length, and so
-            of each participation. None: plans without differential privacy are accepted as well,
-            and nothing is counted.
-        central: whether a server may see exact sums and add the noise itself.
-        domains: the allowed domains of a plan: kinds out of `KINDS`; or whole ranges and grids as
-            `fedtally.domain.parse` reads them; or "open", for any text of this client.
-        max_items: the most items of this client that one sketch may hold.
-        sessions_a_day: the most sessions that this client begins within a day; a session counts
-            until a day after its end.
+        sums: the demands on the secure sum, by which servers add up vectors without seeing any of
+            them. Its adversary is a minimum: an owner who accepts `semi-honest` also accepts plans
+            that withstand an active adversary. A plan's allow-list must contain at least
+            `least_known` of its known clients.
+        cap: the bound on the total privacy cost of everything in the client's record. The cost of
+            each plan must be within it, too. If the cap has `per_days`, it bounds the total cost
+            only within each period of `per_days` days; then the cost of taking part once must be
+            within it. None: plans without differential privacy are accepted as well, and costs are
+            not added up.
+        central: whether a plan may let a server see exact sums and add the noise itself.
+        domains: the allowed domains of a plan. An entry is a kind out of `KINDS`, or a whole domain
+            as `fedtally.domain.parse` reads it, or "open", which allows to ask for any text of this
+            client.
+        max_items: the most items of this client that one sketch may count.
+        sessions_a_day: the most sessions that this client joins within a day. A session is counted
+            until a day after its latest end, which the server announced.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -73,7 +77,9 @@ class AgentPolicy:
 
     @property
     def privacy(self) -> PrivacyPolicy | None:
-        """The demands on the privacy of one plan; None: there are none."""
+        """The demands on the privacy of one plan; None: there are none, because the policy has no
+        cap.
+        """
         if self.cap is None:
             return None
         return PrivacyPolicy(
@@ -85,24 +91,28 @@ class AgentPolicy:
         )
 
     def sums_of(self, plan: Plan) -> ClientPolicy:
-        """Return the demands on the secure sum, adapted to the adversary of a plan."""
+        """Return the demands on the secure sum, for the comparison with a plan.
+
+        An owner who accepts a semi-honest adversary gets demands with the adversary of the plan.
+        """
         terms = plan.summing.cohorts
         if terms is not None and self.sums.adversary is Adversary.SEMI_HONEST:
-            # an owner who accepts semi-honest servers also accepts plans against active ones
+            # Otherwise a plan that withstands more than the owner demands would be refused.
             return dataclasses.replace(self.sums, adversary=terms.parameters.adversary)
         return self.sums
 
     def refusals(
         self, plan: Plan, allow_list: AllowList | None, own: bytes | None
     ) -> Iterator[str]:
-        """Yield every reason, in words, not to take part in a plan.
+        """Yield, in words, every reason not to take part in a plan; none if the policy allows the
+        plan.
 
         Args:
             plan: the plan.
-            allow_list: the identities that may take part; None: the plan names no list, or it is
-                not known.
-            own: the public key of this client, which does not count as a known client; None: it
-                has none.
+            allow_list: the public keys of the clients that may take part. None: the list is not
+                checked, because the plan has none or it is not known yet.
+            own: the public key of this client, which is not counted as a known client. None: this
+                client has no key.
         """
         if (cohorts := plan.summing.cohorts) is not None:
             yield from self.sums_of(plan).refusals(cohorts.parameters)
@@ -119,8 +129,8 @@ class AgentPolicy:
                     "under the plan's central trust the server sees exact sums, and this client's"
                     " policy (central) does not allow it"
                 )
-            # The trust was checked above, with the name of the owner's entry in the message. So
-            # the check of the other demands accepts any trust.
+            # The message above names the entry of agent.toml, `central`. Any trust passes here, so
+            # that it is not refused a second time.
             rest = dataclasses.replace(self.privacy, trust=Trust.CENTRAL)
             yield from rest.refusals(plan.privacy)
         if plan.max_items > self.max_items:
@@ -136,7 +146,8 @@ class AgentPolicy:
         if plan.is_open and plan.privacy is None:
             yield from _of_rare_names(plan)
         if allow_list is not None:
-            # A session checks the known clients again, in the roster and the sum. Refuse earlier.
+            # A session would refuse later, when the list of its clients has too few known ones. But
+            # the owner should learn it when accepting the plan.
             try:
                 self.sums.check_known(self.known_in(allow_list, own), "in the allow-list")
             except InvalidInputError as error:
@@ -144,14 +155,18 @@ class AgentPolicy:
 
     @property
     def reports(self) -> BatchPolicy:
-        """The demands on a report to two servers, for a plan that `refusals` does not refuse."""
+        """The demands on a report to two servers; valid only for a plan that `refusals` does not
+        refuse.
+        """
         sums = self.sums
         return BatchPolicy(
             min_honest=sums.min_honest, corrupt=sums.corrupt, max_length=sums.max_length
         )
 
     def known_in(self, allow_list: AllowList, own: bytes | None) -> list[bytes]:
-        """Return the public keys of the known clients in an allow-list, without this client's."""
+        """Return the public keys of the known clients that are in an allow-list, except this
+        client's own.
+        """
         return [key for key in self.sums.known if key in allow_list and key != own]
 
     def _allows(self, plan: Plan) -> bool:
@@ -163,10 +178,16 @@ class AgentPolicy:
 
 
 def _of_servers(sums: ClientPolicy, servers: TwoServerConfig) -> Iterator[str]:
-    """Yield every reason why an owner's demands on sums refuse a plan that two servers sum.
+    """Yield, in words, every demand of an owner on sums that a plan summed by two servers does not
+    meet.
 
-    The plan withstands one lying server, so it meets a demand for an active adversary.
-    `max_clients` is not checked, because a client's cost does not grow with the batch.
+    A demand for an active adversary is always met, because such a plan withstands one lying server.
+    A plan never breaks `max_clients`: a client's work does not grow with the number of reports in a
+    sum.
+
+    Args:
+        sums: the demands of the owner.
+        servers: the terms of the plan for two servers.
     """
     for name, value, least, demand in (
         ("corrupt", servers.corrupt, sums.corrupt, "corrupt"),
@@ -189,8 +210,13 @@ def _of_servers(sums: ClientPolicy, servers: TwoServerConfig) -> Iterator[str]:
 
 
 def _of_rare_names(plan: Plan) -> Iterator[str]:
-    """Yield the reason why the exact sums of an open domain reveal single clients' items, if so."""
-    from fedtally.plan.rare_names import of_plan  # loads the planner, which other plans do not need
+    """Yield a reason, in words, if exact sums of an open domain would reveal items of single
+    clients.
+
+    An open domain consists of all strings.
+    """
+    # Imported here, because it loads the planner, which other plans do not need.
+    from fedtally.plan.rare_names import of_plan
 
     sizes = [plan.max_round_clients]
     rare = of_plan(plan, sizes, [size * plan.people for size in sizes])
@@ -207,7 +233,10 @@ def _of_rare_names(plan: Plan) -> Iterator[str]:
 
 
 def _shown(plan: Plan) -> str:
-    """Return the text of a plan's domain as an owner writes it in agent.toml, or its kind."""
+    """Return the domain of a plan as text, as an owner writes it in agent.toml.
+
+    If the plan holds only a digest of its candidates, the text is the kind of the domain.
+    """
     try:
         return str(domain.load(plan.domain, {}))
     except InvalidInputError:  # the plan holds only a digest of the candidates

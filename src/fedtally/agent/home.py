@@ -1,4 +1,4 @@
-"""The folder of an agent: create its files with their modes, all or none."""
+"""Create the folder of a new agent with all its files; after an error nothing of it is left."""
 
 from __future__ import annotations
 
@@ -16,24 +16,27 @@ from fedtally.errors import InvalidInputError
 
 
 def create(folder: Path, random: Callable[[int], bytes]) -> bytes:
-    """Make the folder of a new agent: key, empty record, agent.toml; return its public key.
+    """Create the folder of a new agent, and return the agent's public key, 32 bytes.
 
-    A process that carries bytes is in the folder's group. It may enter this folder and the
-    subfolder of the socket. Only the agent's own user may enter the other subfolders. The subfolder
-    `items` is empty, for the owner's files.
+    The folder gets a new private key, an empty record, and an agent.toml that the owner must
+    complete. The empty subfolder `items` is for files of the owner.
+
+    Another process carries bytes between the agent and a server. Its user must be in the group of
+    the folder: the group may enter this folder and the subfolder `run`, where the agent's socket
+    will be. Only the agent's own user may enter the other subfolders.
 
     Args:
-        folder: the path of a new or an empty folder.
+        folder: the path of the folder, which does not exist yet or is empty.
         random: a function that returns the requested number of uniform bytes from a cryptographic
             source.
 
     Raises:
-        InvalidInputError: the folder is not empty or cannot be made, or other users than this
-            process's may write a folder around it.
+        InvalidInputError: the folder is not empty or cannot be created. Or a user other than root
+            and the user of this process may write a folder on its path.
     """
     from fedtally.store import ClientRecord  # imported here because it loads slowly
 
-    # checked first, because the agent would refuse to start in such a folder
+    # Otherwise a folder would be made in which the agent refuses to start.
     around = Permissions(os.geteuid(), frozenset(), folder / "run" / "agent.sock")
     if problems := around.kept(others=[folder.absolute().parent]):
         raise InvalidInputError(f"{'; '.join(problems)}; or name a folder in a place of your own")

@@ -1,9 +1,11 @@
-"""The items that an agent holds: the place they are read from, and the domain they belong to.
+"""The items of an agent: where they are read, and the client that counts them under a plan.
 
-A reader is a function without arguments. It returns a column of items for `FrequencyClient`. The
-reader of a silo (a client with the items of many people) returns `Held`, which also names the
-person of each item. The reader is called once a session, after the session is in the record. So
-the agent holds no items between sessions.
+A reader is a function without arguments. It returns a column of items for `FrequencyClient`, or
+`Held` for a silo. A silo is a client with the items of many people, and `Held` also names the
+person of each item.
+
+The agent calls the reader once for each session, after the session was recorded. Between sessions
+it holds no items.
 """
 
 from __future__ import annotations
@@ -33,26 +35,31 @@ Reader = Callable[[], Any]
 
 
 class Held(NamedTuple):
-    """The items of the people of a silo: batches of rows, one item and one person a row."""
+    """The items of a silo, in batches of rows; each row is an item and the person who has it.
 
-    batches: Sequence[sources.Batch]  # the column `clients` of a batch holds the people
+    Attributes:
+        batches: the batches, whose column `clients` names the people.
+    """
+
+    batches: Sequence[sources.Batch]
 
 
-WAIT_SECONDS = 10  # longest wait while another program locks the owner's database
-READ_SECONDS = 30  # default time to read and encode the items
+WAIT_SECONDS = 10  # the longest wait while another program locks the owner's SQLite database
+READ_SECONDS = 30  # the default time limit for reading and encoding the items
 MOST_READ_SECONDS = 3600
 
 
 class Items:
-    """The items of a client.
+    """The items of a client, which are read when they are needed.
 
     Args:
         read: the reader, a function that returns the items.
-        candidates: the domains for plans that hold only the digest of their domain.
-        of_people: whether this client is a silo; then `read` returns `Held`.
-        start: runs a reading, at once or in a thread, see `Start`.
-        check: raises an error if the items cannot be read. It must not read them, so that its
-            result depends on nothing secret.
+        candidates: domains that may be needed, because a plan may state only the digest of its
+            domain.
+        of_people: whether this client is a silo; `read` must then return `Held`.
+        start: starts a reading and returns it; it decides whether a thread is used. See `Start`.
+        check: raises an error if the items cannot be read. It must not look into them, because the
+            server may see its result.
     """
 
     def __init__(
@@ -68,11 +75,12 @@ class Items:
         self._start, self._check = start, check
 
     def check_there(self) -> None:
-        """Raise an error if the items cannot be read; their content is not read.
+        """Raise an error if the items cannot be read, without looking into them.
 
         Raises:
             UnreadableFileError: the file of the items is missing, or the agent may not read it.
-            InvalidInputError: a peer (another user who may connect to the agent) may see the file.
+            InvalidInputError: a peer, which is another user who may connect to the agent, may read
+                the file or see its size.
         """
         self._check()
 
@@ -85,17 +93,21 @@ class Items:
     ) -> Reading:
         """Start to read and encode the items, and return the `Reading`.
 
-        Its `client` is the plan's `FrequencyClient` with the items.
+        When the reading is over, `Reading.client` returns the client of `plan` that holds the
+        items.
 
         Args:
             plan: the plan.
-            then: a function applied to the client, within the same reading.
+            then: applied to the client within the reading; `Reading.client` returns its result.
             in_steps: whether the end is reported only after 1, 2, 4, 8, ... seconds, see `Reading`.
         """
         return self._start(lambda: then(self.client(plan)), in_steps=in_steps)
 
     def without(self, plan: Plan) -> FrequencyClient:
-        """Return a client without items, for a plan with privacy; a silo is without people, too."""
+        """Return a client of a plan that holds no items. For a silo, it holds no people either.
+
+        The plan must have privacy.
+        """
         domain = self.domain(plan)
         nothing = FrequencyClient(plan, domain, [], bounded=True)
         if not self._of_people:
@@ -106,8 +118,9 @@ class Items:
         """Return the domain that a plan describes.
 
         Raises:
-            InvalidInputError: the plan holds only the digest of its candidates, and no list of this
-                agent has that digest. Or an agent cannot rebuild a domain of this kind.
+            InvalidInputError: the plan states only the digest of its candidates, and none of this
+                agent's candidates has this digest. Or an agent cannot rebuild a domain of this
+                kind.
         """
         for known in self._candidates:
             if plan.has_domain(known.describe()):
@@ -124,16 +137,17 @@ class Items:
         return found
 
     def client(self, plan: Plan) -> FrequencyClient:
-        """Read the items and return the client of a plan that holds them.
+        """Read the items, and return the client of a plan that holds them.
 
-        Items outside the plan's domain are left out; without privacy, a silo is refused for them.
-        If there are more than the plan's max_items, some are drawn at random when the vector is
-        made. The vector is sent once, after it is recorded, so no second draw can be sent.
+        Items outside the plan's domain are left out; but a silo raises an error for them if the
+        plan has no privacy. If there are more items than the plan's max_items, the client draws
+        some at random when it makes its vector. Each vector is recorded before it is sent, and only
+        one is sent. So no server sees two draws.
 
         Raises:
-            InvalidInputError: the plan is for silos and these are the items of one person, or the
-                other way round; or `FrequencyClient` refuses the items.
-            OutsideDomainError: the plan is for silos without privacy, and an item is outside its
+            InvalidInputError: the plan is for silos, and these are the items of one person, or the
+                other way round. Or `FrequencyClient` refuses the items.
+            OutsideDomainError: the plan is for silos and has no privacy, and an item is outside its
                 domain.
         """
         if reason := self.refusal(plan):
@@ -144,9 +158,10 @@ class Items:
         return FrequencyClient(plan, domain, self._read(), bounded=True)
 
     def refusal(self, plan: Plan) -> str:
-        """Return why a plan cannot count these items, or "".
+        """Return, in words, why a plan cannot count these items; "": it can.
 
-        A plan for silos needs the items of many people, any other plan those of one person.
+        A plan for silos needs a client with the items of many people. Any other plan needs a client
+        with the items of one person.
         """
         if plan.is_of_silos == self._of_people:
             return ""
@@ -164,7 +179,8 @@ class Items:
 def _silo(plan: Plan, domain: Domain, held: Held) -> FrequencyClient:
     """Return the client of a silo with the items of its people.
 
-    Under a plan with privacy, an item outside the domain is left out, but its person is counted.
+    Under a plan with privacy, an item outside the domain is left out. A person who then has no item
+    is still counted as a person.
 
     Raises:
         OutsideDomainError: the plan has no privacy, and an item is outside the domain.
@@ -203,20 +219,22 @@ def of_file(
     people: str | None = None,
     watch: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Reader:
-    """Return the reader of a table or text file: CSV, TSV, Parquet, JSON lines, text.
+    """Return a reader of a file of items: CSV, TSV, Parquet, an Arrow file, JSON lines or plain
+    text.
 
     Args:
         path: the path of the file.
-        column: the name of the column of items, or two names: latitude and longitude. None: the
-            only column, or the one named `item`.
+        column: the name of the column of items, or the names of two columns: latitude and
+            longitude. None: the only column, or the column `item`.
         format: the format of the file, such as "csv"; None: the file's suffix decides.
-        people: the name of the column of people, for a silo; None: the items are of one person.
-        watch: a context manager that is entered for each reading; raises an InvalidInputError if
-            the file must not be read.
+        people: the name of the column that names the person of each item, for a silo. None: all
+            items are of one person.
+        watch: returns a context manager, within which the file is read each time. It raises an
+            error if the file must not be read.
 
     Raises:
         InvalidInputError: there is no such file or format.
-        MissingExtraError: it cannot be read without PyArrow, which is not installed.
+        MissingExtraError: reading the file needs PyArrow, which is not installed.
     """
     chosen = column if column is None or isinstance(column, str) else (column[0], column[1])
     columns = sources.Columns(item=chosen, client=people)
@@ -227,14 +245,16 @@ def of_file(
             return rows()
 
     def rows() -> Any:
-        # No value of a row raises an error, since a message would reveal an item.
+        # An error about a value would show an item in its message. So the file is read as under
+        # privacy, where no value of a row raises an error.
         try:
             if is_light:
                 return one_file.texts_of(str(path), columns, format)
             return _of_arrow(sources.open_source(path, columns, format=format), people)
         except UnreadableFileError:
             raise
-        except InvalidInputError:  # its message lists the first line, which may hold items
+        # The message of this error quotes the first line, which may hold items.
+        except InvalidInputError:
             raise InvalidInputError(
                 f"{path} gives no column of items: name it in items.column, as the first line of"
                 " the file has it; the column holds texts or numbers"
@@ -242,24 +262,35 @@ def of_file(
 
     if is_light:
         _check_light(path, columns, format, people)
-    sources.open_source(path, columns, format=format)  # raises an error now if the file is missing
+    # A missing file is an error now, and not in the first session.
+    sources.open_source(path, columns, format=format)
     return read
 
 
 def _of_arrow(source: sources.Source, people: str | None) -> Any:
-    """Return the items of a file as an Arrow column, or as `Held` for a silo."""
+    """Return the items of a file: an Arrow column of text, or `Held` for a silo.
+
+    In the column, no item is repeated within a batch.
+    """
     import pyarrow as pa
 
     batches = source.batches(private=True, may_be_empty=True)
     if people is not None:
         return Held(list(batches))
-    # Integers and texts become the same items. Repeated items are stored once.
+    # An integer and its digits as text are the same item, so all become text. Repeated items are
+    # stored only once for each batch.
     kind = pa.large_string()
     return pa.chunked_array([batch.items.cast(kind).unique() for batch in batches], kind)
 
 
 def _check_light(path: Path, columns: sources.Columns, format: str | None, people: object) -> None:
-    """Raise an error if a file of items cannot be read without PyArrow."""
+    """Raise an error if a file of items cannot be read without PyArrow.
+
+    Raises:
+        InvalidInputError: there is no such format.
+        MissingExtraError: a silo, a folder, a glob or this format needs PyArrow, which is not
+            installed.
+    """
     _check_people(people)
     if path.is_dir() or (glob.has_magic(str(path)) and not path.exists()):
         arrow.check(f"{path}, a folder or a pattern,", "; or name one file")
@@ -277,16 +308,17 @@ def of_sqlite(
     people: str | None = None,
     watch: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Reader:
-    """Return a reader that runs a query on an SQLite database, for one column of items.
+    """Return a reader that runs a query on an SQLite database; the result is the column of items.
 
-    The database is opened read-only, so the query can change nothing.
+    The database is opened read-only, so the query cannot change it.
 
     Args:
         path: the path of the database.
-        query: the SQL query.
-        people: the name of the result's column of people, for a silo, beside the column of items;
-            None: the items are of one person.
-        watch: a context manager that is entered for each reading, as for `of_file`.
+        query: the SQL query. Its result has one column, or two for a silo.
+        people: for a silo, the name of the column that names the person of each item; the other
+            column holds the items. None: all items are of one person.
+        watch: returns a context manager, within which the database is read each time. It raises an
+            error if the file must not be read.
 
     Raises:
         UnreadableFileError: there is no such file.
@@ -327,9 +359,17 @@ def of_sqlite(
 
 
 def _held_by(rows: Iterable[Sequence[Any]], names: Sequence[str], people: str) -> Held:
-    """Return the items and people of a silo from the rows of a query.
+    """Return the items of a silo and their people from the rows of a query.
 
-    `names` are the names of the result's columns, `people` is the name of the column of people.
+    A value that is neither text nor NULL becomes text.
+
+    Args:
+        rows: the rows, each with two values.
+        names: the names of the two columns.
+        people: the name of the column of people.
+
+    Raises:
+        InvalidInputError: there are not two columns, or none of them is the column of people.
     """
     if len(names) != 2 or people not in names:
         raise InvalidInputError(
@@ -337,7 +377,7 @@ def _held_by(rows: Iterable[Sequence[Any]], names: Sequence[str], people: str) -
             f" items.people names, {people!r}"
         )
     place = list(names).index(people)
-    # Numbers become texts: an SQLite column may hold both, but an Arrow array has one type.
+    # An SQLite column may hold numbers and texts, but an Arrow array has only one type.
     items, owners = [], []
     for row in rows:
         items.append(None if row[1 - place] is None else str(row[1 - place]))
@@ -346,7 +386,7 @@ def _held_by(rows: Iterable[Sequence[Any]], names: Sequence[str], people: str) -
 
 
 def _decoded(text: bytes) -> str | None:
-    """Return the text of bytes; None if they are not valid UTF-8, as for the other files."""
+    """Return bytes as text; None, a missing item, if they are not valid UTF-8."""
     try:
         return text.decode()
     except UnicodeDecodeError:
@@ -354,15 +394,15 @@ def _decoded(text: bytes) -> str | None:
 
 
 def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> Reader:
-    """Return the reader that a Python entry point names: `module:function`.
+    """Import a Python function, and return it as a reader.
 
     Args:
-        entry: the module and the function, joined by a colon.
-        check: called with the file of each enclosing package and of the module, before it is run;
-            raises an InvalidInputError if the file must not be run.
+        entry: the function, as `module:function`.
+        check: called with a file before the file is run: first the files of the enclosing packages,
+            then the file of the module. It raises an InvalidInputError if the file must not be run.
 
     Raises:
-        InvalidInputError: there is no such module or function.
+        InvalidInputError: there is no such module or function, or its import fails.
     """
     module, _, name = entry.partition(":")
     for file in _files_of(module):
@@ -382,7 +422,7 @@ def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> 
     def read() -> Any:
         try:
             return found()
-        except SystemExit:  # would end the agent, and print its argument, perhaps an item
+        except SystemExit:  # it would end the agent, and print its argument, perhaps an item
             raise InvalidInputError(
                 f"items.python: {entry} ended the process (SystemExit): let it return the items"
             ) from None
@@ -391,9 +431,9 @@ def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> 
 
 
 def _files_of(module: str) -> Iterator[Path]:
-    """Yield the files of the enclosing packages of a module, outermost first, then its own file.
+    """Yield the files that importing a module runs: first those of its packages, then its own.
 
-    To find a module, Python runs the enclosing packages. Each file is yielded before it is run.
+    Each file is yielded before it is run. To find the next file, Python runs the package before it.
     """
     names = module.split(".")
     for end in range(1, len(names) + 1):
@@ -406,12 +446,13 @@ def _files_of(module: str) -> Iterator[Path]:
 
 
 def candidates_of(path: Path) -> list[Domain]:
-    """Return the domains that a file of candidates may describe.
+    """Return the domains that a file of candidates may stand for, one or two.
 
-    It is a domain of words, and also one of integers if all lines are integers.
+    The first has the lines as words. If all lines are integers, the second has them as integers.
+    The file does not say which one a plan uses.
 
     Raises:
-        InvalidInputError: the file cannot be read, or a line is empty or repeats another.
+        InvalidInputError: the file cannot be read, or a line is empty or repeats another line.
     """
     words: list[Domain] = [sources.read_candidates(path, is_checked=True)]
     with suppress(InvalidInputError):  # raised if not all lines are integers

@@ -1,9 +1,14 @@
-"""The agent's log, bounded, so that no user who may connect can fill the owner's disk.
+"""The agent's log for the owner, limited in size.
 
-Lines with the same reason (the text of a note) are limited to `MOST_LINES` an hour. Further lines
-are counted, and the count is written when the hour is over. Fingerprints and numbers do not count
-as a part of the reason, since a server chooses them. A line of a session is written once, even if
-the server repeats its request.
+Anybody who may connect to the agent causes lines in the log. Without a limit they could fill the
+owner's disk.
+
+At most `MOST_LINES` lines with the same reason are written in an hour. The reason is the text of a
+note without its fingerprints and numbers, because a server chooses those. Further notes are only
+counted. The first note after the hour, or `Log.close`, also writes the count.
+
+A server may repeat a request. So a note about a session is written only once, while it is among the
+last `MOST_REMEMBERED` such notes.
 """
 
 from __future__ import annotations
@@ -16,20 +21,20 @@ from dataclasses import dataclass
 
 from fedtally.agent.agent import Note
 
-MOST_LINES = 20  # lines written for one reason in one window
+MOST_LINES = 20  # the most lines that are written for one reason in one window
 WINDOW_SECONDS = 3600
-MOST_REASONS = 200  # reasons with a window of their own; all others share one
-MOST_REMEMBERED = 1000  # the latest lines of sessions, remembered to write none twice
+MOST_REASONS = 200  # the most reasons with a window each; further reasons share one window
+MOST_REMEMBERED = 1000  # how many notes about sessions are remembered, to write none twice
 _CHOSEN = re.compile(r"\b[0-9a-f]{8,}\b|\d+")
 
 
 @dataclass
 class _Window:
-    """The lines of one reason in one window of `WINDOW_SECONDS`: written and left out.
+    """The notes with one reason in one window, which is a time of `WINDOW_SECONDS`.
 
     Attributes:
-        since: the time of the first line, seconds of the log's clock.
-        lines: the number of lines that were written.
+        since: the time of the first note, in seconds of the log's clock.
+        lines: the number of notes that were written.
         left_out: the last note that was not written; None: all were written.
         count: the number of notes that were not written.
     """
@@ -41,12 +46,12 @@ class _Window:
 
 
 class Log:
-    """Write notes, at most `MOST_LINES` an hour with the same reason.
+    """Write notes for the owner, at most `MOST_LINES` with the same reason in an hour.
 
     Args:
-        write: called with a note and the number of similar notes that were left out. An OSError
-            that it raises, for example for a full disk, is ignored, so that the client still
-            answers.
+        write: called with a note, and with the number of other notes with the same reason that were
+            not written since the last call. An OSError that it raises is ignored: a full disk must
+            not keep the client from answering.
         clock: returns a monotonic time in seconds.
     """
 
@@ -55,10 +60,13 @@ class Log:
     ) -> None:
         self._write, self._clock = write, clock
         self._windows: dict[str, _Window] = {}
-        self._told: dict[Note, None] = {}  # the oldest first
+        self._told: dict[Note, None] = {}  # notes about sessions that were seen, the oldest first
 
     def __call__(self, note: Note) -> None:
-        """Write a note, or count it. A session's note that was seen before is ignored."""
+        """Write a note, or count it if too many with its reason were written in this hour.
+
+        A note about a session is ignored if the same note was seen before.
+        """
         if note.session:
             if note in self._told:
                 return
@@ -78,11 +86,17 @@ class Log:
             window.left_out, window.count = note, window.count + 1
 
     def close(self) -> None:
-        """End all windows, and write their counts of notes that were left out."""
+        """End all windows: for each reason with notes that were not written, write the last one and
+        the count.
+        """
         self._close(self._clock())
 
     def _close(self, before: float) -> None:
-        """End the windows that began at `before` or earlier, and write what they left out."""
+        """End the windows whose first note was at the time `before` or earlier.
+
+        For a window with notes that were not written, write the last of them, and how many others
+        there were.
+        """
         for reason, window in list(self._windows.items()):
             if window.since <= before:
                 del self._windows[reason]

@@ -1,9 +1,12 @@
 """Which users of the machine may read, search or write the files of an agent.
 
-The process that carries bytes between server and agent handles input of strangers, and so may be
-taken over. Its user must not reach the agent's files. `way_to` collects the facts about a file from
-open descriptors. `may` and `others_may_write` decide from these facts alone. `Permissions` refuses
-files that others may read or write. A peer is a user who may connect to the agent's socket.
+A separate process carries bytes between server and agent. It handles input of strangers, so an
+attacker may take it over. Its user is a peer: a user who may connect to the agent's socket. A peer
+must not reach the agent's files.
+
+`way_to` reads the status of a file, and of the folders on its path, from open descriptors. `may`
+and `others_may_write` decide only from this status. `Permissions` refuses files that others may
+read or write.
 """
 
 from __future__ import annotations
@@ -22,12 +25,16 @@ from typing import NamedTuple
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
-_ACLS = ("system.posix_acl_access", "system.posix_acl_default")  # extended attributes of Linux
-_MOST_LINKS = 40  # symbolic links that Linux follows in one path
+# Extended attributes that hold an ACL (access control list).
+_ACLS = ("system.posix_acl_access", "system.posix_acl_default")
+_MOST_LINKS = 40  # the most symbolic links that Linux follows in one path
 
 
 class Right(IntEnum):
-    """A permission, as its bit of the file mode. SEARCH of a folder gives access to its entries."""
+    """A right to a file or a folder; the value is the bit for it in the file's mode.
+
+    SEARCH of a folder is the right to open the entries in it.
+    """
 
     SEARCH = 1
     WRITE = 2
@@ -35,33 +42,45 @@ class Right(IntEnum):
 
 
 class User(NamedTuple):
-    """A user of the machine and the groups that it may belong to, by number."""
+    """A user of the machine, by number, and the numbers of all groups that the user may be in."""
 
     uid: int
     groups: frozenset[int]
 
 
 class Seen(NamedTuple):
-    """The status of a file, a folder or a symbolic link, as the system reported it."""
+    """The status of a file, a folder or a symbolic link, as the system reported it.
+
+    Attributes:
+        path: the path at which it was found.
+        uid: the number of its owner.
+        gid: the number of its group.
+        mode: its type and permissions, as `st_mode`.
+        has_acl: whether it has an ACL, a list of rights of further users. False for a link.
+        number: its device number and inode number, which tell files apart.
+        links: the number of its hard links.
+    """
 
     path: str
     uid: int
     gid: int
-    mode: int  # type and permissions, as `st_mode`
+    mode: int
     has_acl: bool
-    number: tuple[int, int]  # the device number and the inode number
-    links: int = 1  # the number of hard links
+    number: tuple[int, int]
+    links: int = 1
 
     def __str__(self) -> str:
         return f"{self.path} (mode {stat.S_IMODE(self.mode):04o})"
 
 
 def may(user: User, seen: Seen, right: Right) -> bool:
-    """Return whether a user may have a right; True also if that is uncertain.
+    """Return whether a user may have a right to a file or a folder; True also if it is uncertain.
 
-    It is uncertain whether a user is in its groups, so a member gets the rights of the group and of
-    others. An ACL may give any user the rights in its mask, which the mode shows in the place of
-    the group's bits. An owner may change the mode, and so has every right.
+    Two things are uncertain. A group in `user.groups` is one that the user may be in, so the user
+    gets the rights of the group and the rights of others. An ACL (a list of rights of further
+    users) may give any user the rights that the mode shows for the group.
+
+    Root and the owner have every right, because they may change the mode.
 
     >>> nobody = User(65534, frozenset({7}))
     >>> may(nobody, Seen("items.csv", 0, 7, 0o640, False, (0, 0)), Right.READ)
@@ -78,14 +97,17 @@ def may(user: User, seen: Seen, right: Right) -> bool:
 def others_may_write(
     seen: Seen, owner: int, *, private: Collection[int] = (), is_passed: bool = False
 ) -> bool:
-    """Return whether users besides an owner and root may write a file or a folder.
+    """Return whether anybody besides root and one user may write a file or a folder.
+
+    A symbolic link can be changed only by its owner, so only its owner is compared.
 
     Args:
-        seen: the file or the folder; or a symbolic link, for which only its owner matters.
+        seen: the status of the file, the folder or the link.
         owner: the number of the user who may write.
-        private: the numbers of groups without other members.
-        is_passed: whether the folder is only passed on the way to the file in use. Then it may be
-            sticky and writable by all, as /tmp is: nobody can remove the files of others there.
+        private: the numbers of groups that have no other members.
+        is_passed: whether `seen` is a folder on the path to a file, and not the folder of that
+            file. It may then be writable by all, like /tmp, if it is sticky: in a sticky folder
+            nobody can remove the files of others.
     """
     if seen.uid not in (0, owner):
         return True
@@ -98,18 +120,23 @@ def others_may_write(
 
 
 class Way(NamedTuple):
-    """All folders and symbolic links on the path to a file or a folder, and the file itself.
+    """What the system visits on the path to a file or a folder. Each status is from an open
+    descriptor.
 
-    Each status was read from an open descriptor.
+    Attributes:
+        passed: the status of each folder and symbolic link that is visited, in order, and of the
+            end.
+        folders: the folders of the end's real path, from the root down, without the end.
+        end: the status of the file or folder itself.
     """
 
-    passed: list[Seen]  # every folder and link that the system visits, and the end
-    folders: list[Seen]  # the folders of the end's real path, from the root down
-    end: Seen  # the file or folder itself
+    passed: list[Seen]
+    folders: list[Seen]
+    end: Seen
 
 
 def check_system() -> None:
-    """Raise an error if the system is not Linux."""
+    """Raise an InvalidInputError if the system is not Linux."""
     if not sys.platform.startswith("linux"):
         raise InvalidInputError(
             "an agent runs on Linux: elsewhere the system does not say who connects (SO_PEERCRED)"
@@ -118,20 +145,22 @@ def check_system() -> None:
 
 @contextmanager
 def way_to(path: Path) -> Iterator[Way]:
-    """Yield the way to a path, see `Way`.
+    """Yield the `Way` to a file or a folder.
 
-    Its files stay open within the context, so that no other file can get their inode numbers.
+    Within the context all that was visited stays open. So its inode numbers cannot be reused for
+    other files.
 
     Raises:
-        OSError: there is no such file, or a folder on the way may not be searched.
-        InvalidInputError: the system does not say whether there is an ACL.
+        OSError: there is no such file, or a folder on the path may not be searched.
+        InvalidInputError: the system does not say whether there is an ACL, or is not Linux.
     """
     check_system()
     passed: list[Seen] = []
     with ExitStack() as opened:
 
         def look(name: str, path: str, at: int | None) -> tuple[int, Seen]:
-            # O_PATH needs no read permission, and closing it does not release locks of SQLite
+            # O_PATH needs no permission to read. Closing any other descriptor of a file would
+            # release the locks that SQLite has on it in this process.
             handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
             opened.callback(os.close, handle)
             found = os.fstat(handle)
@@ -165,7 +194,8 @@ def way_to(path: Path) -> Iterator[Way]:
 def _has_acl(handle: int, path: str) -> bool:
     for name in _ACLS:
         try:
-            os.getxattr(f"/proc/self/fd/{handle}", name)  # getxattr refuses an O_PATH descriptor
+            # getxattr refuses a descriptor of O_PATH, but accepts its path in /proc.
+            os.getxattr(f"/proc/self/fd/{handle}", name)
         except OSError as error:
             if error.errno not in (errno.ENODATA, errno.ENOTSUP):
                 raise InvalidInputError(
@@ -179,12 +209,12 @@ def _has_acl(handle: int, path: str) -> bool:
 
 @dataclass(frozen=True)
 class Permissions:
-    """Checks of what other users of the machine may do with an agent's files.
+    """Checks of what other users of the machine may do with the files of an agent.
 
     Args:
-        owner: the number of the agent's user. Files of root are as safe as the owner's.
+        owner: the number of the agent's user. Files of root are accepted, too.
         peers: the numbers of the users who may connect to the agent, without `owner` and root.
-        socket: the path of the socket that peers connect to.
+        socket: the path of the agent's socket.
     """
 
     owner: int
@@ -195,27 +225,35 @@ class Permissions:
     def of(cls, folder: Path, peers: Collection[int], socket: Path) -> Permissions:
         """Return the permissions of the agent in a folder.
 
-        The owner is the user of this process. If that is root, it is the owner of the folder.
+        The owner is the user of this process. If that is root, the owner is the user to whom the
+        folder belongs, or root if this user is a peer.
+
+        Args:
+            folder: the folder of the agent.
+            peers: the numbers of the users who may connect to the agent.
+            socket: the path of the agent's socket.
 
         Raises:
             OSError: there is no such folder.
         """
         holder = folder.stat().st_uid
-        # A peer is never the owner, even if the folder is the peer's: its files are then refused.
+        # If the folder belongs to a peer, root is the owner, and the peer's files are refused.
         owner = os.geteuid() or (0 if holder in peers else holder)
         return cls(owner, frozenset(peers) - {0, owner}, socket)
 
     def kept(self, own: Collection[Path] = (), others: Collection[Path] = ()) -> list[str]:
-        """Return a message for each file, folder or link that other users may write.
+        """Return a message for each file, folder or link that other users may write; [] if there is
+        none.
 
-        All folders and links on the way to each file are checked. A message includes the command
-        that mends it. A file that is missing or cannot be reached is skipped: its later use raises
-        an error.
+        All folders and symbolic links on the paths are checked, too. A message includes the command
+        that mends the fault. A file that is missing or cannot be reached is skipped: using it will
+        raise an error.
 
         Args:
-            own: files and folders that the agent writes, or whose presence it relies on. Other
-                users must not write the folder of such a file, even if it is sticky.
-            others: files that the agent reads.
+            own: files and folders that the agent writes, or that must not disappear. The folder of
+                such a file must not be writable by others even if it is sticky: anybody could add
+                files there.
+            others: files that the agent only reads.
         """
         found: dict[str, str] = {}
         for path in (*own, *others):
@@ -234,10 +272,10 @@ class Permissions:
         return list(found.values())
 
     def unread(self, *paths: Path) -> list[str]:
-        """Return a message for each of the given files that a peer may read.
+        """Return a message for each of the files that a peer may read; [] if there is none.
 
-        A message includes the command that mends it. A file whose status cannot be read is skipped
-        here: `kept` reports it.
+        A message includes the command that mends the fault. A file whose status cannot be read is
+        skipped.
         """
         found = []
         for path in paths if self.peers else ():
@@ -255,20 +293,23 @@ class Permissions:
         """Raise an error if other users may write or replace a file that the agent reads.
 
         Raises:
-            InvalidInputError: names each file or folder, its mode, and the way out.
+            InvalidInputError: others may; the message names each file or folder, its mode, and a
+                command that mends the fault.
         """
         if problems := self.kept(others=[path]):
             raise InvalidInputError("; ".join(problems))
 
     def check_closed(self, path: Path) -> None:
-        """Raise an error if a peer may read a file of items, or may search the file's folder.
+        """Raise an error if a peer may read a file of items, or may search the folder of the file.
 
-        A peer who may search the folder sees the file's size, which reveals the length of an item.
-        SQLite also writes further files beside a database; a closed folder protects them.
+        A peer who may search the folder sees the size of the file, and so the length of an item.
+        The folder also protects the files that SQLite writes beside a database. Without peers
+        nothing is checked.
 
         Raises:
-            InvalidInputError: names the peer, the file or folder, its mode, and the way out. Or the
-                file has hard links, or it or its folder has an ACL, or the path is not a file.
+            InvalidInputError: a peer may; the message names the peer, the file or folder, its mode,
+                and the way out. Or the file has hard links, or the file or its folder has an ACL.
+                Or the path is no file, or there is nothing at the path.
         """
         if not self.peers:
             return
@@ -280,10 +321,10 @@ class Permissions:
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[None]:
-        """Check a file of items before and after the body of the context reads it.
+        """Check a file of items before and after it is read in the body of the context.
 
-        Both times no peer may read the file or search its folder, and the file must be the same.
-        Without peers nothing is checked.
+        Both times no peer may read the file or search its folder. It must also be the same file
+        both times. Without peers nothing is checked.
 
         Raises:
             InvalidInputError: as for `check_closed`.
@@ -334,12 +375,15 @@ class Permissions:
             )
 
     def _way_out(self, user: User, folder: Seen, file: Seen) -> str:
-        """Return the shell command that closes a file of items and its folder to a user."""
+        """Return advice that closes a file of items and its folder to a user, beginning with a
+        command.
+        """
         if user.uid in (folder.uid, file.uid):
             taken = [shlex.quote(seen.path) for seen in (folder, file) if seen.uid == user.uid]
             return f"chown {self.owner} {' '.join(taken)}"
         socket, around = Path(os.path.realpath(self.socket)), Path(folder.path)
-        # Never close a folder above the socket, which peers must reach, nor /tmp or /srv.
+        # Closing a folder above the socket would shut out the peers, and closing /tmp or /srv would
+        # shut out everybody.
         is_own = folder.uid == self.owner and not folder.mode & stat.S_ISVTX
         if is_own and len(around.parts) > 2 and not socket.is_relative_to(around):
             return f"chmod 700 {shlex.quote(folder.path)}"
@@ -348,17 +392,19 @@ class Permissions:
         return f"{make}mv {shlex.quote(file.path)} {shlex.quote(closed)}/, and name that file"
 
     def _users(self) -> list[User]:
-        """Return the peers with all groups that they may belong to now."""
+        """Return the peers, each with all groups that the peer may be in, in the order of their
+        numbers.
+        """
         shared = self._groups_of_the_socket()
         return [User(uid, shared | _groups_of(uid)) for uid in sorted(self.peers)]
 
     def _groups_of_the_socket(self) -> frozenset[int]:
         """Return the numbers of the groups that a peer may need to reach the socket.
 
-        A peer may belong to them although the system's list of groups does not say so: systemd
-        (SupplementaryGroups) or a container can add groups to a process.
+        A peer may be in them even if the system's list of groups does not say so. For example,
+        systemd (SupplementaryGroups) or a container can add groups to a process.
         """
-        found = {os.getegid()}  # the group that the socket will have
+        found = {os.getegid()}  # the group of a socket that does not exist yet
         socket = Path(os.path.realpath(self.socket))
         for place in (socket, *socket.parents):
             try:
@@ -372,7 +418,8 @@ class Permissions:
     def _others_may_write(self, seen: Seen, *, is_passed: bool) -> bool:
         if not others_may_write(seen, self.owner, is_passed=is_passed):
             return False
-        # If there are peers, even a group without other listed members may let a peer in.
+        # With peers, even a group without other listed members may let a peer in, see
+        # `_groups_of_the_socket`.
         private = [seen.gid] if not self.peers and _is_alone(self.owner, seen.gid) else []
         return others_may_write(seen, self.owner, private=private, is_passed=is_passed)
 
@@ -387,7 +434,11 @@ class Permissions:
 
 
 def _may_reach(user: User, way: Way, right: Right | None = None) -> bool:
-    """Return whether a user may search all folders of a way, and has the right on its end."""
+    """Return whether a user may search all folders of a way, and has a right to the file at its
+    end.
+
+    If `right` is None, only the folders count.
+    """
     return all(may(user, each, Right.SEARCH) for each in way.folders) and (
         right is None or may(user, way.end, right)
     )
@@ -400,7 +451,7 @@ _ONE_FILE = (
 
 
 def _groups_of(uid: int) -> frozenset[int]:
-    """Return the numbers of the groups of a user; empty if the system does not know the user."""
+    """Return the numbers of a user's groups; an empty set if the system does not know the user."""
     import pwd
 
     try:
@@ -411,7 +462,10 @@ def _groups_of(uid: int) -> frozenset[int]:
 
 
 def _is_alone(uid: int, gid: int) -> bool:
-    """Return whether a user is the only member of a group, as with one private group per user."""
+    """Return whether a user is the only member of a group, by the system's lists.
+
+    Many systems give each user such a group.
+    """
     import grp
     import pwd
 

@@ -1,8 +1,9 @@
-"""Read and encode the items of a session, which may take time.
+"""Read and encode the items for a session, at once or in another thread.
 
-An `Agent` starts a `Reading`, and later asks it whether it is over. A `Start` decides how the
-reading runs, so that the agent's code uses neither threads nor clocks. `at_once` reads before it
-returns. `Aside` reads in a thread with a time limit, so that other sessions do not wait.
+An `Agent` starts a `Reading`, and later asks whether it is over. A `Start` is the function that
+starts it. It decides whether a thread is used, so the agent's own code has neither threads nor
+clocks. There are two: `at_once` does the work before it returns. `Aside` does the work in a thread
+with a time limit, so that other sessions do not wait for it.
 """
 
 from __future__ import annotations
@@ -20,26 +21,29 @@ from fedtally.errors import UnreadableFileError
 if TYPE_CHECKING:
     from fedtally.campaign.client import FrequencyClient
 
-FIRST_STEP = 1.0  # seconds: all readings up to this time look the same from outside
+FIRST_STEP = 1.0  # seconds; with `in_steps`, the end of a shorter reading is reported only then
 Work = Callable[[], "FrequencyClient"]
 
 
 class Start(Protocol):
-    """A function that runs the work of a reading; its arguments are those of `Reading`."""
+    """A function that starts a `Reading`; see `Reading` for its arguments."""
 
     def __call__(self, work: Work, *, in_steps: bool = False) -> Reading:
-        """Start the work, and return its `Reading`, which may still run."""
+        """Start the work, and return its `Reading`, which may not be over yet."""
 
 
 class Reading:
-    """The reading and encoding of the items for one session.
+    """The work of reading and encoding the items for one session.
+
+    The reading is over when the work is done, when `drop` is called, or at the time limit.
 
     Args:
-        work: a function that reads the items and returns the client that holds them.
-        seconds: the time limit from now on, including the time before the work is started.
-        in_steps: whether the end is reported only 1, 2, 4, 8, ... seconds after the start or at
-            the time limit. The time of an answer then reveals little about the items, and nothing
-            if the work takes less than a second.
+        work: a function that reads the items and returns the `FrequencyClient` that holds them.
+        seconds: the time limit, counted from the creation of this object. The time before `run` is
+            called counts, too.
+        in_steps: whether the end of the work is reported only 1, 2, 4, 8, ... seconds after the
+            creation, or at the time limit. The time of an answer then reveals little about the
+            items. If the work takes less than a second, it reveals nothing.
         clock: returns a monotonic time in seconds.
     """
 
@@ -53,7 +57,7 @@ class Reading:
     ) -> None:
         self._work, self._seconds, self._in_steps, self._clock = work, seconds, in_steps, clock
         self._begin = clock()
-        self._told = self._begin + seconds  # the time at which the end is reported
+        self._told = self._begin + seconds  # the time at which the reading is over
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._found: FrequencyClient | Exception | None = None
         self._calls: list[Callable[[], None]] = []
@@ -63,20 +67,20 @@ class Reading:
 
     @property
     def is_over(self) -> bool:
-        """Whether the work is done, dropped or out of time; only then `client` may be called."""
+        """Whether the work is done, dropped or out of time. Call `client` only then."""
         return self.left == 0.0
 
     @property
     def left(self) -> float:
-        """The longest time in seconds until the reading is over; 0.0: it is over."""
+        """The time in seconds after which the reading will certainly be over; 0.0: it is over."""
         return max(0.0, self._told - self._clock())
 
     def client(self) -> FrequencyClient:
-        """Return the client that holds the items. The reading must be over.
+        """Return the client that holds the items. Call it only when the reading is over.
 
         Raises:
             UnreadableFileError: the time ran out before the items were read, or `drop` was called.
-            Exception: the error that the work raised.
+            Exception: the work raised this error.
         """
         found = self._found
         if found is None:
@@ -86,10 +90,14 @@ class Reading:
         return found
 
     def when_over(self, call: Callable[[], None]) -> None:
-        """Call a function, in any thread, once the work has ended or was dropped.
+        """Call a function once the work has ended or was dropped.
 
-        From then on `left` is the exact time until the reading is over. The function is not called
-        if the time runs out before the work ends.
+        If that is so already, the function is called at once in this thread. Otherwise it is called
+        in the thread that ends or drops the work. Then `left` is the exact time until the reading
+        is over; it is above 0 with `in_steps`.
+
+        If the time runs out first, the function is called late or never. So a caller must also wait
+        at most `left` seconds.
         """
         with self._lock:
             if not self._ended.is_set():
@@ -103,24 +111,27 @@ class Reading:
         time.sleep(self.left)
 
     def run(self) -> None:
-        """Do the work in this thread, unless the reading is over already."""
+        """Do the work in this thread, unless the reading is over or was dropped."""
         if self.is_over or self._ended.is_set():
             return
         try:
             found: FrequencyClient | Exception = self._work()
         except Exception as error:
             found = error
-        except BaseException as error:  # end the reading, so that nobody waits for ever
+        except BaseException as error:  # Otherwise `wait` would last for the whole time limit.
             self._end_with(_broken(f"the reader raised {type(error).__name__}"))
             raise
-        # A late result is discarded: the agent may have answered already that the time ran out.
+        # A late result is discarded: the agent may have answered that the time ran out.
         self._end_with(found if self._took < self._seconds else self._too_late())
 
     def drop(self) -> None:
-        """End the reading and remove the items from memory, since their session is over."""
+        """End the reading, because its session is over, and discard the items.
+
+        Work that still runs in another thread is not interrupted. Its result will be discarded.
+        """
         none = _broken("their session is over")
         self._end_with(none)
-        self._found, self._told = none, self._begin  # also if the work had ended before
+        self._found, self._told = none, self._begin  # also if the work ended before
 
     @property
     def _took(self) -> float:
@@ -147,20 +158,23 @@ class Reading:
 
 
 def at_once(work: Work, *, in_steps: bool = False) -> Reading:
-    """Do the work now, without a time limit, and return its finished reading."""
+    """Do the work in this thread, without a time limit, and return the `Reading`, which is over.
+
+    `in_steps` is ignored.
+    """
     reading = Reading(work, float("inf"))
     reading.run()
     return reading
 
 
 class Aside:
-    """Do readings one after the other in a single background thread.
+    """Do readings one after the other in one background thread.
 
-    A call that hangs, for example on a lost disk, cannot be ended. It continues in the thread. The
-    readings behind it run out of time, and no second thread is started.
+    Work that hangs, for example on a lost disk, cannot be ended. It stays in the thread, and no
+    second thread is started. The readings that wait behind it run out of time.
 
     Args:
-        seconds: the time limit of a reading, including the time that it waits for earlier ones.
+        seconds: the time limit of a reading, including the time that it waits for earlier readings.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -170,14 +184,15 @@ class Aside:
         self._is_running = False
 
     def __call__(self, work: Work, *, in_steps: bool = False) -> Reading:
-        """Queue the work, and return its `Reading`."""
+        """Put the work into the queue of the thread, and return its `Reading`."""
         reading = Reading(work, self._seconds, in_steps=in_steps)
         with self._lock:
-            # remove the readings that ran out of time behind a call that hangs
+            # Without this, the queue would grow for ever behind work that hangs.
             self._waiting = deque(one for one in self._waiting if not one.is_over)
             self._waiting.append(reading)
             if not self._is_running:
-                # if no thread can be started (RuntimeError), the reading runs out of time
+                # RuntimeError: no thread can be started. The reading then runs out of time, and the
+                # next call tries to start a thread again.
                 with suppress(RuntimeError):
                     threading.Thread(target=self._run, name="items", daemon=True).start()
                     self._is_running = True
@@ -190,7 +205,7 @@ class Aside:
                     self._is_running = False
                     return
                 reading = self._waiting.popleft()
-            with suppress(BaseException):  # the reading keeps the error for its `client`
+            with suppress(BaseException):  # `Reading.client` raises the error later
                 reading.run()
             del reading  # so that its items do not stay in memory
 

@@ -1,9 +1,12 @@
-"""Decide about, and make, a client's report to two servers, once for each release.
+"""Decide whether a client sends a report to two servers, and make the report, once for each
+release.
 
-A report is the client's contribution to a plan that two servers sum. A `Reporter` opens no network
-connection. It first puts the report into the outbox, a table of the client's record.
-`campaign/transports/https/reporting.py` sends it from there. The servers' answers only tell the
-state of a release. They cannot add a plan or cause a read of the items.
+A report is the client's contribution to a plan that two servers sum. A `Reporter` makes no network
+connection. It puts the report into the outbox, a table of the client's record.
+`campaign/transports/https/reporting.py` sends it from there.
+
+The servers' answers only tell the state of a release. They cannot add a plan, and cannot make the
+client read its items.
 """
 
 from __future__ import annotations
@@ -26,17 +29,17 @@ from fedtally.store import ClientRecord, Fate, Journal, Unsent
 def campaign_to_report(
     accepted: AcceptedCampaigns, record: ClientRecord, fingerprint: str | None, now: float
 ) -> Campaign:
-    """Return the accepted campaign, summed by two servers, that a user wants to report to.
+    """Return the accepted campaign that a user wants to report to. Two servers must sum it.
 
     Args:
         accepted: the campaigns that the owner accepted.
-        record: the client's record, with the registrar's plans that ended.
-        fingerprint: all 64 hexadecimal digits of the plan's fingerprint. None: choose the only plan
-            that is not over, or if all are over, the only plan.
+        record: the client's record, which says which plans are over.
+        fingerprint: the plan's fingerprint, 64 hexadecimal digits. None: the only plan that is not
+            over is chosen; if all plans are over, the only plan.
         now: the time, Unix seconds.
 
     Raises:
-        InvalidInputError: there is no such campaign, or there are several and none was named.
+        InvalidInputError: no campaign fits, or several fit and `fingerprint` is None.
     """
     known = {
         one.plan.fingerprint: one
@@ -65,14 +68,15 @@ def campaign_to_report(
 
 
 def release_to_report(plan: Plan, release: int | None) -> int:
-    """Return the number of the release that a user wants to report to, from 0.
+    """Return the number of the release that a user wants to report to, counted from 0.
 
     Args:
         plan: the plan.
-        release: the number that the user gave; None: choose the only release.
+        release: the number that the user gave; None: the only release is chosen.
 
     Raises:
-        InvalidInputError: there is no such release, or there are several and none was named.
+        InvalidInputError: the plan has no release of this number, or has several and `release` is
+            None.
     """
     last = len(plan.releases) - 1
     if release is None and last:
@@ -85,24 +89,27 @@ def release_to_report(plan: Plan, release: int | None) -> int:
 
 @dataclass
 class Reporter:
-    """Make the report of one client for one release.
+    """Make the report of one client for one release of a plan.
+
+    Call `read`, then `make`. `refusals` says beforehand whether `make` would refuse.
 
     Args:
-        policy: what the owner demands.
-        items: what the client holds.
+        policy: what the owner demands of every plan.
+        items: the client's items.
         campaign: an accepted campaign that two servers sum.
-        release: the number of the plan's release.
-        record: the client's record of its participation, opened with its mark (a second file that
-            detects an old copy of the record). The policy's cap is written into it.
+        release: the number of the release, counted from 0.
+        record: the client's record of its participation. It must have been opened with its mark, a
+            second file that detects an old copy of the record. The policy's cap is written into it.
         identity: the client's signing key.
         random: a function that returns the requested number of uniform bytes from a cryptographic
             source.
         now: the time, Unix seconds.
         tell: called with each message for the owner.
-        once: a label of the items. The record accepts each label once, over all plans.
+        once: a label of the items, a new one for new items. The record allows each label only once,
+            over all plans. None: there is no label.
 
     Raises:
-        InvalidInputError: as for `Agent`.
+        InvalidInputError: the record cannot enforce the policy, see `check_binds`.
     """
 
     policy: AgentPolicy
@@ -127,7 +134,9 @@ class Reporter:
 
     @property
     def unsent(self) -> Unsent | None:
-        """The report of this release that at least one server lacks; None: there is none."""
+        """The report for this release that at least one server has not received; None: there is
+        none.
+        """
         rounds = self.plan.releases[self.release]
         return next(
             (
@@ -140,15 +149,18 @@ class Reporter:
 
     @property
     def fate(self) -> Fate | None:
-        """The fate of this release's report at the servers; None: not known yet, or no report."""
+        """What became of the report for this release; None: that is not known yet, or there is no
+        report.
+        """
         return _first(
             self.record.fate(self.plan.fingerprint, round) for round in self._rounds_taken()
         )
 
     def refusals(self, now: float) -> Iterator[str]:
-        """Yield every reason, in words, why this client makes no report now.
+        """Yield every reason, in words, why this client must not make the report now; none if it
+        may.
 
-        Nothing is recorded, and the items are not read.
+        Nothing is recorded, and the content of the items is not read.
 
         Args:
             now: the time, Unix seconds.
@@ -158,7 +170,8 @@ class Reporter:
         yield from demands(self.campaign, self.policy, self.items, self.identity)
         if self._rounds_taken():
             yield f"this client took part in release {self.release} of the plan"
-        # All rounds of a release are in one sum. With a calendar, a release has one round.
+        # The first round stands for all: only plans without a calendar have releases of several
+        # rounds, and their rounds are always open.
         if why := why_closed(self.plan, self.plan.releases[self.release][0], int(now), now):
             yield why
         standing = self._journal(self.plan.releases[self.release][0], now).standing(int(now))
@@ -170,10 +183,11 @@ class Reporter:
             yield f"the items: {error.in_shell}"
 
     def read(self) -> None:
-        """Read the items into memory.
+        """Read the items into memory, for `make`.
 
-        If they cannot be read and the plan has privacy, the report will hold no item. No server is
-        contacted before that, so the duration of the read reveals nothing.
+        If they cannot be read and the plan has privacy, the report will be the report of a client
+        without items. No server has been contacted at this point, so no server learns how long the
+        read takes.
 
         Raises:
             InvalidInputError: the items cannot be read, and the plan has no privacy.
@@ -191,16 +205,17 @@ class Reporter:
             reading.drop()
 
     def make(self, now: float) -> Unsent:
-        """Make the report, and return it as it is in the outbox. The items are spent by this.
+        """Make the report, record that the items are used, and return the report from the outbox.
 
-        `read` must be called before.
+        `read` must have been called before.
 
         Args:
             now: the time, Unix seconds.
 
         Raises:
-            InvalidInputError: `refusals` has a reason now; nothing was spent.
-            LocalProtocolError: the record refuses the report, since the items were spent meanwhile.
+            InvalidInputError: `refusals` has a reason now. Nothing was recorded.
+            LocalProtocolError: the record refuses the report, because another process recorded a
+                participation in between.
         """
         for reason in self.refusals(now):
             raise InvalidInputError(f"{reason}; nothing was spent")
@@ -224,12 +239,12 @@ class Reporter:
         return Journal(self.record, self.plan, round, int(now), self.once)
 
     def _rounds_taken(self) -> list[int]:
-        """Return the rounds of this release in which the client took part, by its record."""
+        """Return the rounds of this release in which the client took part already."""
         taken = self.record.participations(self.plan.fingerprint)
         return [round for round in self.plan.releases[self.release] if round in taken]
 
     def _drawn_round(self) -> int:
-        """Return a round of the release, drawn at random; all its rounds are in one sum."""
+        """Return a random round of the release. All rounds of a release are in the same sum."""
         rounds = self.plan.releases[self.release]
         return rounds[int.from_bytes(self.random(16), "little") % len(rounds)]
 

@@ -1,13 +1,14 @@
 """Serve agents on Unix sockets of this machine, with limits on users, time and connections.
 
-A socket has mode 0660. Only its owner may write its folder. A peer is the process at the other end
-of a connection. It is identified by its user, which the kernel reports (`SO_PEERCRED`). Connections
-are independent: a slow or silent peer does not delay the others. One process may serve many agents.
+A peer is the process at the other end of a connection. The kernel reports its user (`SO_PEERCRED`).
+The owner and the group of a socket may connect to it (mode 0660). Only the owner may write the
+socket's folder. Connections are independent: a slow or silent peer does not delay the others. One
+process may serve many agents, each on its own socket.
 
-An agent computes its answers in the event loop, which is blocked for some milliseconds each time. A
-thread would cost much more CPU if one process serves many agents: thread and loop would compete for
-the interpreter's lock at each write of a record. Only the items are read and encoded in a thread.
-An answer that needs them delays only its own connection.
+An agent computes its answers in the event loop, which each answer blocks for some milliseconds.
+Threads would use much more CPU in a process with many agents: at each write of a record, they would
+compete with the loop for the interpreter's lock. Only the items are read and encoded in a thread.
+An answer that needs the items delays only its own connection.
 """
 
 from __future__ import annotations
@@ -31,16 +32,22 @@ from fedtally.campaign.transports.pipe import PipeClosedError, PipeError, read_f
 from fedtally.errors import InvalidInputError
 
 SOCKET_MODE, FOLDER_MODE = 0o660, 0o750
-MOST_CONNECTIONS = 16  # for one agent; a further one closes the connection silent for longest
-FRAME_SECONDS = 30  # time limit to receive the rest of a frame, and to deliver an answer
-SWEEP_SECONDS = 60  # interval at which the secrets of expired sessions are wiped
-_LONGEST_PATH = 107  # bytes of a path in struct sockaddr_un on Linux
+MOST_CONNECTIONS = 16  # for one agent; one more closes the connection that was silent for longest
+FRAME_SECONDS = 30  # time limit for receiving the rest of a frame, and for sending an answer
+SWEEP_SECONDS = 60  # seconds between two searches for expired sessions, whose secrets are wiped
+_LONGEST_PATH = 107  # the most bytes of a socket's path on Linux (struct sockaddr_un)
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 @dataclass(eq=False)
 class _Connection:
-    """A connection, and the time of its last frame or answer, in monotonic seconds."""
+    """A connection to an agent.
+
+    Attributes:
+        task: the task that serves the connection.
+        since: when the connection was made, or when a frame was received or an answer sent,
+            whichever was last. In seconds of a monotonic clock.
+    """
 
     task: asyncio.Task[None]
     since: float = field(default_factory=time.monotonic)
@@ -48,7 +55,7 @@ class _Connection:
 
 
 class Served:
-    """An agent that is served on its socket; `serve` makes it."""
+    """An agent that is being served on a socket, until `stop` is called; `serve` returns it."""
 
     def __init__(
         self,
@@ -67,13 +74,14 @@ class Served:
         self._lock = -1
 
     async def start(self) -> None:
-        """Start to listen on the socket, and to wipe expired sessions at intervals."""
+        """Start to listen on the socket, and to wipe expired sessions every `SWEEP_SECONDS`."""
         _check_folder(self._path)
         self._lock = _locked(self._path)
         try:
             listening = _bound(self._path)
-            # asyncio accepts up to `backlog` connections in a row before it runs their tasks. A
-            # larger number would use up the open files that the record needs.
+            # asyncio accepts up to `backlog` connections in a row before it runs their tasks. If
+            # they were many, they would use up the process's limit of open files, and the record
+            # could not be opened.
             self._server = await asyncio.start_unix_server(
                 self._connected, sock=listening, backlog=MOST_CONNECTIONS
             )
@@ -83,7 +91,11 @@ class Served:
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def stop(self) -> None:
-        """Close the socket and its connections, and wipe the agent's secrets."""
+        """Close the socket and its connections, wipe the agent's secrets, and remove the socket
+        file.
+
+        A second call does nothing.
+        """
         if self._server is None:
             return
         self._server.close()
@@ -96,7 +108,7 @@ class Served:
         self._agent.close()
         with suppress(OSError):
             os.unlink(self._path)
-        os.close(self._lock)  # last, so that no other agent uses the path before it is free
+        os.close(self._lock)  # last: otherwise this could remove another agent's socket
         self._server = None
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -113,8 +125,9 @@ class Served:
             while True:
                 connection.since, connection.is_busy = time.monotonic(), False
                 frame = await read_frame(reader, self._agent.most_bytes, FRAME_SECONDS)
-                # A connection that waits for items may be closed to make room for another one, but
-                # only after the connections that were silent for longer.
+                # From here on the connection counts as active. While it waits for items, it may
+                # still be closed to make room for another one, but only after the connections that
+                # were silent for longer.
                 connection.since = time.monotonic()
                 while isinstance(answer := self._agent.answer(frame, self._clock()), Reading):
                     await _over(answer)
@@ -132,12 +145,16 @@ class Served:
             writer.close()
 
     def _close_silent(self) -> None:
-        """Close the connections silent for longest, down to `MOST_CONNECTIONS`."""
+        """Close connections until `MOST_CONNECTIONS` are left, those that were silent for longest
+        first.
+
+        A connection on which an answer is being sent is not closed.
+        """
         waiting = (one for one in self._connections if not one.is_busy)
         spare = max(0, len(self._connections) - MOST_CONNECTIONS)
         for connection in sorted(waiting, key=lambda one: one.since)[:spare]:
-            # Removed now, since its task ends later. Otherwise several new connections at the same
-            # time would all choose this one.
+            # Removed now, because its task ends later. Otherwise several new connections at the
+            # same time would all choose this connection.
             self._connections.discard(connection)
             connection.task.cancel()
 
@@ -148,7 +165,7 @@ class Served:
 
 
 async def _over(reading: Reading) -> None:
-    """Wait until a reading is over, without blocking the event loop."""
+    """Wait until a reading of items is over, without blocking the event loop."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
 
     def tell() -> None:
@@ -169,18 +186,20 @@ async def serve(
     log: Callable[[Note], None] = lambda note: None,
     clock: Callable[[], float] = time.time,
 ) -> Served:
-    """Serve an agent on a Unix socket until `stop` of the returned object is called.
+    """Start to serve an agent on a Unix socket. Call `stop` of the returned object to end it.
 
     Args:
         agent: the agent; nothing else may use it at the same time.
-        path: the path of the socket. Its folder is made with mode 0750 if it does not exist.
-        peers: the numbers of the users who may connect, besides this process's user and root.
-        log: called with each note for the owner.
+        path: the path of the socket. If its folder does not exist, it is created with mode 0750.
+        peers: the numbers of the users who may connect. Root and the user of this process always
+            may.
+        log: called with a note, for the owner, about each connection that is refused or fails.
         clock: returns the time, Unix seconds.
 
     Raises:
-        InvalidInputError: other users may write the folder, another agent runs on the socket, the
-            path is not a socket, or the system cannot report the user of a connection.
+        InvalidInputError: other users may write the folder. Or the folder or the socket cannot be
+            created, for example because the path is longer than 107 bytes. Or another agent uses
+            the socket. Or the path exists and is no socket. Or the system is not Linux.
     """
     served = Served(agent, Path(path), peers, log, clock)
     await served.start()
@@ -188,9 +207,11 @@ async def serve(
 
 
 def _check_folder(path: Path) -> None:
-    """Raise an error if other users could replace the socket in its folder by their own.
+    """Raise an error if other users could replace the socket by their own; create a missing folder.
 
-    The folder is made if it does not exist.
+    Raises:
+        InvalidInputError: others may write the socket's folder, the folder cannot be created, the
+            path of the socket is too long, or the system is not Linux.
     """
     check_system()
     if len(os.fsencode(path)) > _LONGEST_PATH:
@@ -222,13 +243,15 @@ def _check_folder(path: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """Lock the file `{path}.lock`, and return its descriptor, to be kept open by the agent.
+    """Lock the file `{path}.lock`, and return its file descriptor.
+
+    The lock lasts until the descriptor is closed or the process ends.
 
     Raises:
         InvalidInputError: another agent has the lock, or the file cannot be opened.
     """
-    # A socket file does not show that an agent listens, since it stays when the agent dies. The
-    # kernel releases a lock when its process ends.
+    # A lock is needed, because a socket file stays when its agent dies, so the file does not show
+    # that an agent listens. The kernel releases a lock when the process ends.
     name = f"{path}.lock"
     try:
         handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -248,7 +271,14 @@ def _locked(path: Path) -> int:
 
 
 def _bound(path: Path) -> socket.socket:
-    """Return a new listening socket on a path; a socket file left by a dead agent is replaced."""
+    """Return a new listening socket on a path.
+
+    If the path has a socket file already, its agent is dead, because the caller has the lock. The
+    file is replaced.
+
+    Raises:
+        InvalidInputError: the path exists and is no socket, or the socket cannot be created.
+    """
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise InvalidInputError(f"{path} is there, and is no socket: name another path")
@@ -256,7 +286,7 @@ def _bound(path: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         made.bind(os.fspath(path))
-        path.chmod(SOCKET_MODE)  # before `listen`, so nobody can connect with another mode
+        path.chmod(SOCKET_MODE)  # before `listen`: until then nobody can connect
         made.listen(MOST_CONNECTIONS)
     except OSError as error:
         made.close()
@@ -268,7 +298,10 @@ def _bound(path: Path) -> socket.socket:
 
 
 def _user_of(writer: asyncio.StreamWriter) -> int:
-    """Return the number of the user who connected, as the kernel recorded it at that time."""
+    """Return the number of the user who connected.
+
+    The kernel recorded it when the connection was made.
+    """
     peer = writer.get_extra_info("socket")
     _, uid, _ = _CREDENTIALS.unpack(
         peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

@@ -1,7 +1,8 @@
-"""Read `agent.toml`, the owner's settings of an agent, into a frozen `Settings`.
+"""Read `agent.toml`, the file in which the owner of an agent writes its settings.
 
-An error names every wrong entry and how to correct it. `TEMPLATE` is the text that `fedtally agent
-init` writes into the file. It explains each entry, and has no value if only the owner can decide.
+`Settings.load` checks the file. An error lists every wrong entry, each with a way to correct it.
+`TEMPLATE` is the text that `fedtally agent init` writes into a new file. It explains each entry. An
+entry that only the owner can decide is a line that begins with "# >".
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 
 FILE = "agent.toml"
 NO_REGISTRAR = "no registrar is named: a plan counts as accepted by the owner's own act alone"
-_NONE = "none"  # the value of epsilon that allows plans without differential privacy
-# default paths, relative to the folder of agent.toml
+_NONE = "none"  # the value of epsilon that also allows plans without differential privacy
+# the default paths, relative to the folder of agent.toml
 _PLACES = {
     "key": "key/agent.key",
     "mark": "key/record.mark",
@@ -130,23 +131,27 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of an agent; `load` reads them.
+    """The settings of an agent. `load` reads and checks them.
 
     Attributes:
         folder: the folder of agent.toml.
-        key: the file of the private key.
-        mark: the file of the record's mark, which detects an old copy of the record. It must be in
-            another folder than the record.
-        record: the file of the client's record of its participation.
+        key: the path of the client's private key.
+        mark: the path of the record's mark, a small file that detects an old copy of the record. It
+            must not be in the folder of the record: a backup that restores both would not be
+            detected.
+        record: the path of the client's record of its participation.
         campaigns: the folder of the accepted campaigns.
         socket: the path of the agent's Unix socket.
-        peers: the numbers of the users who may connect to the socket.
-        registrar: the public key that must have signed every plan; None: no signature is needed.
-        items: what the client holds.
-        once: a label of the items; None: they have none.
-        policy: what the owner demands.
-        consent: the bounds of plans that are accepted without the owner's act; None: the owner
-            must accept every plan.
+        peers: the numbers of the users who may connect to the socket, besides root and the agent's
+            own user.
+        registrar: the public key that must have signed every plan, 32 bytes; None: no signature is
+            needed.
+        items: the client's items.
+        once: a label of the items, a new one for new items. The record allows each label only once.
+            None: there is no label.
+        policy: what the owner demands of every plan.
+        consent: the bounds within which plans are accepted without asking the owner; None: the
+            owner must accept each plan.
     """
 
     folder: Path
@@ -158,17 +163,21 @@ class Settings:
     peers: frozenset[int]
     registrar: bytes | None
     items: Items
-    once: str | None = field(repr=False)  # the label may reveal what the client holds
+    once: str | None = field(repr=False)  # the label may reveal items
     policy: AgentPolicy
     consent: Consent | None = None
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Settings:
-        """Return the settings in the agent.toml of a folder.
+        """Read and check the agent.toml in a folder, and return the settings.
+
+        Args:
+            folder: the folder of the agent.
 
         Raises:
             UnreadableFileError: there is no agent.toml, or it is not valid TOML.
-            InvalidInputError: names every entry that is wrong or missing, with the way out.
+            InvalidInputError: entries are wrong or missing, or other users may write the agent's
+                files. The message lists every fault, each with a way to correct it.
         """
         place = Path(folder)
         path = place / FILE
@@ -187,7 +196,9 @@ class Settings:
             )
         peers = main.take("peers", _users, [])
         permissions = Permissions.of(place, peers or (), places["socket"])
-        _check_kept(path, places, permissions)  # before any key or code that the file names is read
+        # Before any key is read or code is run that the file names: others may have written the
+        # file.
+        _check_kept(path, places, permissions)
         registrar = main.take(
             "registrar", lambda value: _key(place, value, Role.REGISTRAR, permissions), None
         )
@@ -195,7 +206,7 @@ class Settings:
         held, once = _items(place, items, permissions, _SAY_ONCE if is_uncounted else "")
         policy = _policy(place, demands, permissions)
         consent = None
-        if main.has("consent"):  # without the table, there is no standing consent
+        if main.has("consent"):  # a missing table is no consent, while an empty one is an error
             given = _Table("consent", main.take("consent", _table, {}) or {}, problems)
             consent = _consent(place, given, permissions, policy, registrar)
             given.end()
@@ -215,16 +226,17 @@ class Settings:
         )
 
     def identity(self) -> SigningKey:
-        """Read and return the client's signing key."""
+        """Read the client's signing key from its file, and return it."""
         return load_client_key(self.key)
 
     def check_user(self) -> None:
-        """Raise an error if root runs this process but the folder belongs to another user.
+        """Raise an error if root runs this process and the folder of the agent belongs to another
+        user.
 
-        The agent of that user could not use files that root writes.
+        Root would write files that the agent of this user cannot use.
 
         Raises:
-            InvalidInputError: names the user.
+            InvalidInputError: this is so; the message names the user and the way out.
         """
         holder = self.folder.stat().st_uid
         if os.geteuid() == 0 != holder:
@@ -235,13 +247,14 @@ class Settings:
             )
 
     def check_writable(self) -> None:
-        """Raise an error if the folder of the record or of its mark cannot be written.
+        """Raise an error if this process may not write the folder of the record or of its mark.
 
         Raises:
-            InvalidInputError: the user lacks the permission, or a sandbox makes it read-only.
+            InvalidInputError: the user lacks the permission, or a sandbox makes the folder
+                read-only.
         """
         for name, place in (("record", self.record), ("mark", real_path(self.mark))):
-            # A missing folder is reported when the record is opened.
+            # `open_record` reports a missing folder.
             if place.parent.exists() and not os.access(place.parent, os.W_OK | os.X_OK):
                 raise InvalidInputError(
                     f"{self.folder / FILE}: {name}: the agent may not write the folder"
@@ -252,7 +265,11 @@ class Settings:
     def open_record(self) -> ClientRecord:
         """Open the client's record, and check it against its mark and the policy.
 
-        Nothing is written into it: the policy's cap is written by the agent when it starts.
+        The policy's cap is not written into the record here, but by `Agent`.
+
+        Raises:
+            InvalidInputError: the record cannot enforce the policy, see `check_binds`. Or the
+                record cannot be opened, or its mark says that it is an old copy.
         """
         from fedtally.store import ClientRecord  # imported here because it loads slowly
 
@@ -261,13 +278,16 @@ class Settings:
         return record
 
     def accepted(self) -> AcceptedCampaigns:
-        """Return the accepted campaigns."""
+        """Return the accepted campaigns, as a mapping that follows the state of their folder."""
         return AcceptedCampaigns(self.campaigns, self.registrar)
 
     def agent(
         self, *, random: Callable[[int], bytes], now: float, log: Callable[[Note], None]
     ) -> Agent:
-        """Return an agent with these settings; the arguments are as for `Agent`."""
+        """Open the record, read the key, and return an agent with these settings.
+
+        See `Agent` for the arguments.
+        """
         return Agent(
             self.policy,
             self.items,
@@ -282,21 +302,30 @@ class Settings:
 
 
 class _Table:
-    """A table of agent.toml. Reading an entry collects the problem if the entry is wrong."""
+    """A table of agent.toml. A wrong entry does not raise an error, but adds a message to
+    `problems`.
+
+    Args:
+        name: the name of the table; "": the main table.
+        values: the entries of the table.
+        problems: the list of messages, shared by all tables.
+    """
 
     def __init__(self, name: str, values: Mapping[str, Any], problems: list[str]) -> None:
         self._prefix = f"{name}." if name else ""
         self._values, self._problems = values, problems
-        self._known: list[str] = []  # the names of all entries that `take` was called for
+        self._known: list[str] = []  # the names with which `take` was called
 
     def take(self, entry: str, read: Callable[[Any], _T], default: Any, says: str = "") -> Any:
-        """Return the converted value of an entry; None: it is wrong, or missing without default.
+        """Return the converted value of an entry; None if it is wrong, or missing without a
+        default.
 
         Args:
             entry: the name of the entry.
-            read: converts the TOML value; raises InvalidInputError if it is wrong.
-            default: the TOML value used for a missing entry; None: there is none.
-            says: the advice for a missing entry that is required; "": it is not required.
+            read: converts the TOML value, and raises an InvalidInputError if the value is wrong.
+            default: the TOML value of a missing entry; None: there is no default.
+            says: advice for a missing entry without a default, which is then a problem; "": it may
+                be missing.
         """
         self._known.append(entry)
         value = self._values.get(entry, default)
@@ -319,9 +348,9 @@ class _Table:
         return self._values.get(entry)
 
     def make(self, entry: str, build: Callable[[], _T]) -> _T | None:
-        """Return the result of `build`; None: it raised an InvalidInputError.
+        """Return the result of `build`. If it raises an InvalidInputError, return None.
 
-        The error is collected as a problem of the entry.
+        The error is then a problem of the entry named `entry`.
         """
         try:
             return build()
@@ -330,11 +359,11 @@ class _Table:
             return None
 
     def refuse(self, problem: str) -> None:
-        """Collect a problem that concerns the table, not a single entry."""
+        """Add a problem that concerns the whole table, or several of its entries."""
         self._problems.append(f"{self._prefix.rstrip('.')}: {problem}")
 
     def end(self) -> None:
-        """Collect a problem for each entry that `take` was not called for: it is unknown."""
+        """Add a problem for each entry whose name `take` was never called with: it is unknown."""
         for entry in self._values:
             if entry not in self._known:
                 self._problems.append(
@@ -344,19 +373,36 @@ class _Table:
 
 
 def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions) -> None:
-    """Raise an error if other users may write the agent's own files, or peers may read them."""
+    """Raise an error if other users may write the agent's own files, or peers may read some of
+    them.
+
+    Peers must not read agent.toml and the record.
+
+    Args:
+        path: the path of agent.toml.
+        places: the paths of the agent's files by the names of their entries.
+        permissions: the checks of the agent's files.
+
+    Raises:
+        InvalidInputError: others may; the message lists each file.
+    """
     files = [path, *(places[name] for name in ("key", "mark", "record"))]
-    # for the socket only its folder is checked, since peers must be able to write to the socket
+    # Not the socket itself, because peers must be able to write to it.
     folders = [*(file.parent for file in files), places["campaigns"], places["socket"].parent]
     problems = permissions.kept(own=[*files, *folders])
-    # these two files hold labels of the items and the query that selects the items
+    # Both files have labels of the items, and agent.toml the query that selects them. They may
+    # reveal items.
     problems += permissions.unread(path, places["record"])
     if problems:
         raise InvalidInputError(f"{path}: {'; '.join(problems)}")
 
 
 def _entries(place: Path) -> dict[str, Any]:
-    """Return the parsed entries of the agent.toml in a folder."""
+    """Return the entries of the agent.toml in a folder, as Python values.
+
+    Raises:
+        UnreadableFileError: there is no agent.toml, or it is not valid TOML.
+    """
     path = place / FILE
     try:
         return toml.loads(path.read_text(encoding="utf-8"))
@@ -372,9 +418,13 @@ def _entries(place: Path) -> dict[str, Any]:
 def _items(
     place: Path, table: _Table, permissions: Permissions, say_once: str
 ) -> tuple[Items | None, str | None]:
-    """Return the items (None: an entry is wrong) and their label (None: there is none).
+    """Return the items, or None if an entry is wrong; and their label, or None if there is none.
 
-    `say_once` is the advice for a missing label if one is required; else it is empty.
+    Args:
+        place: the folder of agent.toml.
+        table: its table `items`.
+        permissions: the checks of the agent's files.
+        say_once: advice for a missing label, if the label is required; otherwise "".
     """
     of_people = table.has("people")
     shown, reader = _reader(place, table, permissions)
@@ -406,7 +456,7 @@ def _items(
 def _reader(
     place: Path, table: _Table, permissions: Permissions
 ) -> tuple[str | None, Reader | None]:
-    """Return the name of the file of the items and their reader.
+    """Return the name of the file of the items, and the function that reads them.
 
     The name is None if a Python function returns the items. The reader is None if an entry is
     wrong.
@@ -439,7 +489,12 @@ def _reader(
 
 
 def _check_there(file: Path, permissions: Permissions) -> None:
-    """Raise an error if the agent cannot read a file of items, or a peer may see it."""
+    """Raise an error if the agent may not read a file of items, or a peer may see the file.
+
+    Raises:
+        UnreadableFileError: there is no such file, or the agent may not read it.
+        InvalidInputError: as for `Permissions.check_closed`.
+    """
     if not os.access(file, os.R_OK):
         raise UnreadableFileError(
             f"there is no file {file} that the agent may read: write one also where there is no"
@@ -454,9 +509,10 @@ def _candidates(path: Path, permissions: Permissions) -> list[Domain]:
 
 
 def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy | None:
-    """Return the owner's policy; None: an entry is wrong."""
-    # Each entry is checked alone, by making the object with valid values for all other arguments.
-    # So the object's own rules apply, and every wrong entry is named, not only the first.
+    """Return the owner's policy; None if an entry is wrong."""
+    # Each entry is checked alone: the object is made with this value and valid values for all other
+    # arguments. So the rules of the object itself apply, and every wrong entry is reported, not
+    # only the first.
     known = table.take(
         "known",
         lambda value: frozenset(
@@ -504,10 +560,10 @@ def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy
 
 
 def _budget(table: _Table) -> tuple[Any, float | None, Cap | None]:
-    """Return the entries epsilon and delta, and the cap on all campaigns together that they set.
+    """Return the values of epsilon and delta, and the cap for all campaigns together.
 
-    A wrong epsilon or delta is None. The cap is None if epsilon is wrong or "none". The delta of
-    the cap is a placeholder, which `_policy` replaces.
+    A value that is wrong is None. The cap is None if epsilon is wrong or "none". Its delta is only
+    a placeholder, which `_policy` replaces.
     """
     epsilon = table.take("epsilon", _epsilon, None, _SAY_EPSILON)
     if epsilon == _NONE:
@@ -527,10 +583,15 @@ def _consent(
     policy: AgentPolicy | None,
     registrar: bytes | None,
 ) -> Consent | None:
-    """Return the owner's standing consent; None: an entry is wrong.
+    """Return the owner's standing consent; None if an entry is wrong.
 
-    `registrar` is the public key in the main table, which the consent must repeat; None: there is
-    none.
+    Args:
+        place: the folder of agent.toml.
+        table: its table `consent`.
+        permissions: the checks of the agent's files.
+        policy: the owner's policy; None: one of its entries is wrong.
+        registrar: the registrar's public key in the main table, 32 bytes, which the consent must
+            repeat; None: there is none.
     """
     found: dict[str, Any] = {
         name: table.take(name, read, None, says)
@@ -563,7 +624,10 @@ def _consent(
 
 
 def _asked_about(place: Path, text: str, permissions: Permissions) -> list[Domain]:
-    """Return the domains that a text names: a domain such as "range:1..100", or a file of them."""
+    """Return the domains that a text names.
+
+    The text is a domain such as "range:1..100", or else the path of a file of candidates.
+    """
     if ":" not in text:
         return _candidates(place / text, permissions)
     return [domain.parse(text)]
@@ -584,10 +648,15 @@ _SAY_DELTA = (
 
 
 def _tried(kind: Callable[..., Any], others: Mapping[str, Any], name: str, value: Any) -> Any:
-    """Make an object of class `kind` with a value for one field; return that field.
+    """Return the value of one field of a class, checked and converted by the class.
 
-    `others` are the values of the other fields. An error of the class means that the value is
-    wrong.
+    An object is made only for this check. It raises an InvalidInputError if the value is wrong.
+
+    Args:
+        kind: the class.
+        others: valid values for its other fields.
+        name: the name of the field.
+        value: the value from agent.toml.
     """
     if name == "domains":
         value = tuple(_texts(value))
@@ -625,7 +694,7 @@ def _no_delta(value: Any) -> float:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidInputError(f"must be a text in quotes, got {value!r}")
-    if "\0" in value:  # no path or name may hold a zero byte; system calls would raise ValueError
+    if "\0" in value:  # system calls would raise a ValueError
         raise InvalidInputError(f"must not hold a zero byte, got {value!r}")
     return value
 
@@ -650,7 +719,8 @@ def _column(value: Any) -> str | list[str]:
 
 def _label(value: Any) -> str:
     if not is_name(value):
-        raise InvalidInputError(f"must be {NAME}")  # not quoted: it may reveal what is held
+        # The message does not quote it, because a label may reveal items.
+        raise InvalidInputError(f"must be {NAME}")
     return str(value)
 
 
@@ -661,7 +731,7 @@ def _users(value: Any) -> frozenset[int]:
 
 
 def _user(value: Any) -> int:
-    """Return the number of a user; `value` is the number or the name."""
+    """Return the number of a user, given as a number or a name."""
     import pwd
 
     if isinstance(value, str):
@@ -675,7 +745,7 @@ def _user(value: Any) -> int:
 
 
 def _key(place: Path, value: Any, role: Role, permissions: Permissions) -> bytes:
-    """Return a public key, 32 bytes; `value` is its digits or the path of its file."""
+    """Return a public key, 32 bytes; `value` is its hexadecimal digits, or the path of its file."""
     text = _text(value)
     if re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", text):
         return read_public_key(text, role)

@@ -1,6 +1,6 @@
-"""Shares, errors, bytes and numbers of things, as people read them.
+"""Numbers as text for people: confidences, shares, errors, bytes, counts and durations.
 
-Shares of the clients are written in percent. The difference of two shares, such as an error, is
+Shares of the clients are written in percent. Errors, which are differences of two shares, are
 written in percentage points: "an error of 0.1 %" could be read as a tenth of a percent of the
 frequency itself.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-_MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
-_UNITS = (  # (the unit is used below this many seconds, its name, units per second)
+_MOST_DECIMALS = 6  # the most decimals of a percentage: further digits are rounding errors
+_UNITS = (  # (a unit is used for times below this number of seconds, its name, units per second)
     (1e-3, "µs", 1e6),
     (1.0, "ms", 1e3),
     (120.0, "s", 1.0),
@@ -21,7 +21,9 @@ _UNITS = (  # (the unit is used below this many seconds, its name, units per sec
 
 
 def level(confidence: float) -> str:
-    """Return a confidence in percent, never rounded to 100, which would promise too much.
+    """Return a confidence level (0 to 1) as text in percent, with up to 12 significant digits.
+
+    Fewer digits would round 0.9999999 to 100 %, which would promise too much.
 
     >>> level(0.95), level(0.9999999)
     ('95 %', '99.99999 %')
@@ -30,7 +32,7 @@ def level(confidence: float) -> str:
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """Return a share of the clients in percent.
+    """Return a share of the clients (0 to 1) as text in percent, with `digits` decimals.
 
     >>> percent(0.05126), percent(-1e-12)
     ('5.13 %', '0.00 %')
@@ -39,11 +41,11 @@ def percent(share: float, digits: int = 2) -> str:
 
 
 def points(error: float, digits: int | None = None, signed: bool = False) -> str:
-    """Return the error of a frequency in percentage points.
+    """Return an error of a frequency as text in percentage points.
 
     Args:
-        error: the error: the difference of two shares.
-        digits: the decimals to show; None: as many as `decimals` finds.
+        error: the difference of two shares: 0.05 is 5 points.
+        digits: the decimals to show; None: the number that `decimals` returns for this error.
         signed: whether a positive error gets a plus sign.
 
     >>> points(0.05126), points(-0.0001, 2, signed=True)
@@ -54,7 +56,12 @@ def points(error: float, digits: int | None = None, signed: bool = False) -> str
 
 
 def decimals(shares: Iterable[float]) -> int:
-    """Return the decimals of a percentage that show two digits of the smallest share: 2 to 6.
+    """Return how many decimals to show so that each share, in percent, has two digits or more.
+
+    The smallest share other than 0 decides. The number is at least 2 and at most 6.
+
+    Args:
+        shares: the shares or errors, as fractions: 0.031 is 3.1 %.
 
     >>> decimals([0.25, 0.031]), decimals([0.25, 0.000031])
     (2, 4)
@@ -64,7 +71,9 @@ def decimals(shares: Iterable[float]) -> int:
 
 
 def size(number: float) -> str:
-    """Return a number of bytes in decimal units, with three digits.
+    """Return a number of bytes as text in B, kB, MB or GB (powers of 1000), with three digits.
+
+    Numbers below 1 kB are written as whole bytes.
 
     >>> size(17), size(31_987), size(282_878), size(1_500_000)
     ('17 B', '32.0 kB', '283 kB', '1.50 MB')
@@ -86,7 +95,12 @@ def counted(number: int, noun: str) -> str:
 
 
 def seconds(number: float) -> str:
-    """Return a time with two digits (more from 100 on), in the unit that suits it; "" for 0.
+    """Return a duration as text, in the unit that suits it, from µs to h; "" if it is 0 or less.
+
+    It has two significant digits. From 100 units on, it is rounded to whole units.
+
+    Args:
+        number: the duration in seconds.
 
     >>> seconds(0.0), seconds(2.34e-5), seconds(9.97e-5), seconds(456.0), seconds(4e7)
     ('', '23 µs', '100 µs', '7.6 min', '11,111 h')

@@ -1,13 +1,13 @@
-"""An answer: the estimates of one part or of several together.
+"""The answer of one plan, or of several plans together.
 
-A part is what one plan counted: its sums and their decoder. A campaign may look at its first
-results and choose a better width for later rounds. The later rounds then have a plan, hashes and
-clients of their own: they are another part. The estimate of all parts together is the sum of the
-estimates of the parts.
+A part is the landed sums of one plan (the sums that the server has) and the decoder that reads
+them. An answer has several parts if a campaign looked at its first results and then chose a better
+sketch width: the later rounds have a plan, hashes and clients of their own, so they are a second
+part. The estimated count of an item is the sum of its estimated counts in all parts.
 
-With differential privacy only private results may choose the next plan (`fedtally plan --like`
-enforces this), and each plan is charged by itself. No client should be in two parts;
-`Answer.joint_guarantee` is the cost to a client that is in all.
+With differential privacy, only private results may be used to choose the next plan (`fedtally plan
+--like` enforces this). Each plan is charged separately. No client should take part in two plans.
+`Answer.joint_guarantee` is the privacy cost to a client that takes part in all of them.
 """
 
 from __future__ import annotations
@@ -32,21 +32,23 @@ from fedtally.recovery.decoding import named_kind
 from fedtally.recovery.limits import Limits
 from fedtally.recovery.linear_system import F64, I64, U64, Bools
 
-_MOST_COMPARED = 1 << 18  # candidates searched for a similar name in an error: a second or two
+# An error suggests a similar candidate only if there are at most this many: the search takes 1-2 s.
+_MOST_COMPARED = 1 << 18
 
 
 class Answer(Tabular):
     """The estimates of several results together: one list of candidates, different clients.
 
-    A `Result` is an answer of one part, so this description holds for it, too.
+    `Result` is a subclass, an answer of one part, so this description holds for it, too.
 
-    Frequencies are shares of the contributions of all clients together. `PooledLimits` says how the
-    limits of parts are combined. In an open domain (nobody lists its strings), an answer of several
-    parts lists the strings whose names at least one part read.
+    A frequency is a share of all contributions in all parts. A contribution is what one client adds
+    in one round. `PooledLimits` says how the limits of several parts are combined. In an open
+    domain (nobody lists its strings), an answer of several parts lists the strings whose names at
+    least one part read.
 
     Args:
-        parts: two results or more, of different plans, over one domain; with intervals of one kind
-            and confidence, or without.
+        parts: two results or more. They have different plans and the same domain. All have limits
+            of the same kind and confidence, or none has limits.
 
     Attributes:
         domain: the candidates.
@@ -54,10 +56,11 @@ class Answer(Tabular):
         interval_kind: the kind of the limits, such as "simultaneous" (`make_intervals` lists the
             kinds).
         num_clients: the sum of the parts' numbers of clients. A client in two parts counts twice.
-        num_contributions: the number of client sketches in the sums of all parts.
+        num_contributions: the number of contributions in the sums of all parts.
 
     Raises:
-        InvalidInputError: the results do not belong together.
+        InvalidInputError: there are fewer than two results, two have the same plan, or they differ
+            in domain, confidence or kind of limits.
 
     >>> import fedtally
     >>> from fedtally.domain import IntegerRange
@@ -81,64 +84,73 @@ class Answer(Tabular):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts, in the order given. A result has one part: itself."""
+        """The parts, in the order in which they were given. A `Result` has one part: itself."""
         return self._parts
 
     @property
     def unit(self) -> str:
-        """The noun for what is counted; "contributions" if the parts have different nouns."""
+        """The plural noun for what is counted, such as "clients" (see `Part.unit`).
+
+        If the parts have different nouns, it is "contributions".
+        """
         units = {part.unit for part in self.parts}
         return units.pop() if len(units) == 1 else "contributions"
 
     @property
     def is_exact(self) -> bool:
-        """Whether estimates are the counts themselves: all parts are noiseless histograms."""
+        """Whether estimates are exact counts: all parts are histograms without noise."""
         return all(part.is_exact for part in self.parts)
 
     @property
     def not_private(self) -> str:
-        """The text that marks results as not private (`Part.not_private`); "": no part has it."""
+        """The warning that the results are not private (`Part.not_private`); "": no such part."""
         return next((part.not_private for part in self.parts if part.not_private), "")
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """The `cautions` which say that clients may have lied (docs/threat-model.md)."""
+        """The notes which say that clients may have lied (docs/threat-model.md).
+
+        They are the first of `cautions`.
+        """
         return tuple(dict.fromkeys(note for part in self.parts for note in notes.alarms(part)))
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """The `warnings` on what data and privacy do to the numbers; `alarms` come first."""
+        """The notes on data, privacy and early ends: they can change what the numbers mean.
+
+        They are the first of `warnings`, and begin with `alarms`.
+        """
         own = notes.on_parts(self.parts, self.num_contributions)
         theirs = [note for part in self.parts for note in notes.cautions(part)]
         return tuple(dict.fromkeys([*self.alarms, *own, *theirs]))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Notes for a reader of the numbers: on the data, and on how the sums are decoded."""
+        """All notes for a reader of the numbers: first `cautions`, then all others."""
         theirs = [note for part in self.parts for note in notes.warnings(part)]
         return tuple(dict.fromkeys([*self.cautions, *theirs]))
 
     @property
     def joint_guarantee(self) -> JointGuarantee:
-        """The privacy cost of all parts together to a client that is in every part.
+        """The privacy cost of all parts together to a client that takes part in every one of them.
 
-        It counts the releases of these parts only. A population's other charges, pilots included,
-        are in its ledger.
+        It counts only the sums of these parts. The population's ledger also has its other charges,
+        such as pilots.
         """
         return add_up_guarantees([part.plan.privacy for part in self.parts])
 
     @cached_property
     def _shares(self) -> F64:
-        """The contributions of each part, as a share of all contributions, float64 [parts]."""
+        """The share of all contributions that each part has, float64 [parts]; the sum is 1."""
         return np.array([part.num_contributions / self.num_contributions for part in self.parts])
 
     @cached_property
     def _pooled(self) -> dict[str, PooledLimits]:
-        """The limits that were computed before, by their kind."""
+        """A cache of `pooled_limits`, by the kind of the limits."""
         return {}
 
     def pooled_limits(self, kind: str | None = None) -> PooledLimits | None:
-        """Return the object that computes the limits of items; None if the confidence is 0.
+        """Return the object that computes limits of frequencies; None if the confidence is 0.
 
         Args:
             kind: the kind of the limits (see `make_intervals`); None: the kind of this answer.
@@ -152,20 +164,21 @@ class Answer(Tabular):
 
     @property
     def about(self) -> str:
-        """How the limits were made, in words; "": no limits, or estimates are the counts."""
+        """How the limits were made, in words; "" if there are no limits or the counts are exact."""
         pooled = self.pooled_limits()
         return "" if pooled is None else pooled.about
 
     @property
     def rows(self) -> Rows:
-        """The rows that may be listed: all candidates, or the strings of an open domain."""
+        """The rows that `top` and `to_arrow` show: all candidates, or strings of an open domain."""
         return rows_of(self.parts)
 
     def estimates(self, items: Sequence[str | int] | str | int) -> list[Estimate]:
-        """Return the estimates of named items, in the order given.
+        """Return the estimates of one item or several, in the order given.
 
-        In a domain of strings an item need not be a candidate. In an open domain, strings of the
-        same hash share one estimate: that of all of them together.
+        In a domain of hashed strings (`domain.Strings`), an item need not be a candidate. In an
+        open domain, strings with the same hash cannot be told apart: each gets the estimate of all
+        of them together.
 
         Raises:
             OutsideDomainError: an item is not in the domain.
@@ -181,10 +194,11 @@ class Answer(Tabular):
         return self._estimates(labels, counts, limits)
 
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
-        """Return whether each estimate surely stands above noise; None if that is unknown.
+        """Return for each estimate whether somebody surely holds the item; None if that is unknown.
 
-        An estimate does if its lower limit in all parts together exceeds 0, where limits hold for
-        all candidates at once. It is unknown without limits and in an open domain.
+        It is True for an item if the lower limit of its frequency exceeds 0, where the limits are
+        made to hold for all candidates at once. It is unknown if the answer has no limits, or if
+        the domain is open.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
@@ -204,28 +218,31 @@ class Answer(Tabular):
     def top(
         self, k: int = 20, min_frequency: float | None = None, progress: Progress | None = None
     ) -> list[Estimate]:
-        """Return the k largest estimates, largest first; equal ones by position in the domain.
+        """Return the k largest estimates, largest first.
 
-        Estimates below half a client are left out, so the list may be shorter than k. By default
-        the limits allow for selection: the items are on the list because their estimates are large.
+        Items with an estimate below half a client are left out, so there may be fewer than k. Equal
+        estimates are ordered by the position of their items in the domain; in an open domain by
+        hash, or by name if there are several parts. If the answer's intervals are of kind "auto",
+        the limits allow for selection: items are on the list because their estimates are large.
 
         Args:
             k: the most estimates to return, at least 0.
-            min_frequency: the smallest frequency to list, from 0 to 1.
-            progress: called as (stage, candidates done, all candidates).
+            min_frequency: the smallest frequency to list, from 0 to 1; None: no bound.
+            progress: called as ("decode", candidates done, all candidates); never in an open
+                domain.
 
         Raises:
             InvalidInputError: an argument is outside its bounds.
-            MemoryLimitError: the domain is too large to enumerate; name items with `estimates`
-                instead.
+            MemoryLimitError: the domain is too large to decode all candidates; name items with
+                `estimates` instead.
         """
         validate.integer(0, k=k)
         floor = LEAST
         if min_frequency is not None:
             least = validate.share(min_frequency=min_frequency)
             floor = max(floor, least * self.num_contributions)
-        # Find k + 1 rows: the first k had to exceed the last one, and the limits of a chosen list
-        # depend on that threshold.
+        # Find one row more than asked for. The k listed rows had to exceed its estimate, and the
+        # limits of a list depend on this threshold.
         rows = self.rows
         places, counts = _largest(rows.blocks(progress), k + 1, floor)
         reached = float(counts[:, k].sum()) if len(places) > k else floor
@@ -237,14 +254,15 @@ class Answer(Tabular):
         return self._estimates(rows.labels(places), list(counts), limits)
 
     def frequencies(self, memory: int | None = None) -> F64:
-        """Return the estimated frequency of every candidate, by position, float64 [domain.size].
+        """Return the estimated frequencies of all candidates, by position, float64 [domain.size].
 
         Args:
             memory: the most bytes for the table; None: half of the machine's memory.
 
         Raises:
             InvalidInputError: the domain is open.
-            MemoryLimitError: the table would not fit.
+            MemoryLimitError: the table would need more memory, or the domain is too large to decode
+                all candidates.
         """
         rows = self.rows
         rows.check_listed()
@@ -257,19 +275,19 @@ class Answer(Tabular):
         )
 
     def limits(self, memory: int | None = None, kind: str | None = None) -> Limits | None:
-        """Return the limits of every candidate's frequency; None where there are no limits.
+        """Return the limits of the frequencies of all candidates; None if the confidence is 0.
 
-        The two arrays, low and high, are float64 [domain.size], by position. They hold for items
-        that somebody named before the estimates were known: they do not allow for selection.
+        The two arrays, low and high, are float64 [domain.size], by position. They do not allow for
+        selection: they hold for items that somebody named before the estimates were known.
 
         Args:
             memory: the most bytes for the table; None: half of the machine's memory.
-            kind: the kind of the limits; "simultaneous": all hold at once; None: the kind of this
-                answer.
+            kind: the kind of the limits (see `make_intervals`); None: the kind of this answer.
 
         Raises:
-            InvalidInputError: the domain is open.
-            MemoryLimitError: the table would not fit.
+            InvalidInputError: the domain is open, or there is no such kind.
+            MemoryLimitError: the table would need more memory, or the domain is too large to decode
+                all candidates.
         """
         rows = self.rows
         rows.check_listed()
@@ -278,19 +296,19 @@ class Answer(Tabular):
         return None if pooled is None else pooled.all(rows.id_blocks())
 
     def to_arrow(self, memory: int | None = None) -> Any:
-        """Return a `pyarrow.Table` of every candidate, largest estimate first.
+        """Return a `pyarrow.Table` of all rows, largest estimate first.
 
-        Its columns are the fields of `Estimate`, and `above_noise`. The limits hold for items named
-        beforehand: they do not allow for the choice of a list. The schema's metadata name their
-        kind in `intervals`. `above_noise` says whether somebody surely holds the item, by limits
-        that hold for all candidates at once. It is null where that is unknown: without limits, in
-        an open domain, and of more than 2^20 candidates.
+        Its columns are the fields of `Estimate`, and `above_noise`. The limits do not allow for
+        selection: they hold for items that somebody named beforehand. The entry `intervals` in the
+        schema's metadata is the kind of the limits. `above_noise` says whether somebody surely
+        holds the item (see the method `above_noise`). It is null where this is unknown: if there
+        are no limits, if the domain is open, or if there are more than 2^20 candidates.
 
-        If the run is marked not private, a further column `note` says so. If the answer covers a
-        window of rounds, a further column `window` names the window.
+        If the run is marked not private, a column `note` says so. If the answer covers a window of
+        rounds, a column `window` names the window.
 
         In an open domain, the rows are the strings that stand out from the noise. For one result, a
-        further column `hash` has their hashes in hexadecimal digits, and `item` is null where the
+        column `hash` has the hash of each string in hexadecimal digits, and `item` is null if the
         name could not be read. For several results, the rows are the strings whose names at least
         one result read.
 
@@ -298,7 +316,8 @@ class Answer(Tabular):
             memory: the most bytes for the table; None: half of the machine's memory.
 
         Raises:
-            MemoryLimitError: the table would not fit.
+            MemoryLimitError: the table would need more memory, or the domain is too large to decode
+                all candidates.
         """
         import pyarrow as pa
 
@@ -325,7 +344,9 @@ class Answer(Tabular):
         return pa.table(columns, metadata={} if kind is None else {"intervals": kind})
 
     def _numbers(self, counts: Sequence[F64], limits: Limits | None) -> dict[str, Any]:
-        """Return the columns of `Estimate` but `item`, float64 [n] each; None: no such numbers.
+        """Return all columns of `Estimate` except `item`, by name, float64 [n] each.
+
+        A column is None if it needs limits and there are none.
 
         Args:
             counts: the estimated counts in each part, float64 [n] each.
@@ -367,8 +388,8 @@ class Answer(Tabular):
     def __len__(self) -> int:
         """Return the number of rows of `to_arrow`.
 
-        Listed domain: the number of candidates. Open domain: the number of strings that may be
-        listed.
+        In a listed domain it is the number of candidates. In an open domain it is the number of
+        strings that stand out; with several parts, of those strings whose names were read.
 
         Raises:
             OverflowError: the number is too large for `len`; use `domain.size`.
@@ -382,11 +403,11 @@ class Answer(Tabular):
         )
 
     def _repr_html_(self) -> str:
-        """Return the ten largest estimates as an HTML table, which notebooks show.
+        """Return the ten largest estimates as an HTML table for notebooks.
 
-        Control characters are escaped, and long items are shortened in the middle. A hash whose
-        name was not read begins with "#". If there are too many candidates to enumerate, only the
-        sizes are shown.
+        Control characters are escaped, and long items are shortened in the middle. A string whose
+        name was not read is shown as "#" and its hash. If there are more than 2^24 candidates, a
+        line of text with the sizes is returned, and nothing is decoded.
         """
         rows = self.rows
         where = f" in {len(self.parts)} results" if len(self.parts) > 1 else ""
@@ -404,9 +425,13 @@ class Answer(Tabular):
 
 
 def _ids(answer: Answer, items: Sequence[str | int]) -> list[U64]:
-    """Return the ids of the items in each part, uint64 [items] each.
+    """Return the ids of the items in each part, uint64 [items] for each part.
 
-    The ids differ between parts of an open domain, where each part hashes strings with its own key.
+    An id is the integer that a sketch counts. In an open domain each part hashes strings with its
+    own key, so the ids of an item differ from part to part.
+
+    Raises:
+        OutsideDomainError: an item is not in the domain.
     """
     try:
         return [part.domain.encode(items) for part in answer.parts]
@@ -415,11 +440,16 @@ def _ids(answer: Answer, items: Sequence[str | int]) -> list[U64]:
 
 
 def _threshold(answer: Answer, reached: float) -> float | None:
-    """Return the frequency that an estimate had to reach before shrinkage; None: unknown.
+    """Return the frequency that an estimate had to reach to be listed; None if it is unknown.
 
-    The limits belong to the estimates of one part before shrinkage (pulling noisy estimates
-    together to lower their error). After shrinkage, or with several parts, other numbers chose the
-    list.
+    Limits are made around the estimates of one part before shrinkage (which pulls noisy estimates
+    together to lower their error). If these estimates chose the list, its threshold is `reached`.
+    If they were shrunk, or several parts were added up, other numbers chose the list. Then the
+    threshold is unknown.
+
+    Args:
+        answer: an answer.
+        reached: the estimated count that each listed estimate had to reach.
     """
     if len(answer.parts) > 1 or answer.parts[0].objective != "linf":
         return None
@@ -427,17 +457,20 @@ def _threshold(answer: Answer, reached: float) -> float | None:
 
 
 def _largest(blocks: Iterable[tuple[int, list[F64]]], k: int, floor: float) -> tuple[I64, F64]:
-    """Return the places of the k largest rows, largest first, and their counts [parts, n].
+    """Return the k rows with the largest estimates, largest first: places int64 [n], and counts.
+
+    The counts are float64 [parts, n]: of each row, the estimated count in each part.
 
     Args:
         blocks: pairs of the place of a block's first row, and the block's counts in each part,
             float64 [rows] each.
         k: the most rows to return.
-        floor: the smallest count to list.
+        floor: the smallest count to list, added over all parts.
     """
     places, counts, totals = np.empty(0, np.int64), np.empty((0, 0)), np.empty(0)
     for start, block in blocks:
-        # Sort only rows that could enter the list. Until k rows are known, every row could.
+        # Sort only rows that could enter the list: as long as it has fewer than k rows, every row
+        # from `floor` on, and later only rows that reach its last one. Sorting all would be slow.
         least = max(floor, totals.min() if len(totals) == k else -np.inf)
         hits = np.flatnonzero(_total(block) >= least)
         places = np.concatenate([places, start + hits])
@@ -449,13 +482,13 @@ def _largest(blocks: Iterable[tuple[int, list[F64]]], k: int, floor: float) -> t
 
 
 def _total(counts: Sequence[F64] | F64) -> F64:
-    """Return the sum over the parts of each item's count, float64 [n]."""
+    """Return the estimated count of each item, added over all parts, float64 [n]."""
     total: F64 = reduce(np.add, counts)
     return total
 
 
 def _check_parts(parts: Sequence[Part]) -> None:
-    """Raise an error unless the results share domain and kind of limits, and plans all differ."""
+    """Raise InvalidInputError unless these results can be merged, as `Answer` says."""
     if len(parts) < 2:
         raise InvalidInputError(f"merge takes two results or more, got {len(parts)}")
     first = parts[0]
@@ -477,7 +510,9 @@ def _check_parts(parts: Sequence[Part]) -> None:
                 f" {other.interval_kind}: run them with one {opt.intervals}"
             )
     prints = [part.plan.fingerprint for part in parts]
-    if len(set(prints)) < len(prints):  # the same hashes: the same items collide in both
+    # Results of one plan have the same hashes, so the same items collide in both. Their errors
+    # would not average out, and the pooled limits would be too narrow.
+    if len(set(prints)) < len(prints):
         raise InvalidInputError(
             "two of the results are of one plan: their errors are not independent; merge"
             f" results of different plans (a run without {opt.plan} makes one of its own)"
@@ -485,7 +520,7 @@ def _check_parts(parts: Sequence[Part]) -> None:
 
 
 def _no_candidates(answer: Answer, named: Sequence[str | int]) -> OutsideDomainError:
-    """Return the error for items that are not in the answer's domain."""
+    """Return the error which says that items are not in the answer's domain."""
     domain = answer.domain
     lacking = [n for n, known in zip(named, domain.contains(named), strict=True) if not known]
     many = f" ({len(lacking):,} of {len(named):,} items)" if len(lacking) > 1 else ""
@@ -499,7 +534,9 @@ def _no_candidates(answer: Answer, named: Sequence[str | int]) -> OutsideDomainE
 
 
 def _all_above_noise(answer: Answer, limits: Limits | None, memory: int | None) -> Bools | None:
-    """Return whether each candidate surely stands above noise, by position; None: unknown.
+    """Return for each candidate whether somebody surely holds it, bool [domain.size], by position.
+
+    Returns None if this is unknown, or if there are too many candidates to decode again.
 
     Args:
         answer: an answer.

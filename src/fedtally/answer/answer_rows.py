@@ -1,4 +1,4 @@
-"""The rows that lists and the table of an answer may hold: candidates, or strings found."""
+"""The rows of an answer's lists and table: all candidates, or the strings of an open domain."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ from fedtally.domain import Unread
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.linear_system import F64, I64, U64, Ids, ids_between
 
-# A notebook lists the largest items unasked up to this many candidates: seconds of decoding.
+# A notebook shows the largest items by itself only if there are at most this many candidates:
+# decoding them takes seconds.
 MAX_LISTED = 1 << 24
-MOST_AGAIN = 1 << 20  # the most candidates to decode once more, which takes seconds
+# The most candidates to decode a second time, for limits of another kind: this takes seconds.
+MOST_AGAIN = 1 << 20
 
 
 class Rows(ABC):
-    """The rows that a list or a table may have. A row has a place, and an id in each part.
+    """The rows of an answer's lists and table: one row for each item that can be listed.
 
-    A place is the row's number, from 0. Ids are what the sketches of a part count.
+    The place of a row is its number, from 0. In each part of the answer the row has an id: the
+    integer that the sketches of the part count for this item.
     """
 
-    size = ""  # the number of candidates, as text; "": an open domain has no list of them
+    size = ""  # the number of candidates, as text; "" in an open domain, which has no candidates
 
     @property
     @abstractmethod
     def what(self) -> str:
-        """A description of the rows of the whole table."""
+        """What the whole table holds, in words that an error or a progress line can use."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -39,50 +42,55 @@ class Rows(ABC):
 
     @abstractmethod
     def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, list[F64]]]:
-        """Yield the place of the first row of each block, and the counts of the block in each part.
+        """Yield the rows block by block: the place of the first row, and the estimated counts.
+
+        The counts are a list of float64 [rows of the block], one array for each part.
 
         Args:
-            progress: called as ("decode", rows done, rows).
+            progress: called as ("decode", rows done, all rows).
         """
 
     @abstractmethod
     def ids(self, places: I64) -> list[U64]:
-        """Return the ids of the rows at these places in each part, uint64 [places] each."""
+        """Return the ids of the rows at `places`, uint64 [places], one array for each part."""
 
     @abstractmethod
     def labels(self, places: I64) -> list[Any]:
-        """Return the labels (items as users write them) of the rows at these places."""
+        """Return the items of the rows at `places`, as users write them."""
 
     @abstractmethod
     def check_table(self, memory: int | None) -> None:
-        """Raise MemoryLimitError unless a table of all rows fits in `memory` bytes."""
+        """Raise MemoryLimitError if a table of all rows needs more than `memory` bytes.
+
+        If `memory` is None, the bound is half of the machine's memory.
+        """
 
     @abstractmethod
     def check_listed(self) -> None:
-        """Raise InvalidInputError unless the rows are all candidates of a listed domain."""
+        """Raise InvalidInputError if the domain is open: its rows are no full list of items."""
 
     @abstractmethod
     def id_blocks(self) -> Iterator[Sequence[Ids]]:
-        """Yield the ids of the rows of each block, one array for each part."""
+        """Yield the ids of the rows, block by block: for each block one array for each part."""
 
     def columns(self, places: I64) -> dict[str, Any]:
-        """Return the columns that identify the rows of a table; the first one is "item"."""
+        """Return the columns of a table that say which item a row is about, "item" first."""
         import pyarrow as pa
 
         return {"item": pa.array(self.labels(places))}
 
     def are_few(self) -> bool:
-        """Return whether the rows are few enough for a notebook to list the largest unasked."""
+        """Return whether a notebook can list the largest rows by itself, without a long wait."""
         return True
 
     def counts(self) -> list[F64]:
-        """Return the counts of all rows in each part, float64 [rows] each."""
+        """Return the estimated counts of all rows: float64 [rows], one array for each part."""
         blocks = (counts for _, counts in self.blocks())
         return [np.concatenate(own) for own in zip(*blocks, strict=True)]
 
 
 class Candidates(Rows):
-    """The rows of an answer with listed candidates: all of them."""
+    """The rows of an answer whose domain lists its candidates: one row for each candidate."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts, self._domain = parts, parts[0].domain
@@ -90,7 +98,7 @@ class Candidates(Rows):
 
     @property
     def what(self) -> str:
-        """A description of the rows: all candidates."""
+        """What the whole table holds, in words: all candidates."""
         return f"all {self.size} estimates"
 
     def __len__(self) -> int:
@@ -106,9 +114,10 @@ class Candidates(Rows):
         return self._domain.size
 
     def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, list[F64]]]:
-        """Yield the first place and the counts of each block.
+        """Yield the place of the first row of each block, and the block's counts in each part.
 
-        Only the last part calls `progress`: the parts decode the same block one after the other.
+        The parts decode each block one after the other, and only the last part calls `progress`. So
+        progress is reported once for each block.
         """
         reports = [None] * (len(self._parts) - 1) + [progress]
         runs = [part.blocks(report) for part, report in zip(self._parts, reports, strict=True)]
@@ -116,25 +125,29 @@ class Candidates(Rows):
             yield blocks[0][0], [block for _, _, block in blocks]
 
     def ids(self, places: I64) -> list[U64]:
-        """Return the ids of the candidates at these places in each part."""
+        """Return the ids of the candidates at `places`, uint64 [places], an array for each part."""
         return [part.domain.ids_at(places) for part in self._parts]
 
     def labels(self, places: I64) -> list[Any]:
-        """Return the labels of the candidates at these places."""
+        """Return the labels of the candidates at `places`."""
         return self._domain.labels(places)
 
     def id_blocks(self) -> Iterator[Sequence[Ids]]:
-        """Yield the ids of the candidates of each block, one array for each part."""
+        """Yield the ids of the candidates, block by block: in each block an array for each part."""
         for bounds in block_bounds(self._domain):
             yield [ids_between(part.domain, *bounds) for part in self._parts]
 
     def check_table(self, memory: int | None) -> None:
-        """Raise MemoryLimitError unless a table of all candidates fits beside the decoders."""
+        """Raise MemoryLimitError if a table of all candidates needs more than `memory` bytes.
+
+        If a decoder keeps messages (belief propagation), their memory counts, too. If `memory` is
+        None, the bound is half of the machine's memory.
+        """
         for part in self._parts:
             part.check_table_fits(memory)
 
     def check_listed(self) -> None:
-        """Raise nothing: all rows are candidates of a list."""
+        """Raise nothing: there is a row for every candidate."""
 
     def are_few(self) -> bool:
         """Return whether there are at most `MAX_LISTED` candidates."""
@@ -142,49 +155,56 @@ class Candidates(Rows):
 
 
 class Strings(Rows):
-    """The strings of an open domain whose estimated count is at least half a client."""
+    """The strings of an open domain that can be listed: at least half a client in all parts."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
 
     @abstractmethod
     def hashes(self) -> list[U64]:
-        """Return the hashes of all strings that may be rows, an array for each part."""
+        """Return the hashes of all strings that may become rows, one uint64 array for each part."""
 
     @property
     def what(self) -> str:
-        """A description of the rows: the strings that were found."""
+        """What the whole table holds, in words: the strings that were found."""
         return f"the {len(self):,} strings that stand out"
 
     @cached_property
     def _all(self) -> tuple[I64, list[U64], list[F64]]:
-        """The places in `hashes` of the rows, and the rows' hashes and counts in each part."""
+        """The rows, as three values: places in `hashes`, hashes, and estimated counts.
+
+        The places are int64 [rows]. The hashes, uint64 [rows], and the counts, float64 [rows], have
+        one array for each part.
+        """
         ids = self.hashes()
         counts = [part.decoder.at(own) for part, own in zip(self._parts, ids, strict=True)]
         kept = np.flatnonzero(reduce(np.add, counts) >= LEAST)
         return kept, [own[kept] for own in ids], [own[kept] for own in counts]
 
     def __len__(self) -> int:
-        """Return the number of strings."""
+        """Return the number of strings that can be listed."""
         return len(self._all[0])
 
     def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, list[F64]]]:
-        """Yield one block: all strings."""
+        """Yield all rows as one block: the place 0, and the counts in each part.
+
+        `progress` is never called.
+        """
         yield 0, self._all[2]
 
     def ids(self, places: I64) -> list[U64]:
-        """Return the hashes of the strings at these places in each part."""
+        """Return the hashes of the strings at `places`, uint64 [places], an array for each part."""
         return [own[places] for own in self._all[1]]
 
     def id_blocks(self) -> Iterator[Sequence[Ids]]:
-        """Yield one block: the hashes of all strings, one array for each part."""
+        """Yield the hashes of all strings as one block: one array for each part."""
         yield self._all[1]
 
     def check_table(self, memory: int | None) -> None:
-        """Raise nothing: the strings that were found are few, and in memory already."""
+        """Raise nothing: the strings that were found are few, and are in memory already."""
 
     def check_listed(self) -> None:
-        """Raise InvalidInputError: an open domain has no list of candidates."""
+        """Raise InvalidInputError: an open domain has no candidates to make a full table of."""
         raise InvalidInputError(
             "a table of all candidates is not for an open domain, whose strings nobody has"
             " listed: ask for the top items, or name strings"
@@ -192,9 +212,10 @@ class Strings(Rows):
 
 
 class ReadStrings(Strings):
-    """The strings whose names at least one part read, sorted by name.
+    """The strings of an answer with several parts: every name that at least one part read.
 
-    A hash whose name was not read is no row: in another part the same string has another hash.
+    The rows are sorted by name. A string that no part could name has no row: each part has another
+    hash for it, so that its counts could not be added.
     """
 
     @cached_property
@@ -202,28 +223,31 @@ class ReadStrings(Strings):
         return sorted({name for part in self._parts for name in part.names.values()})
 
     def hashes(self) -> list[U64]:
-        """Return the hashes of the names in each part."""
+        """Return the hashes of all names: uint64 [names], one array for each part."""
         return [part.domain.encode(self._names) for part in self._parts]
 
     def labels(self, places: I64) -> list[Any]:
-        """Return the names at these places."""
+        """Return the names of the strings at `places`."""
         return [self._names[place] for place in self._all[0][places].tolist()]
 
 
 class FoundStrings(Strings):
-    """The hashes that stand out in an answer of one part, ascending, with or without a name."""
+    """The strings of an answer with one part, with or without a name, ascending by hash."""
 
     def hashes(self) -> list[U64]:
-        """Return the hashes that stand out."""
+        """Return the hashes that stand out from the noise, ascending: a list of one array."""
         return [self._parts[0].found.view(np.uint64)]
 
     def labels(self, places: I64) -> list[Any]:
-        """Return the names at these places; an `Unread` hash where no name was read."""
+        """Return the names of the strings at `places`; an `Unread` label if a name was not read."""
         hashes, names = self.ids(places)[0].tolist(), self._parts[0].names
         return [names.get(each, Unread.of(each)) for each in hashes]
 
     def columns(self, places: I64) -> dict[str, Any]:
-        """Return the names, null where none was read, and the hashes in hexadecimal digits."""
+        """Return two columns for the rows at `places`: "item" and "hash".
+
+        "item" is the name, or null if it was not read. "hash" is the hash in hexadecimal digits.
+        """
         import pyarrow as pa
 
         hashes, names = self.ids(places)[0].tolist(), self._parts[0].names
@@ -234,7 +258,7 @@ class FoundStrings(Strings):
 
 
 def rows_of(parts: Sequence[Part]) -> Rows:
-    """Return the kind of rows that suits an answer of these parts."""
+    """Return the rows of an answer with these parts, as the class that fits their domain."""
     if not parts[0].plan.is_open:
         return Candidates(parts)
     return FoundStrings(parts) if len(parts) == 1 else ReadStrings(parts)

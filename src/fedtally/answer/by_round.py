@@ -1,4 +1,4 @@
-"""The landed sums of one plan by round: decoders of some rounds, and windows of recent rounds."""
+"""The landed sums of one plan, round by round: decode some rounds alone, or a window of rounds."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from fedtally.recovery.decoders.kind import CampaignDecoder, FittedDecoder
 from fedtally.recovery.windows import LONGEST, Decoded, decode, longest, shortest_enough
 from fedtally.sketch import CountSketch
 
-_MOST_FITS = 6  # fits in the cache: a window tries up to five histories, and `auto` one
+# The most decoders in the cache. A window fits up to five histories of different lengths, and the
+# window "auto" fits one more.
+_MOST_FITS = 6
 
 
 class ByRound:
-    """The sums of a part by round, and a cache of the last few fits.
+    """The sums of a part, which can be chosen by round, and a cache of the last few decoders.
 
     Args:
         part: the part, with the sums of all rounds.
         labels: the label of each round of the plan; None: rounds have only numbers.
 
     Attributes:
-        landed: the rounds whose sums the part has.
+        part: the given part.
+        labels: the given labels.
+        landed: the rounds whose sums the part has, and the windows that can be taken of them.
     """
 
     def __init__(self, part: Part, labels: Sequence[str] | None) -> None:
@@ -35,22 +39,27 @@ class ByRound:
         self._fits: dict[tuple[int, ...], CampaignDecoder] = {}
 
     def sums(self, rounds: Sequence[int]) -> list[CountSketch]:
-        """Return the sums with these numbers.
+        """Return the sums whose numbers are in `rounds`, in the order of the part's sums.
 
-        The number of a sum is the number of its first round.
+        If a sum adds up several rounds, its number is that of the first of them.
         """
         chosen = set(rounds)
         return [sketch for sketch in self.part.sketches if sketch.round in chosen]
 
     def alone(self, number: int) -> CampaignDecoder:
-        """Return a decoder of only the sum with this number, of the same kind as for all sums."""
+        """Return a new decoder of a single sum, of the same kind as the decoder of all sums.
+
+        Args:
+            number: the number of the sum (see `sums`).
+        """
         return fit(self.part, self.sums([number]), self.part.decoding.recovery)
 
     def chosen(self, asked: str) -> list[int]:
-        """Return the numbers of the sums of a window, ascending.
+        """Return the numbers of the sums of a window, ascending (see `sums`).
 
         Args:
-            asked: the window, such as "last:7" or "auto", as `Result.window` takes it.
+            asked: the window, such as "last:7" or "auto", as `Result.window` takes it, but not
+                "all".
 
         Raises:
             InvalidInputError: there is no such window; the message says why.
@@ -59,13 +68,16 @@ class ByRound:
         return self._now() if asked == windows.AUTO else self.landed.chosen(asked)
 
     def decoded(self, rounds: Sequence[int], recovery: str, history: int) -> Decoded:
-        """Return the decoder of a window of rounds, with the decoder of its limits.
+        """Decode a window of rounds. Return its decoders, and the rounds that they use.
+
+        One decoder gives estimates, and one gives limits. They are the same object unless other
+        rounds serve as a prior for the estimates.
 
         Args:
-            rounds: the numbers of the window's sums.
+            rounds: the numbers of the window's sums (see `sums`).
             recovery: the name of the decoder.
-            history: the most landed rounds, up to 64, from which values are estimated; 0: the
-                rounds of the window alone.
+            history: the most landed rounds that the decoder may fit, up to 64; 0: only the rounds
+                of the window.
         """
         return decode(
             self.part.sketches,
@@ -77,11 +89,9 @@ class ByRound:
         )
 
     def history(self, most: int = LONGEST) -> FittedDecoder | None:
-        """Return one fit of the last landed rounds.
+        """Return a decoder of the last landed rounds; windows and trends read values from it.
 
-        It is None in an open domain, and if the decoder makes no fit.
-
-        Windows and trends read their values from this fit.
+        Returns None in an open domain, and if the decoder has no values for single rounds.
 
         Args:
             most: the most rounds to fit, up to 64.
@@ -94,15 +104,24 @@ class ByRound:
         return decoder if isinstance(decoder, FittedDecoder) and decoder.has_fit else None
 
     def _recovery(self, batches: int) -> str:
-        """Return the decoder's name for a number of batches; "auto" is resolved."""
+        """Return the name of the decoder that decodes the sums; "auto" is resolved.
+
+        Args:
+            batches: the number of batches that the sums are from. A batch is a run of consecutive
+                rounds with the same hashes.
+        """
         part, plan = self.part, self.part.plan
         return str(decoder_of(plan, part.asked.recovery, batches))
 
     def _now(self) -> list[int]:
-        """Return the numbers of the sums of the window "auto".
+        """Return the numbers of the sums in the window "auto", ascending.
 
-        These are the last sums, as many as give the best estimate of the current frequencies
-        (`shortest_enough`).
+        The window has the last landed batches. Their number is chosen so that the estimates of the
+        current frequencies have the smallest error (`shortest_enough`).
+
+        Raises:
+            InvalidInputError: the domain is open, the decoder has no fit, or fewer than two batches
+                have clients.
         """
         auto = opt.window("auto")
         self.part.plan.candidates.check_listed(f"{auto} looks", f"take {opt.window('last:7')}")
@@ -122,12 +141,23 @@ class ByRound:
         return sorted(one.round for one in self.part.sketches if self.batch(one.round) in last)
 
     def batch(self, number: int) -> int:
-        """Return the number of a round's batch: the consecutive rounds with the same hashes."""
+        """Return the number of the batch that a round is in.
+
+        A batch is a run of consecutive rounds with the same hashes.
+        """
         spec = self.part.plan.spec
         return spec.schedule.batch_of(number, spec.num_rounds)
 
     def _fit_of(self, rounds: Sequence[int], recovery: str) -> CampaignDecoder:
-        """Return the decoder of some rounds, from the cache if it is there."""
+        """Return the decoder of the sums with these numbers, from the cache if it is there.
+
+        If these are all sums and `recovery` is the part's own decoder, the part's decoder is
+        returned.
+
+        Args:
+            rounds: the numbers of the sums (see `sums`).
+            recovery: the name of the decoder.
+        """
         key = tuple(rounds)
         if len(key) == len(self.part.sketches) and recovery == self.part.decoding.recovery:
             return self.part.recovered

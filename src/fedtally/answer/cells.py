@@ -1,21 +1,25 @@
-"""Cells of a CSV file that a spreadsheet would run as formulas, or show differently.
+"""Make the cells of a CSV file safe: no spreadsheet runs them, or shows their letters reversed.
 
 Items may be written by strangers. A spreadsheet takes a cell that begins with "=" as a formula,
 even if quotes surround it, and a formula can send other cells to a stranger. An apostrophe at the
-start of a cell says that it is text (OWASP, "CSV Injection").
+start of a cell tells the spreadsheet that the cell is text (OWASP, "CSV Injection").
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# _FORMULA: a sign that begins a formula, also in its full-width form, at the start of a cell or
-# after a sign that may end a cell. _DROPPED: signs that a program may drop before a formula.
+# _FORMULA matches a character that begins a formula: one of = + - @ or its full-width form. It
+# matches at the start of a cell, and after a character that some programs take as the end of one.
+# _DROPPED matches a leading tab or carriage return, which some programs remove before they look for
+# a formula.
 _FORMULA = r"(^|[;\t\r\n])([\"']*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
 _DROPPED = r"^()([\"']*[\t\r])"
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-_NUMBERS = rf"^{_NUMBER}(?:,{_NUMBER})*$"  # also the two numbers of a grid cell: latitude,longitude
-# Invisible characters that reverse the direction of the text around them.
+# A cell of numbers alone never changes, even if it begins with "-". A cell of a grid is two
+# numbers: latitude,longitude.
+_NUMBERS = rf"^{_NUMBER}(?:,{_NUMBER})*$"
+# Invisible characters that change the direction in which text is shown -> their written escapes.
 _TURNS = {
     chr(code): f"\\u{code:04x}"
     for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -23,11 +27,12 @@ _TURNS = {
 
 
 def as_text(table: Any) -> tuple[Any, int]:
-    r"""Return a table whose cells no spreadsheet runs, and the number of changed cells.
+    r"""Return a table whose text no spreadsheet runs as a formula, and the number of changed cells.
 
-    A cell that begins like a formula gets an apostrophe before it. Invisible characters that
-    reverse text are written as escapes such as \u202e. Numbers do not change, even in a column of
-    text.
+    A cell that begins like a formula gets an apostrophe before it. If a formula could begin inside
+    a cell, after a semicolon, tab or line break, the apostrophe stands there. Invisible characters
+    that change the direction of text are written as escapes such as \u202e. Numbers do not change,
+    even in a column of text. Columns of other types than text do not change.
 
     Args:
         table: a `pyarrow.Table`.

@@ -1,4 +1,4 @@
-"""Charts of plain data: bars, curves and lines. `maps` draws cells of a grid."""
+"""Charts of plain data: bars, curves and lines. The module `maps` draws cells of a grid."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ if TYPE_CHECKING:
 _PALE = "#A9CBE3"
 _CYCLE = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
-# The most characters of a label, so that its bar has room: on a screen, and on a phone.
+# The most characters of an item's label, on a screen and on a phone: longer ones are shortened, so
+# that there is room for the bars.
 _LONGEST_LABEL, _LONGEST_IF_NARROW = 30, 16
-_ROUNDING = 1e-9  # a share: a narrower interval has no width but rounding
+_ROUNDING = 1e-9  # limits that differ by a smaller share are equal but for rounding
 _LACKS = f"{UNKNOWN}: not in the fonts; numbers are ranks"
 _TITLE_LINE = 76  # characters of a title's line above a chart of seven inches
-_NARROW_TITLE_LINE = 24  # the same above a chart for a phone
+_NARROW_TITLE_LINE = 24  # characters of a title's line above a chart for a phone
 
 
 class Bar(Protocol):
-    """A bar of `top_items`: an item, its frequency, and its limits, if there are any.
+    """What `top_items` draws for an item: its frequency, and its limits or None.
 
-    `low` and `high` limit the share among the clients. `population_low` and `population_high` limit
-    the share in a population of which they are a sample.
+    `low` and `high` limit the share among these clients. `population_low` and `population_high`
+    limit the share in a wider population, of which these clients are a sample.
     """
 
     @property
@@ -61,7 +62,11 @@ class Bar(Protocol):
 
 
 class RoundPoint(Protocol):
-    """A point of `lines_by_round`: a share in some rounds, and its limits."""
+    """What `lines_by_round` draws for an item in a round: its share, and the limits of the share.
+
+    `round` is the number of the round, from 0. If a sum adds up several rounds, it is the number of
+    the first of them.
+    """
 
     @property
     def round(self) -> int: ...  # noqa: D102
@@ -74,7 +79,10 @@ class RoundPoint(Protocol):
 
 
 class Point(NamedTuple):
-    """One point of a curve with a band: x, the median, and the band's lower and upper end."""
+    """One point of a curve: x, the median of the errors at x, and the ends of a band around it.
+
+    `middle` is the median, and `low` and `high` are the ends. Errors are shares of clients.
+    """
 
     x: float
     middle: float
@@ -97,21 +105,23 @@ def top_items(
     """Draw horizontal bars of estimated frequencies, the first on top, with their limits.
 
     Dark lines are limits of the shares among these clients. Pale bars behind them are limits of the
-    shares in a population that the clients are a sample of. An item that cannot be told from 0 has
-    no bar, but a thin line up to its upper limit. Where true frequencies are known they are marked,
-    and a second panel shows estimate minus truth. Control characters are escaped. Letters that the
-    configured fonts lack are drawn in another font of this machine. If no font has them, the label
-    shows the item's rank and replacement characters, and a line below says so.
+    shares in a wider population, of which these clients are a sample. An item that cannot be told
+    from 0 has no bar, only a thin line up to its upper limit. If true frequencies are given, they
+    are marked, and a second panel shows estimate minus truth.
+
+    Control characters are escaped. Letters that the configured fonts lack are drawn in another font
+    of this machine. If no font has a letter, the label shows a replacement character and the item's
+    rank, and a line below the chart says so.
 
     Args:
-        estimates: objects with an item, its frequency (share of clients, 0 to 1) and its limits or
-            None, most frequent first.
-        confidence: the confidence of the limits, for the legend.
+        estimates: the items with their frequencies (shares, 0 to 1) and limits, most frequent
+            first.
         num_clients: the number of clients that the frequencies are shares of.
         truth: the true share of each item; None: unknown.
-        doubtful: whether each item cannot be told from 0; None: every item can.
+        doubtful: for each item, whether it cannot be told from 0; None: all items can.
+        confidence: the confidence of the limits, 0 to 1, for the legend; None: not shown.
         note: a text above the panels.
-        unit: the plural noun for what is counted: clients or contributions.
+        unit: the plural noun for what is counted, such as clients or contributions.
         narrow: whether the figure is for a phone: short labels, no second panel.
         path: the path of the image file; None: none is written.
 
@@ -153,9 +163,9 @@ def top_items(
     _legend_below(figure, axes, columns=1 if narrow else 2)
     labels = [_label(rank, e.item, drawn, narrow) for rank, e in enumerate(estimates, start=1)]
     axes.set_yticks(places, labels, fontfamily=families)
-    # From large to small: the first item stands on top.
+    # The larger end comes first, so that the axis runs downwards and the first item is on top.
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
-    # Align to the right: beside long labels the panel may be narrower than this text.
+    # Align to the right: if labels are long, the panel is narrower than this text.
     lacks = f"\n{_LACKS}" if any(UNKNOWN in label for label in labels) else ""
     axes.set_xlabel(f"share of {those}, in %{lacks}", loc="right")
     title = _leader(estimates, labels, narrow) or "Most frequent items"
@@ -171,7 +181,7 @@ def top_items(
 
 
 def _took_part(number: int, unit: str) -> tuple[str, str]:
-    """Return the words for who took part: in the legend, and in the name of an axis.
+    """Return two texts on who took part: for the legend, and for the label of the axis.
 
     >>> _took_part(1000, "clients"), _took_part(1, "people")
     (('these clients', '1,000 clients'), ('this one person', '1 person'))
@@ -182,9 +192,10 @@ def _took_part(number: int, unit: str) -> tuple[str, str]:
 
 
 def _leader(estimates: Sequence[Bar], labels: Sequence[str], narrow: bool) -> str:
-    """Return a title with the item that is surely the most frequent; "" if none is.
+    """Return a title that names the most frequent item; "" if it is not sure which item that is.
 
-    The first item surely is if its lower limit is above the upper limits of all other items.
+    It is sure if the lower limit of the first item is above the upper limits of all other listed
+    items.
     """
     least = estimates[0].low if len(estimates) > 1 else None
     if least is None or not all(one.high is not None and least > one.high for one in estimates[1:]):
@@ -194,7 +205,10 @@ def _leader(estimates: Sequence[Bar], labels: Sequence[str], narrow: bool) -> st
 
 
 def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    """Draw the legend if the chart shows more than bars: bars first, then the narrower limits."""
+    """Draw a legend below the chart, unless it would have fewer than two entries.
+
+    Its order: bars, limits among these clients, limits in a wider population, true shares.
+    """
     named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     order = ("estimated", "among", "if they stand", "true")
     names = sorted(named, key=lambda name: [part in name for part in order].index(True))
@@ -203,7 +217,7 @@ def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
             [named[name] for name in names],
             names,
             frameon=False,
-            loc="outside lower center",  # beside no bar
+            loc="outside lower center",  # inside the panel it could cover a bar
             ncols=columns,
         )
 
@@ -215,7 +229,7 @@ def _draw_both_readings(
     confidence: float | None,
     those: str,
 ) -> None:
-    """Draw both kinds of limits: dark lines for these clients, pale bars for a population."""
+    """Draw both kinds of limits: for these clients as dark lines, for a population as pale bars."""
     level = "limits" if confidence is None else f"{100 * confidence:.12g} %"
     _draw_limits(axes, estimates, [0.0] * len(estimates), thin, f"{level}: among {those}")
     ends = [
@@ -237,9 +251,10 @@ def _draw_limits(
     thin: Sequence[bool],
     label: str = "",
 ) -> None:
-    """Draw the limits of each estimate, minus its share in `origins`, as a line with ends.
+    """Draw the limits of each estimate, minus its number in `origins`, as a line with ends.
 
-    An item that may be 0 has a thin line with an upper end only. Exact counts have no line.
+    An item that may be 0 (`thin`) gets a thin line with an upper end only. If no limits are wider
+    than rounding, as for exact counts, nothing is drawn.
     """
     limits = [
         (place, 100 * (e.low - origin), 100 * (e.high - origin), is_thin)
@@ -260,9 +275,9 @@ def _draw_limits(
 def _draw_errors(
     axes: Axes, estimates: Sequence[Bar], truth: Sequence[float], thin: Sequence[bool]
 ) -> None:
-    """Draw estimate minus truth of each item, with its limits.
+    """Draw estimate minus truth of each item, with its limits, in a panel with a scale of its own.
 
-    Beside a bar of tens of percent an error of a tenth of a point cannot be seen; here it can.
+    On the scale of the bars, tens of percent, an error of 0.1 points could not be seen.
     """
     _draw_limits(axes, estimates, truth, thin)
     errors = [100 * (e.frequency - true) for e, true in zip(estimates, truth, strict=True)]
@@ -270,7 +285,7 @@ def _draw_errors(
     axes.axvline(0, color=ORANGE, linewidth=1.2)
     axes.set_title("Estimate minus truth", loc="left")
     axes.set_xlabel("percentage points")
-    axes.locator_params(axis="x", nbins=4)  # numbers such as -0.0025 are wide
+    axes.locator_params(axis="x", nbins=4)  # few labels: numbers such as -0.0025 are wide
     axes.xaxis.set_major_formatter("{x:.5g}")
     axes.tick_params(axis="y", length=0, labelleft=False)
     axes.grid(axis="x", color="0.9")
@@ -288,17 +303,17 @@ def error_against_bytes(
 ) -> Figure:
     """Draw the largest error against the bytes per client, on logarithmic axes.
 
-    Errors are given as shares of clients and drawn in percentage points. Each method has a curve
-    with a band.
+    Errors are given as shares of clients, and drawn in percentage points. Each method in `curves`
+    has a curve with a band.
 
     Args:
-        curves: the points (bytes per client, error as a share of clients) of each method.
-        costs: the bytes per client of methods without a curve, drawn as vertical lines.
-        marked: single points, such as a plan. An error of 0 is drawn at the lower end, since the
-            axis has no 0.
-        predicted: curves (bytes per client, error) drawn without points, which end where the error
-            is 0.
-        target: the error that is asked for, drawn as a horizontal line.
+        curves: each method's points: x is the bytes per client, and the other numbers are errors.
+        costs: each further method's bytes per client: it has no curve, but a vertical line.
+        marked: single points by name, such as a plan. A logarithmic axis has no 0, so an error of 0
+            is drawn at the lower end.
+        predicted: lines without markers, by name: pairs of bytes per client and predicted error.
+            Pairs with error 0 are left out.
+        target: the largest error that was asked for, drawn as a horizontal line; None: none.
         title: the title of the figure.
         path: the path of the image file; None: none is written.
 
@@ -330,7 +345,7 @@ def error_against_bytes(
         axes.set_yscale("log")
         _draw_stars(axes, marked or {})
         label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
-    else:  # without any error there is nothing to draw on a logarithmic axis
+    else:  # all errors are 0, which a logarithmic axis cannot show: keep a linear one
         axes.set_ylim(0, 1)
     label_ticks(axes.xaxis, _bytes_label)
     side_by_side = "" if len(curves) < 2 else "; points of equal bytes stand side by side"
@@ -353,11 +368,13 @@ def tradeoff(
 ) -> Figure:
     """Draw curves of the largest error against bytes, on logarithmic axes, with a plan as a star.
 
+    Errors are given as shares, and drawn in percentage points.
+
     Args:
-        curves: the points (bytes per client, error as a share) of each curve, by its name.
-        plan: the point (bytes per client, error as a share) of the plan.
-        own: the name of the plan's curve, which is drawn thicker.
-        unit: the noun for who sends the bytes: client or silo.
+        curves: the curves by name: pairs of bytes per client and error.
+        plan: the plan's bytes per client and its error.
+        own: the name of the curve that the plan is on, which is drawn thicker.
+        unit: the singular noun for who sends the bytes: client or silo.
         narrow: whether the figure is for a phone.
 
     >>> figure = tradeoff({"epsilon 1": [(1e3, 0.02), (2e3, 0.01)]}, (1e3, 0.02), "epsilon 1")
@@ -385,7 +402,7 @@ def tradeoff(
     axes.plot([plan[0]], [100 * plan[1]], "*", label="the plan", **star)
     label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
     label_ticks(axes.xaxis, _bytes_label)
-    if narrow:  # labels such as 20 kB are wide
+    if narrow:  # keep every second label: those such as 20 kB are wide
         axes.set_xticks(axes.get_xticks()[::2])
     axes.set_xlabel(f"bytes per {unit}")
     axes.set_ylabel("largest error (percentage points)")
@@ -401,12 +418,15 @@ def rank_frequency(
     unit: str = "clients",
     narrow: bool = False,
 ) -> Figure:
-    """Draw all estimates against their rank, and the noise floor, on logarithmic axes.
+    """Draw all estimates against their ranks, with the noise floor, on logarithmic axes.
+
+    The curve is blue for the items above noise, and grey for the rest.
 
     Args:
-        frequencies: the estimated shares, largest first; shares of 0 or less are not drawn.
+        frequencies: the estimated shares, largest first. At least one is above 0; others are not
+            drawn.
         number: the number of items above noise.
-        floor: the share below which an estimate may be noise alone, above 0.
+        floor: the noise floor, above 0: an estimate below this share may be noise alone.
         unit: the plural noun for what is counted.
         narrow: whether the figure is for a phone.
 
@@ -455,13 +475,14 @@ def lines_by_round(
     note: str = "",
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """Draw the shares of items by round, each item as a line with a band of limits.
+    """Draw the shares of items by round: each item is a line with a band of limits.
 
-    A line is dotted where rounds are missing. A mark shows the likely first round of a new level.
+    A line is dotted where rounds are missing. A circle marks the round at which an item probably
+    reached a new level.
 
     Args:
         series: the points of each item, at most seven items.
-        labels: the labels of rounds by number; a round without a label shows its number.
+        labels: the labels of rounds by number. A round without a label shows its number.
         since: for each item that changed, the number of the first round of its new level.
         confidence: the confidence of the limits, 0 to 1, for the line below the title.
         title: the title, which says what the lines show.
@@ -505,9 +526,14 @@ def lines_by_round(
 def _draw_line(
     axes: Axes, place: int, points: Sequence[RoundPoint], label: str, since: int | None
 ) -> None:
-    """Draw the line of an item with its band, and a circle at the round `since`.
+    """Draw the line of one item with its band, and a circle at the round `since`.
 
-    `place` is the number of the line, which gives colour and marker.
+    Args:
+        axes: the panel.
+        place: the number of the line, from 0: it chooses colour and marker.
+        points: the points of the item.
+        label: the item's name in the legend.
+        since: the number of the first round of a new level; None: no circle.
     """
     color, marker = _CYCLE[place], _MARKERS[place]
     xs = [point.round for point in points]
@@ -527,7 +553,7 @@ def _draw_line(
 
 
 def _runs(rounds: Sequence[int]) -> list[slice]:
-    """Return slices of consecutive rounds.
+    """Return slices of `rounds` in which each number is one more than the number before it.
 
     >>> _runs([0, 1, 4, 5, 6, 9])
     [slice(0, 2, None), slice(2, 5, None), slice(5, 6, None)]
@@ -539,7 +565,7 @@ def _runs(rounds: Sequence[int]) -> list[slice]:
 def _label_rounds(
     axes: Axes, rounds: Sequence[int], labels: Mapping[int, str], drawn: Set[int]
 ) -> None:
-    """Label about six of the rounds, including the last one."""
+    """Write labels below about six of the rounds, including the last one."""
     step = max(1, -(-len(rounds) // 6))
     shown = list(rounds[::-1][::step])[::-1]
     texts = [shortened(drawable(labels.get(number, number), drawn), 12) for number in shown]
@@ -552,7 +578,7 @@ def _label_rounds(
 
 
 def _spread_ranks(number: int) -> list[int]:
-    """Return ranks from 1 to `number`: all at first, then fewer and fewer, enough for a curve.
+    """Return ranks between 1 and `number` for drawing a curve: dense at first, then sparse.
 
     >>> _spread_ranks(5), len(_spread_ranks(30_000)) < 400
     ([1, 2, 3, 4, 5], True)
@@ -567,7 +593,7 @@ def _spread_ranks(number: int) -> list[int]:
 def _draw_curve(
     axes: Axes, method: str, points: Sequence[Point], number: int, shift: float
 ) -> None:
-    """Draw a method's errors with their bands, at x = bytes times `shift`."""
+    """Draw the errors of a method with their bands, at x = bytes times `shift`."""
     points = sorted(points)
     look = {
         "color": _CYCLE[number % len(_CYCLE)],
@@ -586,14 +612,17 @@ def _largest(
     predicted: Mapping[str, Sequence[tuple[float, float]]],
     target: float | None,
 ) -> float:
-    """Return the largest error of the curves, and of the target if any, as a share of clients."""
+    """Return the largest error that the chart shows, as a share of clients.
+
+    It is taken over the upper ends of bands, the predicted curves, and the target if there is one.
+    """
     measured = [point.high for points in curves.values() for point in points]
     foreseen = [error for curve in predicted.values() for _, error in curve]
     return max([*measured, *foreseen, 0.0 if target is None else target])
 
 
 def _draw_bands(axes: Axes, xs: Sequence[float], points: Sequence[Point], **look: Any) -> None:
-    """Draw points and their bands, in percentage points."""
+    """Draw points with vertical bands, at the given `xs`. Errors become percentage points."""
     spread = [
         [100 * (p.middle - p.low) for p in points],
         [100 * (p.high - p.middle) for p in points],
@@ -634,10 +663,10 @@ def _bytes_label(value: float, _: object) -> str:
 
 
 def _label(rank: int, item: str | int, drawn: Set[int], narrow: bool = False) -> str:
-    """Return an item's label that matplotlib can draw, shortened in the middle if it is long.
+    """Return the label of an item as matplotlib can draw it, shortened in the middle if it is long.
 
-    Letters outside `drawn` (the code points that the fonts can show) become the replacement
-    character. Such a label begins with the item's rank, since two labels may look the same.
+    Letters outside `drawn` (the code points that the fonts have) become the replacement character.
+    Two items may then look alike, so such a label begins with the item's rank.
     """
     text = drawable(item, drawn)
     longest = _LONGEST_IF_NARROW if narrow else _LONGEST_LABEL

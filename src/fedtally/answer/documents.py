@@ -1,4 +1,4 @@
-"""The JSON document of an answer: the fields of all its sections.
+"""The JSON documents of answers, built from the fields of the modules in `sections`.
 
 docs/output.md describes each field.
 """
@@ -63,7 +63,7 @@ def of_result(
 
 
 def of_trends(result: Result, trends: Trends) -> dict[str, Any]:
-    """Return the JSON document of the items whose shares changed over a result's rounds.
+    """Return the JSON document on items whose shares changed over the rounds of a result.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)
@@ -74,7 +74,7 @@ def of_trends(result: Result, trends: Trends) -> dict[str, Any]:
 
 
 def of_series(result: Result, series: Series) -> dict[str, Any]:
-    """Return the JSON document of the shares of items in each round of a result.
+    """Return the JSON document on the shares of items in each round of a result.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)
@@ -89,7 +89,7 @@ def of_series(result: Result, series: Series) -> dict[str, Any]:
 
 
 def _of_rounds(result: Result) -> dict[str, Any]:
-    """Return the fields of a result that documents on several rounds have in common."""
+    """Return the fields that the documents of trends and of series have in common."""
     return {
         "fingerprint": result.plan.fingerprint,
         "recovery": result.recovery,

@@ -1,4 +1,4 @@
-"""The estimate of one item, its limits, and its possible error for a wider population."""
+"""The estimate of one item, its limits, and how far it may be off for a wider population."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Estimate:
 
     Attributes:
         item: the label of the item.
-        frequency: the estimated share of the clients that took part, each counted once for every
-            round that it took part in. It may be below 0.
-        low: the lower limit of this share, 0 to 1; None where no interval was asked for.
+        frequency: the estimated share of contributions that hold the item. A contribution is what
+            one client adds in one round. The share may be below 0.
+        low: the lower limit of this share, 0 to 1; None if no limits were asked for.
         high: the upper limit of this share, 0 to 1; None as for `low`.
-        count: the estimated number of clients. A client of several rounds counts once in each.
-        sampling_error: the half-width of the sampling error, a share, which `low` and `high` leave
-            out. At the same confidence, the share in a wider population differs by at most
-            `sampling_error` from the share among these clients, if the clients are a uniform sample
-            of it.
+        count: the estimated number of contributions that hold the item.
+        sampling_error: how far the share in a wider population may be from the share among these
+            clients, in either direction, if the clients are a uniform sample of the population.
+            `low` and `high` do not include this error, and hold with the same confidence. None as
+            for `low`.
         population_low: the lower limit of the share in the wider population, 0 to 1: it combines
-            `low` and `sampling_error` (see `uncertainty`); None where no interval was asked for.
-        population_high: the upper limit of the share in the wider population; None as for
-            `population_low`.
+            `low` and `sampling_error` (see `uncertainty`); None as for `low`.
+        population_high: the upper limit of the share in the wider population, 0 to 1; None as for
+            `low`.
     """
 
     item: str | int
@@ -44,16 +44,15 @@ class Estimate:
 
 
 class Uncertainty(NamedTuple):
-    """How far estimates may be from the truth, at the limits' confidence: float64 [n] each.
+    """How far estimates may be from the truth, at the confidence of the limits: float64 [n] each.
 
     Attributes:
-        clients: the largest distance from the estimate to the share among the clients that took
-            part: the distance to the further limit.
-        sampling: the largest distance from the share among these clients to the share in a wider
-            population.
-        population: the largest distance from the estimate to the share in the population. The two
-            errors are independent, so their variances add: it is the root of the sum of their
-            squares if the estimate lies within its limits. It is never less than `clients`.
+        clients: how far the estimate may be from the share among the clients that took part: the
+            distance to the further limit.
+        sampling: how far the share among these clients may be from the share in a wider population.
+        population: how far the estimate may be from the share in the population. The errors
+            `clients` and `sampling` are independent: if the estimate lies within its limits, this
+            is the root of the sum of their squares. It is never less than `clients`.
         limits: the limits of the share in the population, within 0 and 1.
     """
 
@@ -64,17 +63,17 @@ class Uncertainty(NamedTuple):
 
 
 def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
-    """Return how far estimates may be off: among the clients, by sampling, and by both.
+    """Return how far estimates may be off: among the clients, by sampling, and by both together.
 
-    It assumes that the clients are a simple random sample of a population that is much larger. Then
-    an item of frequency f in the population has among n clients a share of variance f (1 - f) / n,
-    however many items each client holds. If a client's items are drawn at random, both shares count
-    clients whose drawn items include it. People of one silo are often alike: then the sampling
-    error is larger than this. The errors that `limits` bound, of hashes and of noise, do not depend
-    on who was sampled.
+    The clients are taken as a simple random sample of a much larger population. If an item has
+    frequency f in the population, its share among n clients has the variance f (1 - f) / n, however
+    many items each client holds. If a client's items are drawn at random, both shares count the
+    clients whose drawn items include the item. People of one silo are often alike; then the true
+    sampling error is larger. The errors within `limits`, from hashes and noise, do not depend on
+    who was sampled.
 
-    Both errors have the confidence of `limits`. The sampling error always holds for one item named
-    beforehand, even if `limits` allow for the choice of a list, or hold for all items at once.
+    Both errors have the confidence of `limits`. `limits` may hold for a chosen list, or for all
+    items at once. The sampling error always holds for a single item that was named beforehand.
 
     Args:
         frequencies: the estimated frequencies, float64 [n].
@@ -86,7 +85,8 @@ def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
     >>> [round(float(part[0]), 3) for part in (*found[:3], *found.limits)]
     [0.03, 0.04, 0.05, 0.45, 0.545]
     """
-    # An estimate may lie outside its limits if they allow for selection or for shrinkage.
+    # Limits that allow for selection or shrinkage may not contain the estimate. Without clipping, a
+    # distance to a limit would be negative.
     centre = np.clip(frequencies, *limits)
     below, above = centre - limits.low, limits.high - centre
     reached = Limits(centre - np.hypot(below, sampling), centre + np.hypot(above, sampling))
@@ -97,27 +97,28 @@ def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
 
 
 def is_told_from_zero(estimate: Estimate) -> bool:
-    """Return whether an estimate can be told from 0: its interval excludes 0.
+    """Return whether an estimate can be told from 0: its lower limit is above 0.
 
-    An estimate without an interval counts as told from 0, and so does an exact count, even of 0.
+    An estimate without limits counts as told from 0. So does an exact count, even a count of 0.
 
     >>> [is_told_from_zero(Estimate("tea", 0.1, low, 0.2, 10.0)) for low in (0.0, 0.01, None)]
     [False, True, True]
     """
-    is_exact = estimate.low == estimate.high == estimate.frequency  # then it may be known to be 0
+    is_exact = estimate.low == estimate.high == estimate.frequency  # nothing is in doubt, even if 0
     return estimate.low is None or estimate.low > 0 or is_exact
 
 
 def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> list[Estimate]:
     """Return the estimates, with the lower limit 0 for each item that perhaps nobody holds.
 
-    The limits of a list hold on average over its items. So an item of a long list may be noise
-    although its own limits exclude 0. `above` uses limits that hold for all items at once.
+    The limits of a list hold on average over its items: at 95 %, one in twenty may be wrong. So in
+    a long list, an item may be pure noise although its own limits exclude 0. `above` rests on
+    limits that hold for all items at once.
 
     Args:
         estimates: the listed estimates.
-        above: whether each estimate stands above noise (`Tabular.above_noise`); None: it is
-            unknown, and no estimate changes.
+        above: for each estimate, whether somebody surely holds the item (`Tabular.above_noise`);
+            None: this is unknown, and no estimate changes.
 
     >>> [one.low for one in with_doubts([Estimate("tea", 0.1, 0.01, 0.2, 9.0)], [False])]
     [0.0]
@@ -129,12 +130,14 @@ def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> 
 
 
 def largest_uncertainty(estimates: Sequence[Estimate]) -> tuple[float, float] | None:
-    """Return the largest error of estimates that can be told from 0, for two readings.
+    """Return two errors: the largest among these clients, and the largest for a wider population.
+
+    Only estimates that can be told from 0 count.
 
     Returns:
-        the largest distance of an estimate from the share among the clients, and from the share in
-        the population that they are a sample of. None if there are no intervals, or no estimate can
-        be told from 0.
+        the largest distance that an estimate may have from the share among the clients, and from
+        the share in the population of which the clients are a sample. None if there are no limits,
+        or no estimate can be told from 0.
 
     >>> largest_uncertainty([Estimate("tea", 0.5, 0.25, 0.75, 500.0, 0.0)])
     (0.25, 0.25)
@@ -144,9 +147,9 @@ def largest_uncertainty(estimates: Sequence[Estimate]) -> tuple[float, float] | 
 
 
 def uncertainty_of(estimates: Sequence[Estimate]) -> Uncertainty | None:
-    """Return how far each of these estimates may be off; None if one of them has no interval.
+    """Return how far each of these estimates may be off.
 
-    It is None, too, if there are no estimates.
+    Returns None if there are no estimates, or one of them has no limits.
 
     >>> tea = Estimate("tea", 0.5, 0.47, 0.52, 500.0, 0.04)
     >>> [round(float(part.max()), 3) for part in uncertainty_of([tea])[:3]]
@@ -160,7 +163,7 @@ def uncertainty_of(estimates: Sequence[Estimate]) -> Uncertainty | None:
 
 
 def clip_limits(limits: Limits) -> Limits:
-    """Return limits of frequencies, clipped to 0 and 1.
+    """Return the limits of frequencies, clipped to the range 0 to 1.
 
     >>> clip_limits(Limits(np.array([-0.1, 0.5]), np.array([0.2, 1.1])))
     Limits(low=array([0. , 0.5]), high=array([0.2, 1. ]))

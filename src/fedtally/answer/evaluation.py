@@ -1,4 +1,4 @@
-"""The true counts that a simulation knows, and the errors of an answer against them."""
+"""The true counts that a simulation knows, and the errors of an answer compared with them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,29 @@ from fedtally.recovery.linear_system import Decoder, Ids
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-# Two shares of `NameEvaluation.threshold`. Precision judges the names whose estimate is at least
-# _SHOWN of the threshold. A name is right if the true share of its string is at least _HELD of it.
+# Two factors of `NameEvaluation.threshold`. Precision judges only names whose estimate is at least
+# _SHOWN times the threshold. A name is right if the true share of its string is at least _HELD
+# times the threshold.
 _SHOWN, _HELD = 0.75, 0.5
 
 
 class Evaluation(NamedTuple):
-    """Errors of the frequencies of all candidates, against the clients that took part.
+    """How far estimates of all candidates are from the true frequencies among the clients.
 
     Attributes:
-        linf: the largest absolute error.
-        l2: the root of the sum of squared errors.
-        coverage: the share of all candidates whose interval holds the truth; None where there are
-            no intervals. The intervals are those for items that somebody named beforehand.
-        k: the length of the two lists: the k largest estimates and the k largest true counts.
-        precision_at_k: the share of the k largest estimates whose true count is at least the k-th
-            largest true count, and at least 1. Ties at the k-th place thus count as found.
-        recall_at_k: the share of the k largest true counts (ties by position) that are among the k
-            largest estimates.
+        linf: the largest absolute error of a frequency.
+        l2: the root of the sum of squared errors of frequencies.
+        coverage: the share of all candidates whose limits contain the true frequency; None if there
+            are no limits. The limits hold for items named beforehand, and do not allow for
+            selection.
+        k: the length of two lists: the k largest estimates, and the k largest true counts. A list
+            is shorter if fewer items have an estimate of at least half a client, or a true count of
+            at least 1.
+        precision_at_k: the share of the first list that belongs in the second: items whose true
+            count is at least the k-th largest true count, and at least 1. So all items that tie for
+            the k-th place count as right.
+        recall_at_k: the share of the second list that is also in the first. For the second list,
+            ties for the k-th place are resolved by position.
     """
 
     linf: float
@@ -45,24 +50,24 @@ class Evaluation(NamedTuple):
 
 
 class NameEvaluation(NamedTuple):
-    """Errors of the names and frequencies of an open domain, against the clients' strings.
+    """How far the names and frequencies of an open domain are from the clients' strings.
 
     Attributes:
-        threshold: the frequency above which names are looked for: twice the error that the plan is
-            for; without a target, the smallest frequency of the list.
+        threshold: the frequency from which names should be found: twice the plan's target for the
+            largest error; without a target, the smallest frequency among the top items.
         strings: the number of strings whose true frequency is above the threshold.
-        recall: the share of these strings that are named; None where there are none.
-        precision: the share of right names among names whose estimate is at least three quarters of
-            the threshold. A name is right if the true share of its string is at least half the
-            threshold. None if there are no such names.
+        recall: the share of these strings that were named; None if there are no such strings.
+        precision: the share of right names, among the names whose estimate is at least three
+            quarters of the threshold. A name is right if the true share of its string is at least
+            half the threshold. None if there are no such names.
         named: the number of names that were read.
-        wrong: the number of wrong names: nobody holds the string, or fewer than half of the clients
-            with its hash hold it. Then most of these clients hold other strings.
-        linf: the largest absolute error of a frequency, over all strings that somebody holds or
-            that stand out. Strings with the same hash count together, here and below.
-        l2: the root of the sum of the squared errors of the same frequencies.
-        coverage: the share of the named strings whose interval holds the truth; None without
-            intervals or names. The intervals are those for items that somebody named beforehand.
+        wrong: the number of wrong names. A name is wrong if nobody holds the string, or if fewer
+            than half of the clients with its hash hold it.
+        linf: the largest absolute error of a frequency, over all hashes that some client's string
+            has or that stand out from the noise. Strings with the same hash are counted together.
+        l2: the root of the sum of squared errors, over the same hashes as `linf`.
+        coverage: the share of named hashes whose limits contain the true frequency; None if there
+            are no limits or no names. The limits hold for items named beforehand.
     """
 
     threshold: float
@@ -77,15 +82,17 @@ class NameEvaluation(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """The true counts, which only a simulation knows.
+    """The true counts of items, which only a simulation knows.
 
     Attributes:
-        positions: the positions in the domain of the items that somebody holds, sorted, int64 [n];
-            the counts of all other items are 0.
-        counts: the number of contributions that hold each of these items, int64 [n].
-        fingerprints: only in an open domain: fingerprints of the strings, sorted, uint64 [m];
-            `positions` then holds their hashes.
-        held: the number of contributions that hold each of the m strings, int64 [m].
+        positions: the positions in the domain of the items that somebody holds, sorted, int64 [n].
+            All other items have the count 0. In an open domain, hashes instead of positions.
+        counts: the number of contributions that hold each of these items, int64 [n]. A contribution
+            is what one client adds in one round.
+        fingerprints: in an open domain, fingerprints of the strings that somebody holds, sorted,
+            uint64 [m]; else None.
+        held: in an open domain, the number of contributions that hold each of these strings, int64
+            [m]; else None.
     """
 
     positions: I64
@@ -94,17 +101,20 @@ class Truth(NamedTuple):
     held: I64 | None = None
 
     def at(self, positions: I64) -> I64:
-        """Return the true counts at the given positions, int64."""
+        """Return the true counts at these positions (in an open domain: hashes), int64."""
         return _looked_up(self.positions, self.counts, positions)
 
     def of_strings(self, fingerprints: U64) -> I64:
-        """Return the true counts of the strings with these fingerprints, int64."""
+        """Return the true counts of the strings with these fingerprints, int64.
+
+        Only the truth of an open domain has them.
+        """
         assert self.fingerprints is not None
         assert self.held is not None
         return _looked_up(self.fingerprints, self.held, fingerprints)
 
     def within(self, start: int, stop: int) -> F64:
-        """Return the true counts at the positions start .. stop-1, float64."""
+        """Return the true counts at the positions start .. stop - 1, float64 [stop - start]."""
         dense = np.zeros(stop - start)
         part = slice(*np.searchsorted(self.positions, [start, stop]))
         dense[self.positions[part] - start] = self.counts[part]
@@ -112,7 +122,7 @@ class Truth(NamedTuple):
 
 
 def _looked_up(keys: npt.NDArray[Any], values: I64, wanted: npt.NDArray[Any]) -> I64:
-    """Return the values of the wanted keys, 0 for keys that are missing; `keys` is sorted."""
+    """Return the value of each wanted key; 0 for a key that is not in `keys`, which is sorted."""
     if not len(keys):
         return np.zeros(len(wanted), np.int64)
     found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
@@ -128,16 +138,17 @@ def evaluate(
     num_contributions: int,
     k: int,
 ) -> Evaluation:
-    """Return the errors of all candidates' estimates, and the overlap of top k and true top k.
+    """Compare the estimates of all candidates, and the list of the k largest, with the truth.
 
     Args:
         truth: the true counts.
         domain: the candidates.
-        blocks: triples of a block's first position, its ids and its estimated counts, for
-            consecutive candidates. The frequencies of all candidates at once may not fit in memory.
+        blocks: triples of a block's first position, its ids and its estimated counts, which cover
+            all candidates in order. The candidates come in blocks since all at once may not fit in
+            memory.
         intervals: the intervals that give items their limits; None: no coverage is computed.
         listed: the k largest estimates.
-        num_contributions: the number of contributions, of which frequencies are shares.
+        num_contributions: the number of contributions that frequencies are shares of.
         k: the length of the two lists that are compared.
     """
     largest, squares, covered = 0.0, 0.0, 0
@@ -165,7 +176,7 @@ def evaluate_names(
     num_contributions: int,
     threshold: float,
 ) -> NameEvaluation:
-    """Return how the read names match the frequent strings, and the frequencies' errors.
+    """Compare the names that were read, and the frequencies, with the clients' strings.
 
     Args:
         truth: the true counts.
@@ -173,9 +184,9 @@ def evaluate_names(
         decoder: the decoder of the sums.
         intervals: the intervals that give items their limits; None: there are none.
         names: the names that were read, by hash.
-        found: the hashes that stand out from the noise.
-        num_contributions: the number of contributions, of which frequencies are shares.
-        threshold: the frequency above which names are looked for.
+        found: the hashes that stand out from the noise, int64.
+        num_contributions: the number of contributions that frequencies are shares of.
+        threshold: the frequency from which names should be found.
     """
     hashes = np.array(sorted(names), np.uint64)
     fingerprints = domain.fingerprints([names[hash] for hash in hashes.tolist()])
@@ -210,16 +221,20 @@ def evaluate_names(
 def _overlap(
     truth: Truth, domain: Domain, listed: Sequence[Estimate], k: int
 ) -> tuple[float, float]:
-    """Return precision and recall of the k largest estimates against the k largest true counts."""
+    """Return precision and recall of the k largest estimates (see `Evaluation`).
+
+    Both are 0 if k is 0 or nobody holds an item.
+    """
     if not k:
         return 0.0, 0.0
-    # the domain cannot locate an empty list: it would not know the type of its items
+    # the domain cannot tell the type of the items in an empty list, and would refuse it
     items = [estimate.item for estimate in listed]
     estimated = domain.locate(items) if items else np.empty(0, np.int64)
     best = np.lexsort((truth.positions, -truth.counts))[:k]
     if not len(best):
         return 0.0, 0.0
-    # If fewer than k items have a true count above 0, each of them is a right answer.
+    # If fewer than k items have a true count above 0, each of them is a right answer. Items that
+    # nobody holds are never right.
     floor = truth.counts[best].min() if len(best) == k else 1
     good = truth.positions[truth.counts >= floor]
     return float(np.isin(estimated, good).sum() / max(1, len(estimated))), float(

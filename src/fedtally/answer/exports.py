@@ -1,4 +1,4 @@
-"""Writing of tables to files, and the memory that a table of all candidates takes."""
+"""Write tables to files, and check that a table of all candidates fits into memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from fedtally.base import archive
 from fedtally.errors import InvalidInputError, MemoryLimitError, opt
 from fedtally.options import AS_TABLE, TABLES
 
-# For each row of a table of all candidates: estimate, order, label and the row being written.
+# The memory for each row of a table of all candidates: its estimate, its place in the order, its
+# label, and the row as it is written.
 _BYTES_PER_ROW = 112
 
 
 def check_export_path(path: str | os.PathLike[str]) -> None:
-    """Raise InvalidInputError unless the name of `path` ends in a suffix of tables (`TABLES`).
+    """Raise InvalidInputError unless `path` ends in .csv or .parquet (`TABLES`).
 
-    Commands call it before they decode, so that the error does not come after hours of work.
+    Commands call it before they decode. Otherwise the error would come after hours of work.
 
     >>> check_export_path("estimates.csv")
     """
@@ -27,14 +28,14 @@ def check_export_path(path: str | os.PathLike[str]) -> None:
 
 
 def write_table(table: Any, path: str | os.PathLike[str]) -> int:
-    """Write a `pyarrow.Table` to a file, whole or not at all; its suffix gives the format.
+    """Write a `pyarrow.Table` to a file, whole or not at all. The suffix gives the format.
 
     Returns:
-        the number of cells that were changed so that no spreadsheet runs them (`as_text`); 0 for
-        other formats.
+        the number of cells that were changed so that no spreadsheet runs them (`as_text`); always 0
+        for .parquet.
 
     Raises:
-        InvalidInputError: the name ends in none of `TABLES`.
+        InvalidInputError: the path ends in none of `TABLES`, or the file cannot be written.
     """
     check_export_path(path)
     write = next(write for end, write in _WRITERS.items() if os.fspath(path).endswith(end))
@@ -57,18 +58,18 @@ def _write_parquet(table: Any, path: str) -> int:
     return 0
 
 
-_CSV, _PARQUET = TABLES  # fails at import if TABLES gets a suffix that has no writer here
+_CSV, _PARQUET = TABLES  # raises at import if TABLES gets a suffix that has no writer here
 _WRITERS: Mapping[str, Callable[[Any, str], int]] = {_CSV: _write_csv, _PARQUET: _write_parquet}
 
 
 def check_table_fits(size: int, memory: int | None, held: int = 0, lighter: str = "") -> None:
-    """Raise MemoryLimitError unless a table of `size` candidates fits into memory.
+    """Raise MemoryLimitError if a table of `size` candidates needs more memory than allowed.
 
     Args:
         size: the number of candidates.
         memory: the most bytes for the table; None: half of the machine's memory.
-        held: the bytes of the decoder's messages (belief propagation), which count, too.
-        lighter: the name of a decoder without messages, for the error's advice.
+        held: the bytes that the decoder's messages need besides (belief propagation); else 0.
+        lighter: the name of a decoder without messages, which the error recommends if `held` > 0.
 
     >>> check_table_fits(1000, memory=2**20)
     """

@@ -1,4 +1,4 @@
-"""The names of fields of JSON documents in plain words."""
+"""Plain words for the names of fields in JSON documents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMES = {  # field of a JSON document -> its name in words
     "honest_survivors": "clients whose noise is counted on",
     "silos_per_person": "most silos of a person",
     "method": "how it was proven",
-    # of a target, of an evaluation and of candidates
+    # fields of a target, of an evaluation and of the candidates
     "linf": "largest error",
     "l2": "l2 error",
     "failure_probability": "chance of more",
@@ -62,7 +62,9 @@ _NAMES_OF_SILOS = {  # instead of `_NAMES` where clients are silos: frequencies 
 
 
 def told(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that inform a reader: no None, and no people=1 (a client is one person).
+    """Return the fields without those that tell a reader nothing.
+
+    These are fields that are None, and people=1, which means that each client is one person.
 
     >>> told({"rows": 7, "people": 1, "spelling": None})
     {'rows': 7}
@@ -75,7 +77,13 @@ def told(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def field_name(name: str, of_silos: bool = False) -> str:
-    """Return the plain name of a field of JSON documents; it may differ where clients are silos.
+    """Return a field's name in plain words.
+
+    If there are none for it, its underscores become spaces.
+
+    Args:
+        name: the name of a field of a JSON document.
+        of_silos: whether clients are silos: some fields then count people, and have other names.
 
     >>> field_name("one_hot_bytes_per_client"), field_name("max_items")
     ('one-hot vector, bytes per client', 'most items of a client')

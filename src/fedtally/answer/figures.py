@@ -1,8 +1,8 @@
-"""An empty figure: its colours, its fonts, its ticks, and the file that it is written to.
+"""What all figures need: an empty figure, colours, fonts, ticks, and writing to a file.
 
 Drawing needs matplotlib (extra ``plot``), which is imported inside functions. Figures are made
 without pyplot, so no global state changes, no figure stays in memory, and no display is needed. The
-colours are those of Okabe and Ito (2008), which colour-blind readers can tell apart, even in grey.
+colours are from Okabe and Ito (2008): colour-blind readers can tell them apart, even in grey.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 BLUE, ORANGE, GREY, DARK = "#0072B2", "#D55E00", "#5F5F5F", "#1A1A1A"
-NARROW = 4.0  # inches, the width of a figure for a phone: text is as large as on the page
-_NO_LETTERS = re.compile("last ?resort|color", re.IGNORECASE)  # fonts that draw boxes, or emoji
+NARROW = 4.0  # inches, the width of a figure for a phone: its text gets the size of the page's text
+_NO_LETTERS = re.compile("last ?resort|color", re.IGNORECASE)  # fonts of boxes or of emoji
 
 
 def check(path: str | os.PathLike[str]) -> None:
-    """Raise an error unless a figure can be drawn to `path`.
+    """Raise an error unless `path` ends in .png, .svg or .pdf, and matplotlib is installed.
 
-    Call it before a long run, so that the error does not come after the run.
+    Call it before a long run. Otherwise the error would come after the run.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        InvalidInputError: the name ends in an unknown format.
+        InvalidInputError: the path has another suffix.
 
     >>> check("answer.gif")
     Traceback (most recent call last):
@@ -50,12 +50,17 @@ def check(path: str | os.PathLike[str]) -> None:
 
 
 def inches_across(narrow: bool) -> float:
-    """Return the width of a whole figure in inches."""
+    """Return the width of a whole figure in inches: 4 for a phone (`narrow`), else 7."""
     return NARROW if narrow else 7.0
 
 
 def label_ticks(axis: Axis, label: Callable[[float, object], str]) -> None:
-    """Label round numbers of a logarithmic axis, at least four even if it spans little."""
+    """Put ticks with labels at round numbers of a logarithmic axis, at least four of them.
+
+    Args:
+        axis: the axis, with its limits set.
+        label: a function that returns the text of a tick, from its value and its place.
+    """
     low, high = axis.get_view_interval()
     axis.set_ticks(_round_numbers(low, high))
     axis.set_major_formatter(label)
@@ -63,9 +68,10 @@ def label_ticks(axis: Axis, label: Callable[[float, object], str]) -> None:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Return at least four round numbers between two positive numbers.
+    """Return at least four round numbers from `low` to `high`, rising; both must be above 0.
 
-    They grow by factors; if `low` and `high` are close, by equal steps.
+    Their ratios are about equal. If `low` and `high` are too close for this, their differences are
+    equal.
 
     >>> _round_numbers(0.9, 2000), _round_numbers(90, 700)
     ([1.0, 10.0, 100.0, 1000.0], [100.0, 150.0, 200.0, 300.0, 500.0, 700.0])
@@ -84,7 +90,7 @@ def _round_numbers(low: float, high: float) -> list[float]:
 
 
 def written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
-    """Write a figure to `path`, whole or not at all, and return it; None: only return it."""
+    """Return the figure; if `path` is not None, first write it there, whole or not at all."""
     if path is not None:
         check(path)
         with replacing(path) as temporary:
@@ -93,9 +99,9 @@ def written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
 
 
 def note_above(figure: Figure, note: str) -> None:
-    """Write a note above a figure.
+    """Write a note above a figure, in small orange letters; nothing if the note is "".
 
-    The note may hold labels of rounds, in any script, so fonts are chosen for its letters.
+    The note may contain labels of rounds in any script, so fonts are chosen for its letters.
     """
     if note:
         families, drawn = fonts_for(note)
@@ -105,7 +111,9 @@ def note_above(figure: Figure, note: str) -> None:
 
 
 def drawable(label: str | int, drawn: Set[int]) -> str:
-    """Return a label in which signs that no font can show are replaced.
+    """Return a label in which each letter that no font can show is a replacement character.
+
+    Control characters are escaped first.
 
     Args:
         label: the label: a text or a number.
@@ -116,16 +124,17 @@ def drawable(label: str | int, drawn: Set[int]) -> str:
 
 
 def fonts_for(text: str) -> tuple[list[str], set[int]]:
-    """Return the names of fonts for the letters of a text, and the code points that they can show.
+    """Return names of fonts for the letters of a text, and the code points that these fonts have.
 
-    The fonts of matplotlib's settings (`font.family`) come first, then other fonts of this machine
-    that have letters which the first ones lack.
+    The fonts of matplotlib's settings (`font.family`) come first. Other fonts of this machine
+    follow if they have letters that the earlier ones lack.
     """
     import matplotlib as mpl
     from matplotlib import font_manager
 
     def shown(name: str) -> set[int]:
-        # one font a family, as matplotlib itself chooses them
+        # The letters of the one font that matplotlib chooses for this family: it draws with no
+        # other font of the family.
         path = font_manager.findfont(font_manager.FontProperties(family=[name]))
         return set(font_manager.get_font(path).get_charmap())
 
@@ -155,27 +164,36 @@ def as_svg(figure: Figure) -> bytes:
     b'<?xml'
     """
     stream = io.BytesIO()
-    with warnings.catch_warnings():  # a glyph that the font lacks is drawn as a box
+    with warnings.catch_warnings():  # no warning of a glyph that no font has: a box is drawn
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(stream, format="svg", metadata={"Date": None})
     return stream.getvalue()
 
 
 def new_figure(width: float, height: float, ratios: Sequence[int] = (1,)) -> list[Any]:
-    """Return an empty figure, width x height in inches, and its panels from left to right.
+    """Return a list: an empty figure, and its panels from left to right.
 
-    The panels share the vertical axis, and `ratios` gives their relative widths.
+    The panels share the vertical axis.
+
+    Args:
+        width: the width of the figure in inches.
+        height: the height of the figure in inches.
+        ratios: the relative width of each panel.
     """
     figure = empty_figure(width, height)
     panels = figure.subplots(1, len(ratios), sharey=True, squeeze=False, width_ratios=ratios)
     for axes in panels.flat:
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_axisbelow(True)  # the grid behind the bars
+        axes.set_axisbelow(True)  # draw the grid behind the bars
     return [figure, *panels.flat]
 
 
 def empty_figure(width: float, height: float) -> Figure:
-    """Return a figure without panels, width x height in inches."""
+    """Return a figure without panels, `width` x `height` in inches.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Forms of an answer's table: data frames, files, and the HTML that a notebook shows."""
+"""Turn tables into data frames, files, and HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fedtally.base.text import escaped, shortened
 from fedtally.errors import MissingExtraError, Note, render
 
 NOTEBOOK_ROWS = 10  # the most rows of the table that a notebook shows
-_ROWS = 1 << 12  # rows that are made Python objects at a time
+_ROWS = 1 << 12  # rows that become Python objects at a time, to bound the memory
 _LONGEST_SHOWN = 60  # characters of an item in a notebook's table
 
 
 class Table(ABC):
-    """Base class of tables: subclasses make an Arrow table, this class the other forms."""
+    """Base class of tables: a subclass makes an Arrow table, and this class converts it."""
 
     @abstractmethod
     def to_arrow(self, memory: int | None = None) -> Any:
@@ -31,7 +31,7 @@ class Table(ABC):
         """
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Export the table of `to_arrow` as an Arrow C stream, which Polars and others read.
+        """Return the table of `to_arrow` as an Arrow C stream, which Polars and others can read.
 
         Args:
             requested_schema: a PyCapsule of the Arrow schema that the reader wants, or None.
@@ -53,7 +53,7 @@ class Table(ABC):
         return self.to_arrow(memory).to_pandas()
 
     def to_pandas(self, memory: int | None = None) -> Any:
-        """Return the data frame of `to_frame`, under the name that other libraries use."""
+        """Return the same as `to_frame`. Other libraries call this name."""
         return self.to_frame(memory)
 
     def to_polars(self, memory: int | None = None) -> Any:
@@ -69,32 +69,35 @@ class Table(ABC):
         return polars.from_arrow(self.to_arrow(memory))
 
     def export(self, path: str | os.PathLike[str], memory: int | None = None) -> int:
-        """Write the rows of `to_arrow` to a .csv or .parquet file.
+        """Write the rows of `to_arrow` to a .csv or .parquet file, whole or not at all.
 
-        The file is written whole or not at all. In a .csv file, an item that a spreadsheet would
-        run as a formula gets an apostrophe before it. A .parquet file keeps all items unchanged.
+        In a .csv file, an item that a spreadsheet would run as a formula gets an apostrophe before
+        it (see `as_text`). A .parquet file has all items unchanged.
 
         Returns:
-            the number of cells that were changed for this reason; 0 in a .parquet file.
+            the number of cells that `as_text` changed; always 0 for a .parquet file.
 
         Raises:
-            InvalidInputError: the suffix is another one, or the folder cannot be written.
-            MemoryLimitError: the table would not fit.
+            InvalidInputError: the path has another suffix, or the file cannot be written.
+            MemoryLimitError: the table would need more memory than `memory` allows.
         """
         check_export_path(path)
         return write_table(self.to_arrow(memory), path)
 
     def __bool__(self) -> bool:
-        """Return True: Python would otherwise call `len`, and decode."""
+        """Return True, even for a table without rows.
+
+        Without this method Python would call `len`, which may decode the sums.
+        """
         return True
 
 
 class Tabular(Table):
-    """An answer as a table: its rows are estimates, largest first."""
+    """A table of estimates, one row for each item, largest first."""
 
     @abstractmethod
     def to_arrow(self, memory: int | None = None) -> Any:
-        """Return a `pyarrow.Table` of every row, largest estimate first."""
+        """Return a `pyarrow.Table` of all rows, largest estimate first."""
 
     @abstractmethod
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
@@ -102,20 +105,24 @@ class Tabular(Table):
 
     @abstractmethod
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
-        """Return whether each estimate surely stands above noise; None: that is unknown.
+        """Return for each estimate whether somebody surely holds the item; None if that is unknown.
 
-        An estimate stands above noise if its limits exclude 0, where the limits of all candidates
-        hold at once. So, with the confidence of the limits, somebody holds every item above noise.
-        This is unknown without limits, and in an open domain, which has no list of candidates.
+        It is True for an item if the lower limit of its frequency exceeds 0, where the limits are
+        made to hold for all candidates at once. So with the confidence of the limits, somebody
+        holds every item that gets True. It is unknown if there are no limits, and in an open
+        domain, which has no list of candidates.
         """
 
     def uncertainty(self, items: Sequence[str | int]) -> Uncertainty | None:
-        """Return how far estimates of named items may be off.
+        """Return how far the estimates of named items may be off, by three distances.
 
-        There are three distances: from the estimate to the share among the clients that took part;
-        from this share to the share in a wider population, of which the clients are a sample; and
-        from the estimate to the share in the population. It is None if the confidence is 0, or no
-        item is named.
+        They are the distances
+
+        - from the estimate to the share among the clients that took part,
+        - from this share to the share in a wider population, of which the clients are a sample,
+        - from the estimate to the share in the population.
+
+        Returns None if the confidence is 0, or no item is named.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 600 + ["milk"] * 400, width=64, seed=1)
@@ -133,7 +140,7 @@ class Tabular(Table):
     def __iter__(self) -> Iterator[Estimate]:
         """Yield the estimate of every row of `to_arrow`, largest first.
 
-        The limits hold for items named beforehand: they do not allow for the choice of a list.
+        The limits do not allow for selection: they hold for items that were named beforehand.
         """
         names = [field.name for field in fields(Estimate)]
         for batch in self.to_arrow().select(names).to_batches(max_chunksize=_ROWS):
@@ -144,20 +151,20 @@ class Tabular(Table):
 def notebook_table(
     head: str, unit: str, confidence: float, estimates: Sequence[Estimate], notes: Iterable[str]
 ) -> str:
-    """Return estimates as an HTML table, which notebooks show.
+    """Return estimates as an HTML table for notebooks, with the notes as a list below it.
 
     Control characters are escaped, and long items are shortened in the middle.
 
     Args:
         head: the HTML of the caption above the table.
-        unit: the noun for the things that are counted.
-        confidence: the confidence of the limits; 0: there are none.
-        estimates: the estimates, one a row.
-        notes: the notes to list below the table.
+        unit: the plural noun for what is counted.
+        confidence: the confidence of the limits; 0: no column of limits.
+        estimates: the estimates, one for each row.
+        notes: the notes, one for each entry of the list.
     """
     limits = f"<th scope='col'>{100 * confidence:.12g} % interval</th>" if confidence > 0 else ""
     rows = "".join(
-        # <bdi> isolates the item: right-to-left letters must not move the numbers
+        # <bdi> isolates the item. Otherwise right-to-left letters could move the numbers.
         f"<tr><th scope='row' style='text-align:left'>"
         f"<bdi>{html.escape(_shown(each.item))}</bdi></th>"
         f"<td style='text-align:right'>{100 * each.frequency:.3f} %</td>"
@@ -179,10 +186,10 @@ def notebook_table(
 
 
 def _in_python(note: str) -> str:
-    """Return a note with the options' Python names."""
+    """Return a note in which options have their Python names, such as max_items."""
     return render(note.marked, for_="python") if isinstance(note, Note) else note
 
 
 def _shown(item: str | int) -> str:
-    """Return an item as a notebook shows it."""
+    """Return an item as text for a notebook: control characters escaped, long text shortened."""
     return shortened(escaped(str(item)), _LONGEST_SHOWN)

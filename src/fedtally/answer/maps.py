@@ -1,4 +1,4 @@
-"""Maps of cells of a grid, with closer views where cells crowd."""
+"""Maps of cells of a grid, with closer views of places where many cells lie close together."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_CELLS_SEEN = 60  # cells from end to end of a map on which each can be seen
-_CROWD = 4  # at least this many cells close together get a closer view
-_CENTRES = 200  # the most frequent cells, around which others may crowd
+_CELLS_SEEN = 60  # a map with fewer cells from end to end has no closer views: each can be seen
+_CROWD = 4  # the fewest cells close together that get a closer view
+_CENTRES = 200  # crowds are looked for only around this many of the most frequent cells
 _LETTER: dict[str, Any] = {
     "textcoords": "offset points",
     "ha": "right",
@@ -31,16 +31,18 @@ def cell_map(
     unit: str = "clients",
     narrow: bool = False,
 ) -> Figure:
-    """Draw a map of cells, darker where more frequent, and a closer view where they crowd.
+    """Draw a map of cells: a darker cell is more frequent.
 
-    Degrees of longitude are drawn shorter than degrees of latitude, as they are on the ground.
+    Below the map are closer views of up to three places where many cells lie close together. A
+    degree of longitude is drawn shorter than a degree of latitude, as it is on the ground.
 
     Args:
-        centres: latitude and longitude of at least one cell, in degrees.
+        centres: the latitude and longitude of the centre of each cell, in degrees; at least one
+            cell.
         frequencies: the share of each cell, all above 0.
         step: the width of a cell in degrees.
         unit: the plural noun for what is counted.
-        narrow: whether the figure is for a phone, with fewer closer views.
+        narrow: whether the figure is for a phone, with at most two closer views.
 
     >>> len(cell_map([(40.0, -74.0), (40.1, -74.0)], [0.5, 0.25], 0.1).axes)  # and a colour bar
     2
@@ -57,7 +59,7 @@ def cell_map(
     whole = figure.add_subplot(grid[0, :])
     _draw_cells(whole, places, shares, step, colours, least=4.0)
     whole.locator_params(axis="x", nbins=4 if narrow else 7)
-    # if the map is not high, few labels fit on its vertical axis
+    # Allow one label for each 0.3 inches of height. On a low map more labels would overlap.
     lines = int(_drawn_height(places, step, narrow) / 0.3)
     whole.locator_params(axis="y", nbins=min(6, max(1, lines)))
     for number, (south, north, west, east) in enumerate(crowds):
@@ -80,13 +82,13 @@ def cell_map(
     bar = figure.colorbar(colours, ax=whole, shrink=0.9, pad=0.02)
     bar.set_label(f"% of {unit}")
     bar.ax.tick_params(labelsize="small")
-    if colours.norm.vmin:  # the scale is logarithmic
+    if colours.norm.vmin:  # above 0 only if the scale is logarithmic
         label_ticks(bar.ax.yaxis, lambda value, _: f"{value:.3g}")
     return figure
 
 
 def _colours(shares: Any) -> Any:
-    """Return a colour scale for shares in percent: logarithmic if they differ much."""
+    """Return a colour scale for shares in percent; logarithmic if they differ over fivefold."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 
@@ -98,7 +100,7 @@ def _colours(shares: Any) -> Any:
 def has_closer_views(
     centres: Sequence[Sequence[float]], frequencies: Sequence[float], step: float
 ) -> bool:
-    """Return whether `cell_map` draws closer views of these cells.
+    """Return whether `cell_map` draws at least one closer view of these cells.
 
     >>> has_closer_views([(40.0, -74.0), (40.1, -74.0)], [0.5, 0.25], 0.1)
     False
@@ -109,11 +111,14 @@ def has_closer_views(
 
 
 def _side_by_side(centres: Sequence[Sequence[float]]) -> Any:
-    """Return the centres, with cells on both sides of the date line next to each other.
+    """Return the centres, changed so that cells on both sides of the date line are neighbours.
 
-    If all cells lie within half of the globe, longitudes run on beyond 180 degrees, so that they
-    span the smallest arc that holds all cells. Otherwise they do not change: a map of the world
-    begins in the west.
+    If all cells lie within half of the globe, longitudes may exceed 180 degrees: they then span the
+    smallest arc that contains all cells. Otherwise nothing changes: a map of the world begins in
+    the west.
+
+    Returns:
+        (latitude, longitude) of each cell in degrees, float64 [cells, 2].
 
     >>> _side_by_side([(-17.0, 179.0), (-17.0, -179.0)]).tolist()
     [[-17.0, 179.0], [-17.0, 181.0]]
@@ -132,42 +137,53 @@ def _side_by_side(centres: Sequence[Sequence[float]]) -> Any:
 
 
 def _stretch(latitudes: Sequence[float]) -> float:
-    """Return the length of a degree of latitude divided by that of a degree of longitude.
+    """Return how much longer a degree of latitude is than a degree of longitude; at most 10.
 
-    The ratio holds in the middle of the latitudes; it is at most 10.
+    The ratio is taken half-way between the smallest and the largest latitude.
     """
     middle = (min(latitudes) + max(latitudes)) / 2
     return 1.0 / max(0.1, math.cos(math.radians(middle)))
 
 
 def _extent(places: Any, step: float) -> tuple[float, float]:
-    """Return the height and the width of a map that shows these cells, in degrees of latitude."""
+    """Return the height and the width of a map with all cells, both in degrees of latitude.
+
+    A degree of longitude is shorter than a degree of latitude, and the width is converted.
+    """
     height, width = (float(ends) + step for ends in places.max(axis=0) - places.min(axis=0))
     return height, width / _stretch(places[:, 0])
 
 
 def _map_height(places: Any, step: float, crowds: Sequence[Any], narrow: bool) -> float:
-    """Return a height for the figure, in inches, that leaves little of the figure empty."""
+    """Return the height of the figure in inches, so that little of it stays empty."""
     whole, across = max(_drawn_height(places, step, narrow), 1.8), _across(narrow)
     return whole + 0.7 + (across / len(crowds) * 0.9 + 0.5 if crowds else 0.0)
 
 
 def _across(narrow: bool) -> float:
-    """Return the width of the map alone, in inches."""
+    """Return the width of the map in inches, without colour bar and labels."""
     return inches_across(narrow) - 1.5
 
 
 def _drawn_height(places: Any, step: float, narrow: bool) -> float:
-    """Return the height of the map alone, in inches."""
+    """Return the height of the map in inches, without title and closer views; at most 4.5."""
     height, width = _extent(places, step)
     return min(_across(narrow) * height / width, 4.5)
 
 
 def _crowds(places: Any, shares: Any, step: float) -> list[tuple[float, float, float, float]]:
-    """Return the areas where cells crowd, as (south, north, west, east) in degrees.
+    """Return the places where many cells lie close together, each with its bounds in degrees.
 
-    The area around the most frequent cell comes first. There are no areas if each cell is large
-    enough to see on the whole map.
+    Places around more frequent cells come first. There is none if the map is so small that each
+    cell can be seen on it.
+
+    Args:
+        places: (latitude, longitude) of each cell, float64 [cells, 2].
+        shares: the share of each cell, float64 [cells].
+        step: the width of a cell in degrees.
+
+    Returns:
+        (south, north, west, east) of each place.
     """
     import numpy as np
 
@@ -193,7 +209,16 @@ def _crowds(places: Any, shares: Any, step: float) -> list[tuple[float, float, f
 def _draw_cells(
     axes: Axes, places: Any, shares: Any, step: float, colours: Any, least: float = 0.0
 ) -> None:
-    """Draw cells, the most frequent on top, each at least `least` points wide and high."""
+    """Draw cells as squares, the most frequent on top.
+
+    Args:
+        axes: the panel.
+        places: (latitude, longitude) of each cell, float64 [cells, 2].
+        shares: the share of each cell in percent, float64 [cells].
+        step: the width of a cell in degrees.
+        colours: the colour scale.
+        least: the smallest width and height of a drawn cell, in points (1/72 inch).
+    """
     from matplotlib.collections import PolyCollection
 
     order = shares.argsort()
@@ -203,7 +228,7 @@ def _draw_cells(
     axes.add_collection(
         PolyCollection(cells, array=shares[order], norm=colours.norm, cmap=colours.cmap)
     )
-    if least:  # a cell that would be too small to see is drawn larger
+    if least:  # also draw a marker of this size on each cell, so that small cells can be seen
         axes.scatter(
             places[order, 1],
             places[order, 0],
@@ -226,6 +251,10 @@ def _draw_cells(
 
 def _degrees(value: float, sides: str) -> str:
     """Return a latitude or a longitude as maps write it, such as 73.5° W.
+
+    Args:
+        value: the degrees; negative in the south and the west.
+        sides: the letters for positive and negative degrees: "NS" or "EW".
 
     >>> [_degrees(value, "EW") for value in (-73.5, 0.0, 180.0, 200.0)], _degrees(40.0, "NS")
     (['73.5° W', '0°', '180°', '160° W'], '40° N')

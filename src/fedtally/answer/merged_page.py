@@ -1,4 +1,4 @@
-"""The answer of several merged results: in a terminal and as a page."""
+"""The answer of several results that were merged: for a terminal, and as an HTML page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedtally.answer.part import Part
 
 T = TypeVar("T")
-_NAMED = 3  # the first screen names each result if there are at most this many
+_NAMED = 3  # the first screen names the results if there are at most this many, else counts them
 
 
 def merged_answer(
@@ -34,7 +34,7 @@ def merged_answer(
     *,
     details: bool = False,
 ) -> RenderableType:
-    """Return the answer as a terminal shows it: on one screen, or with all details.
+    """Return the merged answer as a terminal shows it: on one screen, or with all details.
 
     Args:
         merged: the merged answer.
@@ -63,7 +63,7 @@ def merged_answer(
     if details:
         rows = [
             *_certainty(merged, estimates, queried),
-            # The path is not the label: a long one would leave no room for the text.
+            # The label is not the path: a long path as label would leave no room for the text.
             *(("Result", f"{path}: {said}") for path, said in _each(merged, paths)),
             ("Together", _together(merged, _names(paths))),
         ]
@@ -94,7 +94,7 @@ def write_merged_page(
         command: the command that made the report, without secrets.
         path: the path of the HTML file, which ends in .html.
         title: the title; "": a title that is made of the names of the results.
-        day: the day of the report; None: it names none.
+        day: the day of the report; None: the page shows no day.
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
@@ -140,7 +140,7 @@ def _sections(
     queried: Sequence[Estimate],
     command: str,
 ) -> list[dict[str, Any]]:
-    """Return the sections of a page, in their order."""
+    """Return the sections of the page in their order, as `page.section` returns each."""
     return [
         page.section("How sure it is", _certainty(merged, estimates, queried)),
         page.section("Notes", [], page.sentences(merged.warnings)),
@@ -163,7 +163,7 @@ def _sections(
 
 
 def _listed(merged: Answer, estimates: Sequence[Estimate]) -> page.Listed:
-    """Return the settings that all lists of estimates on the page share."""
+    """Return the settings of the page's lists, and of its pictures."""
     from fedtally.answer import charts
 
     return page.Listed(
@@ -185,12 +185,15 @@ def _listed(merged: Answer, estimates: Sequence[Estimate]) -> page.Listed:
 
 
 def _parts(merged: Answer, names: Sequence[str]) -> Iterable[tuple[str, Part]]:
-    """Return pairs of a result's name and the result."""
+    """Yield pairs of a result's name and the result."""
     return zip(names, merged.parts, strict=True)
 
 
 def _banner(merged: Answer, names: Sequence[str]) -> str:
-    """Return the line at the top of a page if a result is not private; "" if all are."""
+    """Return the warning at the top of the page; "" if all results are private.
+
+    If some results are private, the warning names the others.
+    """
     banners = [sections.privacy.banner(part.plan) for part in merged.parts]
     return "; ".join(
         f"{banner} ({', '.join(those)})" if len(those) < len(names) else banner
@@ -200,7 +203,11 @@ def _banner(merged: Answer, names: Sequence[str]) -> str:
 
 
 def _privacy(merged: Answer, names: Sequence[str]) -> str:
-    """Return what protects clients in each result and in all together; "" if results differ."""
+    """Return a sentence on what protects clients in each result, and in all together.
+
+    Returns "" if the results differ in this, or some of them are not private: then other parts of
+    the page say it.
+    """
     private = {
         sections.privacy.line(part.plan, part.secure_sum)
         for part in merged.parts
@@ -208,12 +215,15 @@ def _privacy(merged: Answer, names: Sequence[str]) -> str:
     }
     if len(private) != 1 or _banner(merged, names):
         return ""
-    # who is in several results spends in each of them
+    # A client that is in several results has a privacy cost in each. So the joint cost is shown.
     return f"{private.pop()} in each result; {_together(merged, names)}"
 
 
 def _protected(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the rows on what each result protects, and on the privacy cost of all together."""
+    """Return the rows on what each result protects; if any is private, also their joint cost.
+
+    Results with the same protection share a row.
+    """
     protected = [
         tuple(sections.privacy.protects(part.plan, part.secure_sum)) for part in merged.parts
     ]
@@ -226,7 +236,7 @@ def _protected(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _learned(merged: Answer, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the sections on who could learn what; results with equal texts share a section."""
+    """Return the sections on who could learn what. Results with the same rows share a section."""
     learned = [tuple(sections.trust.learned(p.plan, p.secure_sum)) for p in merged.parts]
     return [
         page.section(f"Who could learn what{_of(those, names)}", rows)
@@ -243,9 +253,9 @@ def _question(merged: Answer) -> str:
 
 
 def _holding(merged: Answer) -> str:
-    """Return the verb between an item and the share of clients that have it.
+    """Return the verb between an item and the share of clients that have it, such as "is held by".
 
-    Items may be drawn at random from those of a client in some results, which the verb then says.
+    If some results drew each client's items at random, the verb says so.
     """
     found = {summary.holding(part) for part in merged.parts}
     if len(found) == 1 and merged.unit != "contributions":
@@ -279,7 +289,7 @@ def _short(
     estimates: Sequence[Estimate],
     queried: Sequence[Estimate],
 ) -> list[tuple[str, str]]:
-    """Return the rows of an answer on one screen: certainty, privacy, bytes and results."""
+    """Return the rows of an answer on one screen: error, privacy, upload and results."""
     results = merged.parts
     sure = (
         sections.error.doubt(
@@ -321,7 +331,7 @@ def _certainty(
 
 
 def _each(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return a row for each result: its name, its size and its privacy guarantee."""
+    """Return a row for each result: its name, and its clients, sketch, plan and guarantee."""
     said = []
     for name, part in _parts(merged, names):
         private = sections.privacy.fields(part.plan, part.secure_sum)
@@ -355,7 +365,10 @@ def _of(those: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _together(merged: Answer, names: Sequence[str]) -> str:
-    """Return the joint privacy cost to a client or person that is in all of the results."""
+    """Return in words the joint privacy cost to a client or person that is in all results.
+
+    If some results have exact sums, the text says that the results are not private together.
+    """
     exact = [name for name, part in _parts(merged, names) if part.plan.privacy is None]
     if exact:
         have = in_number(len(exact), "has", "have")

@@ -1,4 +1,4 @@
-"""The candidates that surely stand above noise, and the share below which an item may be noise."""
+"""The candidates that somebody surely holds, and the share below which an item may be noise."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ if TYPE_CHECKING:  # commands that show only a plan must not load decoders
 
 @dataclass(frozen=True)
 class Standing:
-    """All estimates of a result, and the candidates that surely stand above noise.
+    """The estimates of all candidates, and the candidates that stand above noise.
 
-    An estimate stands above noise if its limits exclude 0, where the limits of all candidates hold
-    at once. So, with the confidence of the limits, somebody holds each of these candidates.
+    A candidate stands above noise if its lower limit exceeds 0, where the limits are made to hold
+    for all candidates at once. So with the confidence of the limits, somebody holds each of these
+    candidates.
 
     Attributes:
         frequencies: the estimates of all candidates, float64 [candidates], largest first.
         above: the positions in the domain of the candidates above noise, int64 [n], largest
             estimate first.
-        shares: the estimates of the n candidates above noise, float64 [n].
-        confidence: the probability, 0 to 1, that somebody holds every candidate in `above`.
-        is_exact: whether the estimates are the counts themselves, without noise.
+        shares: the estimates of the candidates above noise, float64 [n], in the same order.
+        confidence: the probability, 0 to 1, with which somebody holds every candidate in `above`.
+        is_exact: whether the estimates are exact counts, without noise.
     """
 
     frequencies: F64
@@ -40,11 +41,11 @@ class Standing:
 
     @property
     def floor(self) -> float:
-        """A share that exactly n estimates exceed, where n candidates stand above noise; else 0.
+        """The noise floor: the share below which an estimate may be noise alone.
 
-        It lies between the n-th and the next estimate. It is an approximation, since limits differ
-        a little from item to item. It is 0 if all or no candidates stand above noise, or estimates
-        are exact.
+        With n candidates above noise, it lies between the n-th and the next estimate, so that n
+        estimates exceed it. It is an approximation, since limits differ a little from item to item.
+        It is 0 if all or no candidates stand above noise, and if estimates are exact.
         """
         number = len(self.above)
         if self.is_exact or not 0 < number < len(self.frequencies):
@@ -54,10 +55,11 @@ class Standing:
 
 
 def standing(result: Answer) -> Standing | None:
-    """Return all estimates, and the candidates that stand above noise; None if that is unknown.
+    """Return the estimates of all candidates, and which candidates stand above noise.
 
-    It is unknown without intervals, in an open domain (which has no list of candidates), and if
-    there are more than `MOST_AGAIN` candidates to decode again.
+    Returns None if this is unknown: if there are no limits, if the domain is open (and has no list
+    of candidates), or if it has more than `MOST_AGAIN` candidates, which would take too long to
+    decode again.
 
     >>> import fedtally
     >>> found = standing(fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], seed=1))
@@ -77,10 +79,10 @@ def standing(result: Answer) -> Standing | None:
 
 
 def doubted(result: Answer, listed: Sequence[Estimate]) -> list[Estimate]:
-    """Return the estimates, with the lower limit 0 for each item that perhaps nobody holds.
+    """Return the listed estimates as terminals and pages show them.
 
-    Terminals and pages show these estimates. A lower limit of 0 marks an item that cannot be told
-    from 0.
+    An item that perhaps nobody holds gets the lower limit 0, which marks it as one that cannot be
+    told from 0.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)

@@ -1,8 +1,8 @@
-"""The notes that a reader of an answer needs."""
+"""The notes that a reader of an answer needs: what may be wrong, and what the numbers mean."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedtally.answer.window import Window
@@ -17,6 +17,7 @@ from fedtally.recovery.limits import Intervals
 
 if TYPE_CHECKING:
     from fedtally.answer.part import Part
+    from fedtally.domain.look_alikes import Oddities
 
 RARE_ITEMS = (
     "this decoder finds rare items too: without differential privacy, secure summation does not"
@@ -25,22 +26,28 @@ RARE_ITEMS = (
 
 
 def alarms(part: Part) -> Iterator[str]:
-    """Yield the `cautions` which say that clients may have lied (docs/threat-model.md)."""
+    """Yield the notes which say that clients may have lied (docs/threat-model.md).
+
+    They are the first of `cautions`.
+    """
     return on_screening(part.plan, part.secure_sum)
 
 
 def cautions(part: Part) -> Iterator[str]:
-    """Yield the `warnings` on what the data and the privacy do to the numbers."""
+    """Yield the notes on the data and on privacy: they can change what the numbers mean.
+
+    They are the first of `warnings`, and begin with `alarms`.
+    """
     yield from alarms(part)
     yield from on_spaces(part.domain)
     yield from on_oddities(part.domain)
     yield from part.notes
-    # Use the intervals only if they exist already: a request for notes must not start a fit.
+    # Use the intervals only if they exist already. Otherwise a request for notes would start a fit.
     yield from on_target(part.plan, part.ready("intervals"))
 
 
 def warnings(part: Part) -> Iterator[str]:
-    """Yield the notes for a reader of the numbers: on the data, and on how sums are decoded."""
+    """Yield all notes on a part that a reader of the numbers needs: `cautions` first."""
     plan, domain = part.plan, part.domain
     yield from cautions(part)
     yield from on_reports(plan, part.secure_sum)
@@ -57,11 +64,12 @@ def warnings(part: Part) -> Iterator[str]:
 
 
 def on_parts(parts: Sequence[Part], num_contributions: int) -> Iterator[str]:
-    """Yield the notes on all parts together: early ends, and clients in several parts.
+    """Yield the notes on all parts together: early ends, and clients that are in several parts.
 
     Args:
         parts: the parts of an answer.
-        num_contributions: the number of client sketches in the sums of all parts.
+        num_contributions: the number of contributions in the sums of all parts. A contribution is
+            what one client adds in one round.
     """
     yield from on_ends(parts)
     if len(parts) == 1:
@@ -76,11 +84,11 @@ def on_parts(parts: Sequence[Part], num_contributions: int) -> Iterator[str]:
 
 
 def on_reports(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
-    """Yield notes on reports to two servers: how many were refused, or that none is checked.
+    """Yield notes on reports to two servers: how many were refused, or that none was checked.
 
     Args:
         plan: the plan of the campaign.
-        traffic: the field `secure_sum` of a result: its method and its counts.
+        traffic: the field `secure_sum` of a result: how the sums were made, and counts of reports.
     """
     if refused := traffic.get("refused", 0):
         yield (
@@ -96,10 +104,10 @@ def on_reports(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
 
 
 def on_ends(parts: Sequence[Part]) -> Iterator[str]:
-    """Yield a note for each way in which campaigns ended early.
+    """Yield the notes on campaigns that ended early; ends of one kind share a note.
 
     Args:
-        parts: the parts of an answer; their field `ended` says how a campaign ended early.
+        parts: the parts of an answer; `Part.ended` says how a part's campaign ended.
     """
     ends: dict[tuple[str, str], list[str]] = {}
     for part in parts:
@@ -123,7 +131,7 @@ def on_ends(parts: Sequence[Part]) -> Iterator[str]:
 
 
 def on_names(part: Part) -> Iterator[str]:
-    """Yield the note on strings that stand out without a name, if there are any."""
+    """Yield a note if some strings stand out, but their names could not be read."""
     if part.num_unread:
         yield (
             f"{part.num_unread:,} of the {part.num_found:,} strings that stand out could not be"
@@ -132,10 +140,15 @@ def on_names(part: Part) -> Iterator[str]:
 
 
 def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the alarms of screening: cohorts with unlikely sums, or sums that were not checked.
+    """Yield the alarms of screening: sums that are unlikely, or could not be checked.
 
-    Screening compares the sums of a round's cohorts: honest clients, dealt to cohorts at random,
-    have similar ones.
+    A cohort is a group of clients that are summed together. Screening compares the sums of the
+    cohorts of a round. Clients are dealt to cohorts at random, so cohorts of honest clients have
+    similar sums.
+
+    Args:
+        plan: the plan of the campaign.
+        traffic: the field `secure_sum` of a result, with the findings of screening.
     """
     screening = traffic.get("screening")
     if screening is None or screening["screen"] == "off":
@@ -145,7 +158,7 @@ def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
         where = f" of round {found['round'] + 1}" if plan.num_rounds > 1 else ""
         cohorts = f"the {found['cohorts']} cohorts{where}"
         if found["verdict"] == "not screened":
-            # without cohorts, the findings of an earlier run are lost: they may have been an alarm
+            # no cohorts: an earlier run's findings are lost, and they may have been an alarm
             is_lost = not found["cohorts"]
             if refuses or is_lost:
                 what = "the sum" if is_lost else "the sums of the cohorts"
@@ -175,13 +188,13 @@ def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
 
 
 def on_target(plan: Plan, intervals: Intervals | None) -> Iterator[str]:
-    """Yield a note if the errors of an open domain may be larger than its plan promised.
+    """Yield a note if the errors in an open domain may be larger than the plan promised.
 
-    An open domain has no pilot run that measures the frequencies beforehand.
+    The plan of an open domain assumes frequencies, since no pilot run measures them.
 
     Args:
         plan: the plan of the campaign.
-        intervals: the intervals of the answer; None: none were made yet.
+        intervals: the intervals of the answer; None: they were not made yet, and there is no note.
     """
     if plan.target is None or intervals is None or not plan.is_open:
         return
@@ -195,14 +208,14 @@ def on_target(plan: Plan, intervals: Intervals | None) -> Iterator[str]:
 
 
 def on_draw(plan: Plan, draw: Mapping[str, Any] | None, has_rounds: bool) -> Iterator[str]:
-    """Yield the note on items that the bound on a client's items left out; nothing if none.
+    """Yield a note if the bound on a client's items (max_items) left out items.
 
     If clients are silos, the bound applies to the items of each person.
 
     Args:
         plan: the plan of the campaign.
-        draw: the field `draw` of a result: the counts of dropped items.
-        has_rounds: whether the table has a column of rounds.
+        draw: the field `draw` of a result: how many items were left out; None: none, or private.
+        has_rounds: whether the input table has a column of rounds.
     """
     if draw is None or not draw["drawn_away"]:
         return
@@ -222,15 +235,14 @@ def on_draw(plan: Plan, draw: Mapping[str, Any] | None, has_rounds: bool) -> Ite
 def on_repeats(
     plan: Plan, num_contributions: int, num_clients: int | None, *, is_private: bool = True
 ) -> str:
-    """Return the note that a client of several rounds counts in each of them.
+    """Return the note which says that a client counts once in each of its rounds.
 
     Args:
         plan: the plan of the campaign.
-        num_contributions: the number of client sketches in the sums.
-        num_clients: the number of different clients that made these sketches; None: unknown or
-            private.
-        is_private: whether privacy hides the number of clients. Then the note leaves out the noised
-            number of contributions, too: no note depends on private data.
+        num_contributions: the number of contributions in the sums.
+        num_clients: the number of different clients that made them; None: unknown or private.
+        is_private: used if `num_clients` is None: whether it is private, and not just unknown. Then
+            the note has no number at all: notes must not depend on private data.
     """
     one, many = plan.nouns
     who = f"{one} of several rounds{' or silos' * plan.is_of_silos}"
@@ -243,10 +255,10 @@ def on_repeats(
 
 
 def on_window(window: Window | None, has_left_out: bool) -> Iterator[str]:
-    """Yield the notes on a window: missing rounds, and other rounds that estimates rest on.
+    """Yield the notes on a window: missing rounds, other rounds in the estimates, and counts.
 
     Args:
-        window: the window; None: the answer is about all rounds that landed.
+        window: the window; None: the answer is about all landed rounds, and there are no notes.
         has_left_out: whether the answer says how many rows or items were left out.
     """
     if window is None:
@@ -273,7 +285,7 @@ def on_spaces(domain: Domain) -> Iterator[str]:
 
 
 def on_oddities(domain: Domain) -> Iterator[str]:
-    """Yield notes on candidates with invisible signs, or lists that look like table rows."""
+    """Yield notes on candidates that may be mistakes: invisible characters, or rows of a table."""
     odd = domain.oddities
 
     def shown(text: str) -> str:
@@ -297,7 +309,20 @@ def on_oddities(domain: Domain) -> Iterator[str]:
             f"{are} not in the composed form of Unicode (NFC), and other items than those in it:"
             f" {shown(one)}"
         )
-    if odd.delimiter and domain.public:
+    if domain.public:
+        yield from _on_lists(odd, shown)
+
+
+def _on_lists(odd: Oddities, shown: Callable[[str], str]) -> Iterator[str]:
+    if odd.quoted is not None:
+        number, one = odd.quoted
+        begin = in_number(number, "1 candidate begins", "{} candidates begin")
+        yield (
+            f"{begin} with an apostrophe, which the CSV file of an answer has before signs of"
+            f" formulas: {shown(one)} is another item than {shown(one[1:])}; take the words from a"
+            " Parquet file of the answer"
+        )
+    if odd.delimiter:
         yield (
             f"each candidate holds {odd.delimiter!r} as often as the others: if their list is a"
             " table, call it .csv and name its column (FILE:COLUMN)"
@@ -305,7 +330,7 @@ def on_oddities(domain: Domain) -> Iterator[str]:
 
 
 def on_candidates(domain: Domain) -> Iterator[str]:
-    """Yield the notes on candidates that are not public, and on ids shared by chance."""
+    """Yield the notes on candidates that are not public, and on candidates that may share an id."""
     if not domain.public:
         yield (
             "the candidate items are the distinct items of the input itself: in a real campaign"
@@ -336,7 +361,7 @@ def on_decoder(
         plan: the plan of the campaign.
         num_candidates: the number of candidates.
         recovery: the name of the decoder.
-        decoder: the decoder after its fit and before shrinkage; None: nothing is fitted yet.
+        decoder: the decoder after its fit and before shrinkage; None: it was not made yet.
     """
     if kind_of(recovery).finds_rare_items and plan.privacy is None:
         yield RARE_ITEMS

@@ -1,8 +1,8 @@
-"""The report to share: one HTML file that loads nothing, and is complete without JavaScript.
+"""The HTML report of a result: one file that loads nothing, and is complete without JavaScript.
 
-Items may be written by strangers, so the template escapes each text. The page's content security
-policy lets a browser use only the page's own script and style, by their hashes. Jinja2 is imported
-inside functions.
+Items may be written by strangers, so the template escapes each text. The page has a content
+security policy: a browser uses only the script and the style whose hashes the policy lists, and
+these are the page's own. Jinja2 is imported inside functions.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ from fedtally.plan import Plan
 
 LIST, ASKED, CHANGED = "Most frequent items", "Items asked for", "Items that changed"
 _MOST_CHANGES = 20  # the most changed items that a page lists
-_FEWEST_OF_CURVE = 10  # items above noise; with fewer, the list says as much as a curve
-_BOUNDS = ("epsilon", "delta", "rho")  # fields whose names begin so are upper bounds
+_FEWEST_OF_CURVE = 10  # items above noise: with fewer, a curve by rank says no more than the list
+_BOUNDS = ("epsilon", "delta", "rho")  # fields that begin so are upper bounds: rounded up only
 
 
 def check_report_path(path: str | os.PathLike[str]) -> None:
-    """Raise an error unless a report can be written to `path`; call it before a long run.
+    """Raise an error unless `path` ends in .html, and the libraries for reports are installed.
+
+    Call it before a long run. Otherwise the error would come after the run.
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
@@ -65,7 +67,7 @@ def check_report_path(path: str | os.PathLike[str]) -> None:
 
 @dataclass(frozen=True)
 class Head:
-    """The title of a page, what was read, and the day.
+    """What stands at the top of a page: its title, the sources that were read, and the day.
 
     Attributes:
         title: the title; "": a title that is made of the names of the items and sources.
@@ -92,7 +94,7 @@ def write_page(
     charged: str = "",
     head: Head = _NO_HEAD,
 ) -> None:
-    """Write the report of a result to a file, whole or not at all.
+    """Write the HTML report of a result to a file, whole or not at all.
 
     Args:
         result: the result to report.
@@ -100,8 +102,9 @@ def write_page(
         queried: the estimates of items that were asked for by name.
         command: the command that made the result, without secrets.
         path: the path of the HTML file, which ends in .html.
-        charged: the ledger's sentence after the campaign was charged; "": it was not charged.
-        head: the title, what was read, and the day.
+        charged: the sentence with which a ledger confirmed the campaign's privacy cost; "": no
+            ledger was charged.
+        head: the title, the sources and the day.
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
@@ -125,7 +128,7 @@ def page(
     charged: str = "",
     head: Head = _NO_HEAD,
 ) -> str:
-    """Return the report of a result as an HTML document; the arguments are `write_page`'s."""
+    """Return the report of a result as an HTML document. The arguments are as in `write_page`."""
     return _rendered(_content(result, estimates, queried, command, charged, head))
 
 
@@ -136,12 +139,13 @@ class Listed:
     Attributes:
         unit: the plural noun for what is counted.
         confidence: the confidence level of the limits, 0 to 1.
-        shares_counters: whether items share counters; in a histogram none does.
+        shares_counters: whether items share counters: True for a sketch, False for a histogram.
         domain: the candidates.
-        draw: a function that draws the list as bars. Its argument says whether it is for a phone.
+        draw: a function that draws the top items as bars. Its argument says whether it is for a
+            phone.
         truth: a function that returns the true frequencies of items, or None if they are unknown.
-        left_out: the number of candidates that the list leaves out, in words.
-        standing: all estimates, and the candidates above noise; None: that is unknown.
+        left_out: a text on the candidates that the list leaves out; "": none.
+        standing: the estimates of all candidates, and the candidates above noise; None: unknown.
     """
 
     unit: str
@@ -156,21 +160,22 @@ class Listed:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a page: texts, tables and figures for the template.
+    """All that the template of a page shows: texts, tables and figures.
 
     Attributes:
         title: the title.
-        origin: the names of what was read, and the day.
+        origin: the line below the title: sources and day.
         question: a sentence on what is counted.
-        banner: the warning above everything, on missing privacy; "": none.
+        banner: the warning above everything if the result is not private; "": none.
         verdict: sentences on what was found, and how sure it is.
         privacy: one sentence on what protects clients; "": the banner or the sections say it.
-        tables: the lists of estimates, as `table` returns each.
-        figures: the charts, as the function `figures` returns them.
-        sections: the sections, as `section` returns each.
-        experts: the sections that are folded at first, as `section` returns each.
-        drawn: a sentence on the items that the bound on a client's items left out; "": none.
-        changes: the changes over the rounds, as `changed` returns them; None: they are unknown.
+        tables: the lists of estimates; `table` returns each.
+        figures: the charts, which the function `figures` returns.
+        sections: the sections; `section` returns each.
+        experts: the sections that are folded at first; `section` returns each.
+        drawn: a sentence on the items that the bound on a client's items (max_items) left out; "":
+            none.
+        changes: the changes over the rounds, which `changed` returns; None: they are unknown.
     """
 
     title: str
@@ -215,7 +220,7 @@ def _rendered(content: Content) -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """Return the content security policy of a page: only its own style and script."""
+    """Return the content security policy of a page: only this style and this script are allowed."""
     return (
         f"default-src 'none'; style-src '{content_hash(style)}';"
         f" script-src '{content_hash(script)}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -223,7 +228,7 @@ def policy(style: str, script: str) -> str:
 
 
 def content_hash(text: str) -> str:
-    """Return the hash of a style or a script in the form that a policy takes.
+    """Return the SHA-256 of a style or a script, written as a content security policy takes it.
 
     >>> content_hash("")
     'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='
@@ -240,11 +245,11 @@ def _content(
     head: Head,
 ) -> Content:
     estimates = doubted(result, estimates)
-    # a hash without a name that may be noise is of no use to a reader
+    # Leave out hashes without a name that may be noise: they tell a reader nothing.
     shown = [e for e in estimates if is_told_from_zero(e) or not isinstance(e.item, Unread)]
     of, plan = _listed(result, shown, len(estimates) - len(shown)), result.plan
     named = [escaped(name) for name in result.columns.get("item", [])]
-    # a text file has no column name
+    # A file without column names, such as a text file, reports the name "item".
     items = named[0] if len(named) == 1 and named != ["item"] else "items"
     return Content(
         **titled(head, "places" if isinstance(result.domain, Grid) else items),
@@ -269,9 +274,11 @@ def _content(
 
 
 def changed(result: Result) -> dict[str, Any] | None:
-    """Return the changes over a result's rounds: sentences, table and chart; None: unknown.
+    """Return what changed over a result's rounds, for the template: sentences, table and chart.
 
-    It is None, too, if the table has no column of rounds: rounds are then drawn at random.
+    Returns None if it is unknown: the input has no column of rounds (rounds were then drawn at
+    random), there is one round only, the domain is open, or the decoder has no values for single
+    rounds.
     """
     if result.columns and "round" not in result.columns:
         return None
@@ -324,7 +331,14 @@ def _changes_table(found: Trends, listed: Sequence[Change]) -> dict[str, Any]:
 def _tabled(
     caption: str, columns: Sequence[Numbers], rows: Sequence[Mapping[str, Any]], doubts: str = ""
 ) -> dict[str, Any]:
-    """Return a table for the template; its first column shows the items."""
+    """Return a table for the template; a column of items is put before `columns`.
+
+    Args:
+        caption: the caption; `LIST` makes a table with ranks.
+        columns: the other columns.
+        rows: the rows: each has its cells, and whether it cannot be told from 0.
+        doubts: a text on rows that cannot be told from 0; "": none.
+    """
     return {
         "caption": caption,
         "columns": [Numbers("item", [], str), *columns],
@@ -339,11 +353,11 @@ def _tabled(
 
 
 def titled(head: Head, items: str) -> dict[str, str]:
-    """Return the title of a page, and the line on what was read and when.
+    """Return the title of a page, and the line below it, as fields of `Content`.
 
     Args:
-        head: the title, what was read, and the day.
-        items: the plural noun for the items.
+        head: the title, the sources and the day.
+        items: the plural noun for the items, for a title that nobody gave.
     """
     sources = summary.source_names(head.sources)
     title = escaped(head.title) or summary.title(items, sources)
@@ -367,7 +381,7 @@ def _listed(result: Result, estimates: Sequence[Estimate], num_unread: int = 0) 
 def tables(
     of: Listed, estimates: Sequence[Estimate], queried: Sequence[Estimate]
 ) -> list[dict[str, Any]]:
-    """Return the lists of a page: the top items, and the items that were asked for by name."""
+    """Return the lists of a page that have rows: the top items, and the items asked for by name."""
     both = ((estimates, LIST), (queried, ASKED))
     return [table(of, shown, caption) for shown, caption in both if shown]
 
@@ -378,10 +392,10 @@ class Numbers:
 
     Attributes:
         head: the heading of the column.
-        values: the number of each row, or None.
+        values: the number of each row, or None for an empty cell.
         show: a function that writes a number as text.
-        group: the heading that the column shares with the columns beside it; "": none.
-        alone: the heading where the group's heading is not shown, as on a phone; "": `head`.
+        group: a heading above this and neighbouring columns; "": none.
+        alone: the heading to use if the group's heading is not shown, as on a phone; "": `head`.
     """
 
     head: str
@@ -392,7 +406,13 @@ class Numbers:
 
 
 def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, Any]:
-    """Return a list of estimates with its caption, for the template."""
+    """Return a list of estimates as a table for the template.
+
+    Args:
+        of: the settings of the page's lists.
+        estimates: the estimates, one a row.
+        caption: the caption: `LIST` or `ASKED`.
+    """
     truth = of.truth([estimate.item for estimate in estimates])
     columns = _columns(of, estimates, truth)
     rows = []
@@ -404,7 +424,7 @@ def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, 
     told = "cannot be told from 0 (in grey)."
     doubts = f"{sum(grey):,} of these {len(rows):,} {told}" * any(grey)
     if grey != sorted(grey) and of.shares_counters:
-        # an item of a larger share may be less certain than one of a smaller share
+        # Explain why an item with a larger share may be in grey, and one with a smaller share not.
         doubts += " An item's margin depends on the items in its counters."
     if caption == LIST and of.left_out:
         doubts += f" {of.left_out}."
@@ -414,7 +434,7 @@ def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, 
 def _columns(
     of: Listed, estimates: Sequence[Estimate], truth: Sequence[float] | None
 ) -> list[Numbers]:
-    """Return the columns of numbers: shares, true shares if known, counts and limits."""
+    """Return the columns of numbers: shares, true shares if known, counts, and limits if any."""
     digits = sections.listed.digits_of(estimates)
 
     def share(value: float) -> str:
@@ -431,7 +451,7 @@ def _columns(
     highs = [estimate.population_high for estimate in estimates]
     widths = [high - low for low, high in zip(lows, highs, strict=True) if low is not None and high]
     if widths:
-        few = amounts.decimals(widths)  # more decimals would say nothing
+        few = amounts.decimals(widths)  # further decimals are far below the width of the limits
         columns += _limits(
             of,
             "in the population they stand for",
@@ -449,7 +469,15 @@ def _limits(
     ends: tuple[Sequence[float | None], Sequence[float | None]],
     show: Callable[[float], str],
 ) -> list[Numbers]:
-    """Return the two columns of the lower and the upper limits of one kind."""
+    """Return the two columns of lower and upper limits, for these clients or for a population.
+
+    Args:
+        of: the settings of the page's lists.
+        group: the heading above both columns.
+        alone: the short heading, where the group's heading is not shown.
+        ends: the lower limits and the upper limits of the rows; None: an empty cell.
+        show: a function that writes a limit as text.
+    """
     of_both = f"{group} ({amounts.level(of.confidence)})"
     return [
         Numbers(head, values, show, of_both, f"{alone}: {head}")
@@ -465,18 +493,21 @@ def _cell(column: Numbers, place: int) -> dict[str, str]:
 
 
 def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
-    """Return the figures of a page, each drawn for a screen and for a phone, with its caption.
+    """Return the figures of a page: a map, bars and a curve, each if it adds something to the list.
 
-    A figure that would add nothing to the list is left out.
+    Each is drawn for a screen and for a phone, and has a caption.
     """
     if not estimates:
         return []
-    bars = Figure(of.draw, "", summary.bars_said(estimates))  # no caption: the chart's title has it
+    bars = Figure(of.draw, "", summary.bars_said(estimates))  # no caption: the chart has a title
     return [drawn_twice(figure) for figure in (*_map(of, estimates), bars, *_curve(of))]
 
 
 def drawn_twice(figure: Figure) -> dict[str, str]:
-    """Return a figure drawn for a screen and for a phone, with its caption and alternative text."""
+    """Return a figure for the template: drawings for a screen and for a phone, caption, alt text.
+
+    The drawings are base64 of SVG.
+    """
     from fedtally.answer import figures
 
     return {
@@ -488,7 +519,13 @@ def drawn_twice(figure: Figure) -> dict[str, str]:
 
 
 class Figure(NamedTuple):
-    """A figure: a function that draws it (True: for a phone), its caption, its alternative text."""
+    """A figure of the page.
+
+    Attributes:
+        draw: a function that draws it; its argument says whether it is for a phone.
+        caption: the caption.
+        alt: the text for readers who do not see the figure.
+    """
 
     draw: Callable[[bool], Any]
     caption: str
@@ -496,7 +533,10 @@ class Figure(NamedTuple):
 
 
 def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
-    """Return the map of a grid's cells: all cells above noise, or else the listed cells."""
+    """Return a list with the map of a grid's cells; [] if the domain is no grid or no cell is sure.
+
+    It shows all cells above noise; if these are unknown, the listed cells that can be told from 0.
+    """
     from fedtally.answer import maps
 
     grid = of.domain
@@ -531,7 +571,7 @@ def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
 
 
 def _curve(of: Listed) -> list[Figure]:
-    """Return the curve of all estimates by rank; empty if the list says as much."""
+    """Return a list with the curve of all estimates by rank; [] if it would tell nothing new."""
     from fedtally.answer import charts
 
     found = of.standing
@@ -561,7 +601,7 @@ def _sections(
     charged: str,
 ) -> list[dict[str, Any]]:
     plan, traffic = result.plan, result.secure_sum
-    # only where the truth is known: otherwise the verdict has the error
+    # Without a known truth, the verdict at the top of the page has the error already.
     errors = [("Error", sections.error.line(result, [*listed, *named]))] * bool(result.evaluation)
     ledger = [("Ledger", printable(charged, longest=len(charged)).plain)] if charged else []
     return [
@@ -588,16 +628,16 @@ def _sections(
 
 
 def _experts(result: Result) -> list[dict[str, Any]]:
-    """Return the sections with numbers for experts to check."""
+    """Return the sections with numbers for experts, which are folded at first."""
     plan, traffic = result.plan, result.secure_sum
     private = sections.privacy.fields(plan, traffic) or {}
     planned = sections.cost.fields(plan, traffic)
-    del planned["spelling"]  # the row on the upload has it
+    del planned["spelling"]  # the row "Upload" in another section says it in words
     if plan.calendar is not None:
         planned["calendar"] = str(plan.calendar)
     if not private.get("rho_delta"):  # rho holds with probability 1: no exception to show
         private.pop("rho_delta", None)
-    private.pop("in_a_row", None)  # the rows on privacy have it
+    private.pop("in_a_row", None)  # the rows before these say it in words
     return [
         section(
             "Plan and decoder",
@@ -619,7 +659,10 @@ def _experts(result: Result) -> list[dict[str, Any]]:
 def section(
     title: str, rows: Sequence[tuple[str, str]], lines: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return a section for the template; a row without a name continues the row before it."""
+    """Return a section for the template: a heading, rows of (name, text), and lines below them.
+
+    A row with the name "" continues the row before it.
+    """
     grouped: list[tuple[str, list[str]]] = []
     for name, text in rows:
         if name or not grouped:
@@ -635,7 +678,7 @@ def section(
 
 
 def sentences(notes: Iterable[str]) -> list[str]:
-    """Return notes as sentences: capital letter first, control characters escaped."""
+    """Return notes as sentences: the first letter is a capital, control characters are escaped."""
     shown = [printable(note, longest=len(note)).plain for note in notes]
     return [_capital(text) for text in shown]
 
@@ -653,7 +696,7 @@ def _named(fields: dict[str, Any], plan: Plan) -> list[tuple[str, str]]:
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return a field's value as text: real numbers with four digits, bounds rounded up.
+    """Return the value of a field as text: floats with four digits, upper bounds rounded up.
 
     >>> _shown("epsilon", 1.9999992), _shown("noise_variance", 136.0044), _shown("rows", 1200)
     ('2', '136', '1,200')

@@ -1,4 +1,4 @@
-"""The sums of one plan, and what decodes them: one part of an answer."""
+"""One part of an answer: the sums of one plan, and the decoder that reads them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.sketch import CountSketch, check_compatible
 
-LEAST = 0.5  # the smallest count to list, in clients: a smaller one rounds to 0
+LEAST = 0.5  # the smallest estimated count to list, in clients: smaller ones round to 0
 AS_USUAL = Decoding()
 
 Progress = Callable[[str, int, int | None], None]
@@ -51,7 +51,10 @@ Progress = Callable[[str, int, int | None], None]
 
 @contextmanager
 def reporting(part: Part, progress: Progress | None) -> Iterator[None]:
-    """Report the progress of fits that a part makes within the block, as `Part.prepare` says."""
+    """Let `part` call `progress` for the fits that it makes within the `with` block.
+
+    The calls are as in `Part.prepare`.
+    """
     part.progress = progress
     try:
         yield
@@ -62,16 +65,19 @@ def reporting(part: Part, progress: Progress | None) -> Iterator[None]:
 def fit(
     part: Part, sketches: Sequence[CountSketch], recovery: str, known: FoundFit | None = None
 ) -> CampaignDecoder:
-    """Return the decoder of some sums of a part.
+    """Return the decoder of some of a part's sums.
 
-    If the part was asked for "auto" and the decoder does not fit the sums, the decoder that takes
-    its place is returned.
+    If the part was made with recovery "auto" and the decoder turns out not to fit the sums, the
+    decoder that takes its place is returned.
 
     Args:
-        part: the part.
-        sketches: the sums.
+        part: the part: it gives domain, plan and progress.
+        sketches: the sums to decode.
         recovery: the name of the decoder.
-        known: the fit that was found in these sums before; None: the decoder looks for one.
+        known: a fit that was found in these sums before, and is used again; None: make a new one.
+
+    Raises:
+        MemoryLimitError: the decoder must enumerate the domain, which is too large.
     """
     kind, report = kind_of(recovery), part.progress
     if kind.fits_items:
@@ -85,32 +91,36 @@ def fit(
 class Part:
     """The landed sums of one plan, and the decoder that reads them.
 
-    An answer has one part or several. A result is a part that is an answer by itself.
+    A sum has landed if the server has it. An answer has one part or several. `Result` is a part
+    that is an answer by itself.
 
     Args:
         plan: the campaign's plan.
         domain: the candidate items.
-        sketches: the landed sums, at most one per round. If the plan has privacy, each sum holds
-            the noise of that plan and the mark of it.
+        sketches: the landed sums, at most one for each round. If the plan has privacy, each sum
+            contains the plan's noise, and a mark that says so.
         decoding: how the sums are decoded.
         warnings: notes that a reader of the numbers needs.
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
             no client is in more than one, or the number is private.
         num_silos: the number of silos, each counted once; None: no silo is in two of the sums.
-        draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
-            were dropped, or the number is private.
+        draw: how many items the bound on a client's items (max_items) dropped, JSON-able; None:
+            none were dropped, or the number is private.
         ended: how the campaign ended before its last round, JSON-able; None: it did not.
-        columns: the names of the table's columns by the part that they play, as `Result` has them.
-        words: the words of a public list whose hashes stand out.
-        known_fit: the fit that a decoder found in these sums before; None: it looks for one.
+        columns: the names of the input table's columns, by role ("item", "client", "round",
+            "count").
+        words: words of a public list that may be names: their hashes stand out (see
+            `Result.recognise`).
+        known_fit: a fit that a decoder found in these sums before; None: a new one is made when it
+            is needed.
         known_names: the names that were read from these sums before; None: they are read when
             somebody asks for them.
 
     Raises:
-        IncompatibleError: the sums, or an open domain, are not those of the plan.
+        IncompatibleError: the sums, or an open domain, do not fit the plan.
         InvalidInputError: nobody took part; the numbers of clients or silos do not fit the sums; or
-            the plan guarantees privacy, and a sum has no noise or another plan's.
+            the plan guarantees privacy, and a sum has no noise or another plan's noise.
     """
 
     def __init__(
@@ -154,9 +164,13 @@ class Part:
         self._count(attendance, num_silos)
 
     def _count(self, attendance: Sequence[int] | None, num_silos: int | None) -> None:
-        """Set the numbers of contributions, clients and silos; refuse numbers that do not fit."""
+        """Set the numbers of contributions, clients and silos.
+
+        Raises:
+            InvalidInputError: nobody took part, or the given numbers do not fit the sums.
+        """
         silos = sum(sketch.num_silos for sketch in self.sketches)
-        self.num_silos = silos  # unless a number is given, no silo is in two of the sums
+        self.num_silos = silos  # without a given number, no silo is in two of the sums
         if num_silos is not None:
             self.num_silos = validate.integer(min(1, silos), silos, num_silos=num_silos)
         self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
@@ -166,7 +180,7 @@ class Part:
             )
         each_once = [self.num_contributions]
         self.attendance = each_once if attendance is None else [int(n) for n in attendance]
-        # k rounds of a client are k contributions
+        # a client of k rounds makes k contributions
         counted = sum(rounds * number for rounds, number in enumerate(self.attendance, start=1))
         if counted != self.num_contributions or min(self.attendance) < 0:
             raise InvalidInputError(
@@ -176,35 +190,36 @@ class Part:
         self.num_clients = sum(self.attendance)
 
     def prepare(self, progress: Progress | None = None, *, names: bool = True) -> None:
-        """Fit the decoder and calibrate the intervals now, not at the first question.
+        """Fit the decoder and make the intervals now. Otherwise the first question would do this.
 
         Args:
-            progress: called as ("recover", candidates looked at, candidates to look at), and as
-                ("names", ...) where the domain is open.
-            names: whether to read names, too, where the domain is open.
+            progress: called as ("recover", done, all) during the fit, where each pass over a
+                candidate counts, and as ("names", done, all) while names are read, where each pass
+                over a hash counts.
+            names: whether to read names, too, if the domain is open.
 
         Raises:
             MemoryLimitError: joint recovery must enumerate the domain, and it is too large.
-            InvalidInputError: too few rows for the kind of interval.
+            InvalidInputError: there are too few rows for the kind of interval.
         """
         with reporting(self, progress):
             _ = self.decoder, self.intervals
             if names:
                 _ = self.names
 
-    span: Window | None = None  # the rounds that the answer is about; None: all that landed
-    # For a window: the decoder of its estimates, if these also rest on the rounds around it. Limits
-    # never do.
+    span: Window | None = None  # the window that the answer is about; None: all landed rounds
+    # The decoder of a window's estimates, if the rounds around the window are used as a prior. It
+    # is not used for limits, which rest on the window alone. None: `recovered` gives both.
     expected: CampaignDecoder | None = None
 
-    # Called while `recovered` fits. A cached property takes no arguments, so `reporting` sets this
-    # attribute instead.
+    # What `recovered` calls while it fits. `recovered` is a cached property and takes no arguments,
+    # so `reporting` sets this attribute instead.
     progress: Progress | None = None
 
     def ready(self, name: str) -> Any:
-        """Return the value of a cached property; None if it was not computed yet.
+        """Return the value of a cached property if it was computed before; else None.
 
-        So this starts no fit.
+        So a caller can use a fit that exists already, without starting one.
 
         >>> import fedtally
         >>> fedtally.estimate(["tea"], seed=1).ready("no such property") is None
@@ -214,9 +229,9 @@ class Part:
 
     @property
     def recovery(self) -> str:
-        """How the sums are decoded: the name of a decoder, such as "joint" or "median".
+        """The name of the decoder of the sums, such as "joint" or "median".
 
-        With "auto", a decoder may turn out not to fit the sums. From then on this is the name of
+        With "auto", the decoder may turn out not to fit the sums. From then on this is the name of
         the decoder that takes its place.
         """
         decoder = self.fitted
@@ -224,24 +239,34 @@ class Part:
 
     @property
     def fitted(self) -> CampaignDecoder | None:
-        """The decoder before shrinkage; None if it was not made yet: this starts no fit."""
+        """The decoder before shrinkage; None if it was not made yet. Reading this starts no fit.
+
+        Shrinkage pulls noisy estimates together, to lower their squared error.
+        """
         decoder: CampaignDecoder | None = self.ready("recovered")
         return decoder
 
     @cached_property
     def recovered(self) -> CampaignDecoder:
-        """The decoder before shrinkage. Intervals are built on it: shrinkage would bias them."""
+        """The decoder before shrinkage.
+
+        Shrinkage pulls noisy estimates together, to lower their squared error. Intervals are made
+        from this decoder, since shrinkage would bias them.
+        """
         return fit(self, self.sketches, self.recovery, self._known_fit)
 
     @property
     def known_fit(self) -> FoundFit | None:
-        """The fit that a decoder found in these sums, now or before; None if there is none yet."""
+        """The fit that a decoder made of these sums, or the given fit; None if there is none."""
         found = None if self.fitted is None else self.fitted.found
         return self._known_fit if found is None else found
 
     @cached_property
     def _found(self) -> dict[int, float]:
-        """The frequency of each hash that stands out, by hash; empty unless the domain is open."""
+        """The frequency of each hash that stands out from the noise, by hash.
+
+        It is empty if the domain is not open.
+        """
         if not self.plan.is_open:
             return {}
         ids = self.recovered.heavy_ids
@@ -252,25 +277,31 @@ class Part:
 
     @property
     def found(self) -> I64:
-        """The hashes that stand out, rising, where the domain is open: int64 [n]; else none."""
+        """The hashes that stand out from the noise, ascending, int64 [n].
+
+        It is empty if the domain is not open.
+        """
         return np.array(sorted(self._found), np.int64)
 
     @property
     def num_found(self) -> int:
-        """The number of hashes that stand out, where the domain is open; 0 elsewhere."""
+        """The number of hashes that stand out from the noise; 0 if the domain is not open."""
         return len(self._found)
 
     @property
     def num_unread(self) -> int:
-        """The number of hashes that stand out and could not be read; 0 before names are read."""
+        """The number of hashes that stand out from the noise and have no name.
+
+        It is 0 until names are read.
+        """
         names = self.ready("names")  # a request for notes must not start to read names
         return 0 if names is None else self.num_found - len(names)
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """The names that were read, by hash; empty unless the domain is open.
+        """The names that were read, by hash; empty if the domain is not open.
 
-        A hash that stands out and has no entry here could not be read.
+        A hash that stands out but is missing here has a name that could not be read.
         """
         if not isinstance(self.domain, OpenStrings):
             return {}
@@ -293,7 +324,10 @@ class Part:
 
     @property
     def known_names(self) -> tuple[str, ...] | None:
-        """The names of an open domain, sorted; None before they were read."""
+        """The names of an open domain, if they were read or given; else None.
+
+        Names that were read are sorted.
+        """
         names = self.ready("names")  # saving a result must not start to read names
         return self._known_names if names is None else tuple(sorted(names.values()))
 
@@ -301,8 +335,8 @@ class Part:
     def decoder(self) -> Decoder:
         """The decoder that turns the landed sums into estimated counts.
 
-        Raises `MemoryLimitError` where the domain is too large for joint recovery or shrinkage,
-        which must enumerate it.
+        Raises `MemoryLimitError` if the domain is too large to enumerate, which joint recovery and
+        shrinkage must do.
         """
         base = self.recovered if self.expected is None else self.expected
         if self.objective == "linf":
@@ -312,15 +346,17 @@ class Part:
 
     @cached_property
     def intervals(self) -> Intervals | None:
-        """The intervals that give items their limits; None where the confidence is 0."""
+        """The intervals that give items their limits; None if the confidence is 0."""
         return None if self.confidence == 0 else self.intervals_of(self.interval_kind)
 
     def intervals_of(self, kind: str, confidence: float | None = None) -> Intervals:
-        """Return the intervals of another kind, or of another confidence, of the same estimates.
+        """Return the intervals of any kind and confidence for the same estimates.
+
+        They are cached.
 
         Args:
-            kind: the kind, one of `make_intervals`'s.
-            confidence: the level, above 0 and below 1; None: the result's.
+            kind: the kind, as `make_intervals` takes it.
+            confidence: the confidence, above 0 and below 1; None: the confidence of this part.
         """
         level = self.confidence if confidence is None else confidence
         if (kind, level) not in self._made:
@@ -328,7 +364,11 @@ class Part:
         return self._made[kind, level]
 
     def check_table_fits(self, memory: int | None) -> None:
-        """Raise MemoryLimitError unless a table of all candidates fits, beside the decoder."""
+        """Raise MemoryLimitError if a table of all candidates needs more than `memory` bytes.
+
+        The decoder's messages (belief propagation) count, too. If `memory` is None, the bound is
+        half of the machine's memory.
+        """
         plan = self.plan
         batches = len(landed_batches(plan.spec, self.sketches))
         kind = kind_of(self.recovery)
@@ -336,12 +376,13 @@ class Part:
         check_table_fits(self.domain.size, memory, held, kind.rests_on)
 
     def sampling_error(self, frequencies: F64) -> F64:
-        """Return the half-widths of the sampling error of frequencies, float64 [n].
+        """Return how far shares in a wider population may be from `frequencies`, float64 [n].
 
-        This is the error as to a wider population, of which the clients are a sample.
+        The clients are taken as a uniform sample of that population.
         """
-        # Clients, not contributions, are the sample. Clients that hold the same in many rounds tell
-        # as much as fewer clients of one round each: (sum k)^2 / sum k^2 of them (Kish 1965).
+        # The sample consists of clients, not of contributions. A client that holds the same in k
+        # rounds is one draw that counts k times. If client i is in k_i rounds, the sample is worth
+        # (sum k_i)^2 / sum k_i^2 independent draws (Kish 1965), and not sum k_i of them.
         squares = sum(rounds**2 * number for rounds, number in enumerate(self.attendance, start=1))
         if self.repeats_are_private:  # at worst, each person counts as often as the plan allows
             assert self.plan.privacy is not None
@@ -354,21 +395,22 @@ class Part:
 
     @property
     def repeats_are_private(self) -> bool:
-        """Whether people of silos may count several times, and nobody may know how many do."""
+        """Whether people of silos may count several times, and it is private how many people do."""
         terms = self.plan.privacy
         return self.plan.is_of_silos and terms is not None and terms.event.contributions > 1
 
     @property
     def repeats_are_unknown(self) -> bool:
-        """Whether the number of clients that made the contributions is unknown or private."""
+        """Whether it is private or unknown how many clients made the contributions."""
         return self.repeats_are_private or (self.span is not None and self.span.repeats > 1)
 
     @property
     def unit(self) -> str:
-        """The noun for the things that are counted: "clients", "people" or "contributions".
+        """The plural noun for what is counted: "clients", "people" or "contributions".
 
-        They are people where clients are silos, and contributions where a client, or a person of
-        silos, may be in several rounds, or a person in several silos.
+        It is "people" if clients are silos (clients with many people behind them). It is
+        "contributions" if some client is in several rounds, or if people of silos may be in several
+        rounds or several silos.
         """
         if self.num_clients != self.num_contributions or self.repeats_are_unknown:
             return "contributions"
@@ -376,21 +418,21 @@ class Part:
 
     @property
     def is_exact(self) -> bool:
-        """Whether estimates are the counts themselves: those of a histogram without noise."""
+        """Whether estimates are exact counts: the sums are histograms without noise."""
         return not kind_of(self.recovery).has_collisions and self.plan.privacy is None
 
     @property
     def not_private(self) -> str:
-        """The mark that every output of a run with `not_private` carries; "" for other runs."""
+        """The warning that every output of a run with `not_private` shows; "" for other runs."""
         return (
             NOT_PRIVATE if self.plan.privacy is not None and self.plan.privacy.not_private else ""
         )
 
     def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, Ids, F64]]:
-        """Yield (first position, ids, estimated counts) of consecutive candidates.
+        """Yield (first position, ids, estimated counts) for blocks of candidates, in order.
 
         Args:
-            progress: called as ("decode", candidates done, candidates).
+            progress: called as ("decode", candidates done, all candidates).
         """
         for start, stop in block_bounds(self.domain):
             ids = ids_between(self.domain, start, stop)
@@ -400,7 +442,7 @@ class Part:
 
 
 def block_bounds(domain: Domain) -> Iterator[tuple[int, int]]:
-    """Yield the first position, and the one after the last, of each block of candidates.
+    """Yield (start, stop) for blocks of candidates: the first position, and the last one plus 1.
 
     Raises:
         MemoryLimitError: the domain is too large to enumerate.
@@ -415,16 +457,16 @@ def _intervals(part: Part, decoder: CampaignDecoder, kind: str, confidence: floa
     terms = part.plan.privacy
     if terms is None or terms.event.relation != "add-remove":
         return made
-    # Under this relation each release adds noise to the number of clients, too. Frequencies are
-    # shares of this number, so they are as uncertain as it is. Every silo adds its share of the
-    # noise: the number holds the noise of all silos in all sums.
+    # With add-remove, the number of clients in each sum is noisy, too. Frequencies are shares of
+    # this number, so its noise makes their limits wider. The noise has the standard deviation of
+    # all sums together. If clients are silos, each silo adds a share of the noise.
     silos = sum(sketch.num_silos for sketch in part.sketches)
     stddev = part.plan.protection.stddev(silos, len(part.sketches))
     return NoisyNumberIntervals(made, stddev / part.num_contributions, confidence)
 
 
 def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:
-    """Refuse sums that count clients where the plan counts people, or the other way round."""
+    """Raise InvalidInputError if sums count clients where the plan counts people, or vice versa."""
     for sketch in sketches:
         if not plan.clients.fits(sketch.num_silos):
             counted = "people in silos" if plan.is_of_silos else "clients, none of them a silo"
@@ -435,13 +477,19 @@ def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:
 
 
 def _check_planned(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> None:
-    """Refuse sums or a domain of another plan: its items and symbols are in other counters."""
+    """Raise IncompatibleError if the sums or the domain belong to another plan.
+
+    Another plan puts items into other counters, so decoding would give wrong estimates.
+    """
     check_compatible(check_landed(sketches), plan.spec, "the sums are not those of the plan")
     plan.candidates.check_domain(domain)
 
 
 def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:
-    """Refuse sums without the plan's noise: the answer would print a guarantee that it lacks."""
+    """Raise InvalidInputError if the plan has privacy and a sum has no noise of this plan.
+
+    Otherwise the answer would print a guarantee that the sums do not keep.
+    """
     if plan.privacy is None:
         return
     for sketch in sketches:

@@ -1,6 +1,6 @@
 """The page of a plan: error against bytes, the plan's costs, and changes that halve the error.
 
-It is one HTML file that loads nothing, in the look of the report of a result. Jinja2 and matplotlib
+It is one HTML file that loads nothing, and looks like the report of a result. Jinja2 and matplotlib
 are imported inside functions.
 """
 
@@ -23,18 +23,26 @@ if TYPE_CHECKING:
     from fedtally.plan.proposal import Proposal
     from fedtally.plan.tradeoff import Curve, Halved
 
-_CHANGED = {  # a change that halves the error -> its name in words
+_CHANGED = {  # what a plan can change to halve the error -> the change in words
     "epsilon": "a larger epsilon: less privacy",
     "clients": "more clients",
     "cohort": "larger cohorts",
 }
 
-_ALIKE = 0.95  # above this share of the error without noise, noise adds hardly any error
+# If the error without noise is more than this share of the error with noise, the page says that
+# they are about the same.
+_ALIKE = 0.95
 _ANOTHER = "CPU is of a reference machine: --host FILE names another."
 
 
 class Table(NamedTuple):
-    """A table of the page: its caption, the names of its columns, and its rows of texts."""
+    """A table of the page.
+
+    Attributes:
+        caption: the caption.
+        columns: the heading of each column.
+        rows: for each row, the text of each column.
+    """
 
     caption: str
     columns: Sequence[str]
@@ -43,7 +51,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Said:
-    """Texts on a plan that the terminal shows, too.
+    """Texts on a plan that the page shares with the terminal.
 
     Attributes:
         account: the rows with all costs and guarantees of the plan, as (name, text).
@@ -68,10 +76,10 @@ def write_plan_page(
 
     Args:
         proposal: the plan, and the error that it was chosen for.
-        host: the measured speed of this machine; None: it was not measured.
+        host: the measured speed of a machine, for the CPU times; None: a reference machine.
         said: the texts that the terminal shows, too.
         path: the path of the HTML file, which ends in .html.
-        report: a function that is called with (stage, sizes done, all sizes).
+        report: called with (stage, sizes done, all sizes).
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
@@ -131,7 +139,7 @@ def _content(
 
 
 def _verdict(proposal: Proposal) -> str:
-    """Return one sentence on the bytes that a client sends, and on the largest error."""
+    """Return one sentence on the bytes that a client sends, and on the plan's largest error."""
     plan, one = proposal.plan, sections.counted.who(proposal.plan)
     sends = f"Each {one} sends {amounts.size(plan.bytes_per_client)}"
     if plan.protection.leaves_exact(plan.vector):
@@ -140,7 +148,10 @@ def _verdict(proposal: Proposal) -> str:
 
 
 def _curves(proposal: Proposal, report: Callable[..., None]) -> tuple[list[Curve], str]:
-    """Return the curves of a plan, or no curves and the reason for that."""
+    """Return the curves of error against bytes, and a text.
+
+    If there are no curves, the text is the reason. Otherwise it is "".
+    """
     from fedtally.plan import tradeoff
 
     plan = proposal.plan
@@ -167,7 +178,10 @@ def _named(epsilon: float | None) -> str:
 
 
 def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
-    """Return the chart for a screen and for a phone, with its finding as a caption."""
+    """Return the chart for the template: drawings for a screen and for a phone, caption, alt text.
+
+    The drawings are base64 of SVG.
+    """
     from fedtally.answer import charts, figures
     from fedtally.plan import tradeoff
 
@@ -199,7 +213,12 @@ def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
 
 
 def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
-    """Return one to three sentences on what the chart shows."""
+    """Return one to three sentences on what the chart shows, for its caption.
+
+    Args:
+        proposal: the plan, and the error that it was chosen for.
+        curves: the curves of the chart, by their epsilon (None: no noise).
+    """
     from fedtally.plan import tradeoff
 
     own = tradeoff.epsilon_of(proposal)
@@ -220,7 +239,7 @@ def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
 
 
 def _beyond(proposal: Proposal) -> Iterator[str]:
-    """Yield a sentence on a histogram, whose bytes lie beyond the curves' end, if one is better."""
+    """Yield a sentence if a histogram would be better: its bytes lie beyond the curves' end."""
     from fedtally.plan import tradeoff
 
     better = tradeoff.histogram_within(proposal)
@@ -250,7 +269,11 @@ def _costs(proposal: Proposal, bill: Bill) -> Table:
 
 
 def _halved(proposal: Proposal) -> tuple[Table | None, str]:
-    """Return the table of changes that halve the error, or None and the reason for that."""
+    """Return a table of changes to the plan, each of which halves its error alone, and a text.
+
+    If there is no such change, the table is None and the text is the reason. In an open domain
+    there is neither a table nor a text.
+    """
     from fedtally.plan import tradeoff
 
     plan, linf = proposal.plan, proposal.target.linf
@@ -269,7 +292,7 @@ def _halved(proposal: Proposal) -> tuple[Table | None, str]:
 
 
 def _changed(proposal: Proposal, found: Halved) -> tuple[str, str, str]:
-    """Return the row of a plan with half the error: change, bytes, options to type."""
+    """Return the row of a plan with half the error: what changes, its bytes, options to type."""
     from fedtally.plan import tradeoff
 
     own, way = tradeoff.epsilon_of(proposal), found.way
@@ -306,7 +329,7 @@ def _stages(bill: Bill, unit: str) -> Table:
 
 
 def _numbers(curves: Sequence[Curve]) -> Table:
-    """Return the table of the chart's numbers."""
+    """Return the numbers of the chart as a table: a row for each size, a column for each curve."""
     sizes = sorted({one.max_bytes for curve in curves for one in curve.sizes})
     digits = amounts.decimals([one.linf for curve in curves for one in curve.sizes])
     rows = []

@@ -1,4 +1,4 @@
-"""Limits of frequencies in all parts of an answer together."""
+"""Limits of frequencies over all parts of an answer together."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _NOBODY = np.empty(0, np.uint64)
 
 
 class PooledLimits:
-    """Limits of frequencies in all parts together.
+    """The limits of frequencies over all parts of an answer together.
 
     `at` and `listed` do not clip the limits to 0 and 1; `all` does.
 
-    If there is one part, its limits are used. The errors of different parts are independent, since
-    their hashes and noise are. Limits of several parts are pooled in one of three ways:
+    With one part, its own limits are used. The errors of different parts are independent, since
+    their hashes and noise are. So the limits of several parts are combined, in one of three ways:
 
-    - Joint recovery and belief propagation: errors are normal, so half-widths add up in squares.
-      They are taken around the values before shrinkage, since shrinkage moves values the same way
-      in all parts.
-    - The median: errors are not normal. The distribution of their sum is measured at ids that
-      nobody holds in any part.
-    - Otherwise (a median beside joint recovery): each of K parts has limits of the confidence
-      1 - (1 - P) / K, which are added as they are. Together they fail with probability at most
-      1 - P (union bound).
+    - All parts by joint recovery or belief propagation: errors are normal, so the squares of
+      half-widths are added. The half-widths are measured from the values before shrinkage:
+      shrinkage moves values the same way in all parts, so its errors are not independent.
+    - All parts by the median: errors are not normal. The distribution of their sum is measured at
+      ids that nobody holds in any part.
+    - Otherwise (such as a median beside joint recovery): each of K parts has limits of the
+      confidence 1 - (1 - P) / K, and the limits are added. Then the sum has at least the confidence
+      P (union bound).
 
     Args:
         parts: the parts, all with intervals of the same confidence P.
@@ -62,16 +62,20 @@ class PooledLimits:
     def at(self, ids: Sequence[Ids]) -> Limits:
         """Return the limits of items that somebody named before the estimates were known.
 
+        The limits are float64 [items] each.
+
         Args:
-            ids: the ids of the items in each part.
+            ids: the ids of the items, one array for each part.
         """
         return self._together(ids, [one.at(own) for one, own in zip(self._made, ids, strict=False)])
 
     def all(self, blocks: Iterable[Sequence[Ids]]) -> Limits:
-        """Return the limits of all items, clipped to 0 and 1, each as if it was named beforehand.
+        """Return the limits of all items, float64 [items] each, clipped to 0 and 1.
+
+        They do not allow for selection: each holds as if its item was named beforehand.
 
         Args:
-            blocks: the ids of the items of each block, one array for each part.
+            blocks: for each block of items, their ids: one array for each part.
         """
         limits = [self.at(ids) for ids in blocks]
         return clip_limits(Limits(*(np.concatenate(ends) for ends in zip(*limits, strict=True))))
@@ -79,9 +83,12 @@ class PooledLimits:
     def listed(self, ids: Sequence[U64], threshold: float | None) -> Limits:
         """Return the limits of items that are on a list because their estimates are large.
 
+        The limits are float64 [items] each.
+
         Args:
-            ids: the ids of the items in each part.
-            threshold: the frequency that an estimate had to reach; None: it is unknown.
+            ids: the ids of the items, one array for each part.
+            threshold: the frequency that an estimate had to reach to be listed; None: it is
+                unknown.
         """
         chosen = [one.listed(own, threshold) for one, own in zip(self._made, ids, strict=False)]
         return self._together(ids, chosen)
@@ -94,14 +101,14 @@ class PooledLimits:
             return Limits(low.sum(axis=0), high.sum(axis=0))
         centres = [one.centres(own) for one, own in zip(self._made, ids, strict=True)]
         own = self._shares * np.array(centres)
-        middle = own.sum(axis=0)  # errors are independent: add the squares of the half-widths
+        middle = own.sum(axis=0)  # the errors of parts are independent, so their squares add up
         return Limits(middle - np.hypot.reduce(own - low), middle + np.hypot.reduce(high - own))
 
 
 def _pooled(
     made: Sequence[Intervals], shares: F64, parts: Sequence[Part], kind: str
 ) -> Intervals | None:
-    """Return the intervals of the sum of all parts; None if they cannot be made."""
+    """Return intervals for the sum of all parts; None if the parts' limits must be combined."""
     if len(made) == 1:
         return made[0]
     first = parts[0]
@@ -109,9 +116,10 @@ def _pooled(
 
 
 def rounded(limits: Limits, frequencies: F64) -> Limits:
-    """Return the limits; where a count is exact, both limits become the estimate itself.
+    """Return the limits, but make a limit equal to its estimate if they differ only by rounding.
 
-    Without this, rounding in floating point would leave the estimate outside its limits.
+    An exact count has both limits at the estimate. Without this step, rounding in floating point
+    could leave the estimate outside its limits.
 
     >>> rounded(Limits(np.array([0.3 - 1e-16]), np.array([0.5])), np.array([0.3]))
     Limits(low=array([0.3]), high=array([0.5]))

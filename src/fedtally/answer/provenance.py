@@ -1,4 +1,4 @@
-"""Checks of a file's statements on how its answer was made: a stranger may have written it."""
+"""Check what a file says about how its answer was made: a stranger may have written the file."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _SUMMED = {
     "survivors": int,
     "fewest_survivors": int,
 }
-_SIMULATED = {  # entries of simulated sums alone: real agents count their own bytes and seconds
+_SIMULATED = {  # entries that only a simulation knows: real clients count their own bytes
     "dropouts": int,
     "upload_bytes": float,
     "download_bytes": float,
     "stages": list,
     "equals_plain_sum": bool,
 }
-_SECONDS = {"client_seconds": float, "server_seconds": float}  # null in a private run
+_SECONDS = {"client_seconds": float, "server_seconds": float}  # both are null in a private run
 _STAGE = {"stage": str, "upload_bytes": float, "download_bytes": float}
 _SCREENING = {"screen": str, "why": str, "rounds": list}
 _ROUND = {"round": int, "cohorts": int, "verdict": str}
@@ -54,7 +54,7 @@ _MAY_BE = {
     "between_bytes": int,
     "engine": str,
     "screening": dict,
-    "report_bytes": int,  # only of sums made by DAP
+    "report_bytes": int,  # present only if DAP servers made the sums
 }
 _DRAW = {
     "max_items": int,
@@ -80,19 +80,20 @@ _WORDS: dict[Any, str] = {
 
 
 def planned_sum(plan: Plan) -> dict[str, Any]:
-    """Return the plan's description of how sums are made, JSON-able."""
+    """Return how a plan says that sums are made, as the field `Result.secure_sum`, JSON-able."""
     return {"method": "ideal"} if plan.secure_sum is None else plan.secure_sum.summary()
 
 
 def secure_sum(said: object, plan: Plan) -> dict[str, Any] | None:
-    """Return the checked field `Result.secure_sum` of a file; None: the file has none.
+    """Check the field `secure_sum` of a file, which says how sums were made. Return it, or None.
 
     Args:
-        said: the field's value in the file.
+        said: the field's value in the file; None: the file has none.
         plan: the plan in the file.
 
     Raises:
-        InvalidInputError: the value is no table, lacks an entry, or an entry has the wrong type.
+        InvalidInputError: the value is no table, lacks an entry, has an entry of the wrong type, or
+            has another method than the plan.
     """
     if said is None:
         return None
@@ -118,9 +119,10 @@ def secure_sum(said: object, plan: Plan) -> dict[str, Any] | None:
 
 
 def draw(said: object) -> dict[str, Any] | None:
-    """Return the checked field `Result.draw` of a file; None: the file has none.
+    """Check the field `draw` of a file: how many items max_items left out. Return it, or None.
 
-    The field says what the bound on a client's items dropped.
+    Args:
+        said: the field's value in the file; None: the file has none.
 
     Raises:
         InvalidInputError: the value is no table, lacks an entry, or an entry has the wrong type.
@@ -134,15 +136,15 @@ def draw(said: object) -> dict[str, Any] | None:
 
 
 def ended(said: object, plan: Plan) -> dict[str, Any] | None:
-    """Return the checked field `Result.ended` (an early end) of a file; None: it has none.
+    """Check the field `ended` of a file, which says how a campaign ended early. Return it, or None.
 
     Args:
-        said: the field's value in the file.
+        said: the field's value in the file; None: the file has none.
         plan: the plan in the file.
 
     Raises:
-        InvalidInputError: as for `draw`; the end is not before the plan's last round; or the plan
-            does not allow this way to end.
+        InvalidInputError: the value is no table, lacks an entry, or an entry has the wrong type;
+            the end is not before the plan's last round; or the plan does not allow this way to end.
     """
     if said is None:
         return None
@@ -159,12 +161,13 @@ def ended(said: object, plan: Plan) -> dict[str, Any] | None:
 
 
 def sizing(said: object) -> dict[str, Any] | None:
-    """Return the checked field `Result.sizing` of a file; None: the file has none.
+    """Check the field `sizing` of a file: how the sketch's size was chosen. Return it, or None.
 
-    The field says how the sketch's size was chosen.
+    Args:
+        said: the field's value in the file; None: the file has none.
 
     Raises:
-        InvalidInputError: as for `draw`.
+        InvalidInputError: the value is no table, lacks an entry, or an entry has the wrong type.
     """
     if said is None:
         return None
@@ -178,7 +181,11 @@ def sizing(said: object) -> dict[str, Any] | None:
 
 
 def texts(name: str, said: object) -> list[str]:
-    """Return a file's list of texts, checked.
+    """Return `said` if it is a list of texts.
+
+    Args:
+        name: what the list is, for the error.
+        said: a value in a file.
 
     Raises:
         InvalidInputError: the value is no list of texts.
@@ -195,14 +202,26 @@ def _check_screening(told: Mapping[str, Any]) -> None:
         found = _table(f"{name}.rounds", each, _ROUND)
         _table(f"{name}.rounds", found, _SCREENED if "votes" in found else _UNSCREENED)
         for limit in ("votes_limit", "mean_square_limit"):
-            if found.get(limit, 2) <= 1:  # honest clients have about 1, so a limit must exceed it
+            # Honest clients have values of about 1. A limit of 1 would make a division by 0 later.
+            if found.get(limit, 2) <= 1:
                 raise InvalidInputError(f"{name}.rounds.{limit} must exceed 1")
 
 
 def _table(
     name: str, values: object, needed: Mapping[str, Any], others: Mapping[str, Any] = _NOTHING
 ) -> dict[str, Any]:
-    """Return a table as a dict after checking its entries' types; unknown entries are allowed."""
+    """Return a table of a file as a dict, after checking the types of its known entries.
+
+    Args:
+        name: the name of the table, for errors.
+        values: the value in the file.
+        needed: the entries that must be there, with their types.
+        others: the entries that may be there, with their types. Further entries are not checked.
+
+    Raises:
+        InvalidInputError: the value is no table, lacks an entry, or an entry has the wrong type.
+            Whole numbers must be from 0 to 2^53.
+    """
     if not isinstance(values, Mapping):
         raise InvalidInputError(f"{name} must be a table, got {type(values).__name__}")
     for entry, kind in {**others, **needed}.items():

@@ -1,4 +1,4 @@
-"""The answer of a campaign: landed sums, decoded when somebody asks for estimates."""
+"""The answer of a campaign: landed sums, which are decoded when somebody asks for estimates."""
 
 from __future__ import annotations
 
@@ -36,61 +36,63 @@ from fedtally.sketch import CountSketch
 
 
 class Result(Part, Answer):
-    """The answer of a campaign: landed sums and what they say about the items.
+    """The answer of a campaign: its landed sums, and the estimates that they give.
 
-    Estimates are counts over the clients of all landed rounds (rounds whose sums are there). A
-    client of several rounds makes a contribution in each. A frequency is a count divided by the
-    number of contributions. The sums are decoded when estimates are asked for first.
+    A sum has landed if the server has it. Estimates are counts over the clients of all landed
+    rounds. A contribution is what one client adds in one round, so a client of three rounds makes
+    three. A frequency is a count divided by the number of contributions. The sums are decoded at
+    the first question that needs it.
 
     Args:
         plan: the campaign's plan.
         domain: the candidate items.
-        sketches: the landed sums, at most one per round. If the plan has privacy, each sum holds
-            the noise of that plan and the mark of it.
+        sketches: the landed sums, at most one for each round. If the plan has privacy, each sum
+            contains the plan's noise, and a mark that says so.
         decoding: how the sums are decoded.
-        truth: the true counts, where a simulation knows them and evaluation was asked for.
+        truth: the true counts, if a simulation knows them and evaluation was asked for; else None.
         warnings: notes that a reader of the numbers needs.
         missing: the number of rows that were dropped because they lacked an item, client or round.
-        secure_sum: how the sums were made, JSON-able; None: as the plan describes it.
+        secure_sum: how the sums were made, JSON-able; None: as the plan says.
         sizing: how the sketch's size was chosen for a target, JSON-able; None: the size was given,
             or follows from a number of bytes.
         timings: the seconds of each stage.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
             no client is in more than one, or the number is private.
         num_silos: the number of silos, each counted once; None: no silo is in two of the sums.
-        draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
-            were dropped, or the number is private.
-        ended: how the campaign ended before its last round, JSON-able, by `campaign.ending`; None:
-            it did not.
-        columns: the names of the table's columns by the part that they play ("item", "client",
-            "round", "count"), where the source says which there are. A column without a name has
+        draw: how many items the bound on a client's items (max_items) dropped, JSON-able; None:
+            none were dropped, or the number is private.
+        ended: how the campaign ended before its last round, JSON-able, from `campaign.ending`;
+            None: it did not.
+        columns: the names of the input table's columns by role ("item", "client", "round",
+            "count"). It has the roles that the source is known to have. A column without a name has
             an empty list.
-        words: the words of a public list whose hashes stand out (`recognise`).
-        known_fit: the fit that joint recovery found in these sums before; None: it looks for one.
+        words: words of a public list that may be names: their hashes stand out (see `recognise`).
+        known_fit: a fit that joint recovery found in these sums before; None: a new one is made
+            when it is needed.
         known_names: the names of an open domain that were read from these sums before; None: they
             are read when somebody asks for them.
-        round_labels: the label of each round of the plan, where the rows name their rounds; None:
+        round_labels: the label of each round of the plan, if the input names its rounds; None:
             rounds have only numbers.
-        command: the command that made the answer; "" if none did.
+        command: the command that made the answer; "": no command did.
         true_of: a function that returns the true counts in the rounds with the given numbers; None:
             no simulation knows them.
 
     Attributes:
-        span: the window of rounds that the answer is about (`window`); None: all landed rounds.
-        decoding: how the sums are decoded, with the name of the decoder in place of "auto".
+        span: the window of rounds that the answer is about (see `window`); None: all landed rounds.
+        decoding: how the sums are decoded, with the name of a decoder in place of "auto".
         num_clients: the number of clients that took part, each counted once. If clients are silos,
-            and the number of silos of each person is private, it is the number of contributions.
-        num_contributions: the number of client sketches in the sums: a client of three rounds has
-            three. Frequencies are shares of this number.
+            and it is private how many silos a person is in, it is the number of contributions.
+        num_contributions: the number of contributions in the sums. Frequencies are shares of this
+            number.
         num_silos: the number of silos that took part, each counted once; 0 if clients are no silos.
             If they are, the other numbers count people.
-        command: the command that made the answer; "" if none did.
+        command: the command that made the answer; "": no command did.
 
     Raises:
-        IncompatibleError: the sums, or an open domain, are not those of the plan.
+        IncompatibleError: the sums, or an open domain, do not fit the plan.
         InvalidInputError: nobody took part; `attendance` does not add up to the contributions in
             the sums; there are more silos than in all sums together; or the plan guarantees
-            privacy, and a sum has no noise or another plan's.
+            privacy, and a sum has no noise or another plan's noise.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -151,7 +153,7 @@ class Result(Part, Answer):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The result itself, its only part."""
+        """The parts of this answer: only the result itself."""
         return (self,)
 
     def __repr__(self) -> str:
@@ -160,16 +162,18 @@ class Result(Part, Answer):
         return f"Result({who}={self.num_clients:,}{where}, candidates={candidates}, plan={plan})"
 
     def recognise(self, columns: Iterable[Any]) -> None:
-        """Use the words of a public list as names of the hashes that stand out.
+        """Use the words of a public list to name strings that stand out from the noise.
 
-        A word names a hash if the counters that spell names fit this word clearly better than all
-        other words of the list with this hash. Frequencies do not change. The words whose hashes
-        stand out are saved with the result. The list must be public: a list of what clients hold is
-        not.
+        The list must be public: a list of what clients hold is not.
+
+        Clients also send counters that spell their strings. A word becomes the name of a hash if
+        these counters fit it clearly better than all other words of the list with this hash.
+        Estimated frequencies do not change. The words whose hashes stand out are saved with the
+        result. Names that were read before are read again when they are next asked for.
 
         Args:
-            columns: the words as columns of text, one after the other. The columns together may
-                exceed the memory.
+            columns: the words as columns of text, which are read one after the other. So all of
+                them together may exceed the memory.
 
         Raises:
             InvalidInputError: the domain is not open.
@@ -194,7 +198,9 @@ class Result(Part, Answer):
         confidence: float | None = None,
         intervals: str | None = None,
     ) -> Result:
-        """Return the answer of the same sums, decoded with other settings; None keeps a setting.
+        """Return a new answer from the same sums, decoded with other settings; None keeps one.
+
+        If this answer is about a window, so is the new one.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -212,7 +218,8 @@ class Result(Part, Answer):
             assert self.span is not None
             return whole.decoded(**asked).window(self.span.asked, history)
         changed = {name: value for name, value in asked.items() if value is not None}
-        # the objective changes shrinkage, and so which of the smallest estimates are listed
+        # Another objective changes shrinkage, and so which of the smallest estimates are listed.
+        # The names of these may not have been read, so all are read again.
         names = self.known_names if objective in (None, self.objective) else None
         return Result(
             self.plan,
@@ -229,33 +236,35 @@ class Result(Part, Answer):
     def _by_round(self) -> ByRound:
         return ByRound(self, self.round_labels)
 
-    _taken_from: tuple[Result, int] | None = None  # for a window: the whole answer, and `history`
+    # If this is the answer of a window: the answer of all rounds, and the argument `history`.
+    _taken_from: tuple[Result, int] | None = None
 
     @property
     def whole(self) -> Result:
-        """The answer of all rounds: this result, or the result that this window is taken from."""
+        """The answer of all rounds: the result that this window is from, or else this result."""
         return self if self._taken_from is None else self._taken_from[0]
 
     def window(
         self, asked: str, history: int = LONGEST, progress: Progress | None = None
     ) -> Result:
-        """Return the answer for a window of rounds, from the sums that are there.
+        """Return the answer for some rounds only, from sums that landed.
 
-        Estimates are shares of the contributions in the window. They are read from a fit of more
-        rounds, if this has smaller errors. The rounds around the window serve as a prior, if the
-        sums support it. Limits use only the rounds in the window. At most six fits are cached; each
-        takes up to 12 bytes for each candidate, row and round.
+        Frequencies are shares of the contributions in the window. The decoder may fit more rounds
+        than the window, if the estimates then have smaller errors, and may use rounds near the
+        window as a prior, if the sums support it. Limits rest on the rounds of the window alone. At
+        most six fits are cached; each takes up to 12 bytes for each candidate, row and round.
 
         Args:
-            asked: "all"; "last:K", the last K rounds that landed; "A..B", the rounds from A to B,
-                both by their numbers in the plan or both by their labels; or "auto", as many of the
-                last rounds as best estimate the current frequencies.
-            history: the most landed rounds to fit, up to 64; 0: only the window's own rounds.
-            progress: called as `prepare` says.
+            asked: "all"; "last:K": the last K rounds that landed; "A..B": the rounds from A to B,
+                both given by numbers in the plan or both by labels; "auto": the last rounds, as
+                many as give the best estimate of the current frequencies.
+            history: the most landed rounds that the decoder may fit, up to 64; 0: only the rounds
+                of the window.
+            progress: called as in `prepare`.
 
         Raises:
-            InvalidInputError: there is no such window, or this result is a window itself; the
-                message says why.
+            InvalidInputError: there is no such window, or this result is about a window already;
+                the message says why.
 
         >>> import fedtally
         >>> days = ["Mon"] * 40 + ["Tue"] * 40
@@ -279,16 +288,17 @@ class Result(Part, Answer):
             found = self._by_round.decoded(chosen, part.recovery, history)
         numbers = len(found.history), len(found.prior), len(self.attendance)
         part.span = self._by_round.landed.window(asked, chosen, *numbers)
-        part.recovered = found.limits  # in place of what the cached property would make
+        part.recovered = found.limits  # fills the cached property, which would make another fit
         part.expected = None if found.decoder is found.limits else found.decoder
         part._taken_from = self, history
         return part
 
     def _of(self, rounds: Sequence[int]) -> Result:
-        """Return the answer of the rounds with these numbers, not yet decoded."""
-        # The sums do not show how many contributions of a window one client made.
+        """Return the answer of the sums with these numbers, not yet decoded."""
+        # It is not recorded who was in which round. So the numbers of clients and silos of all
+        # rounds say nothing of the window.
         account = self._account() | {"timings": None, "attendance": None, "num_silos": None}
-        if self.plan.is_open:  # a window alone has too few clients to read names
+        if self.plan.is_open:  # read names from all sums: a window may have too few clients for it
             account["known_names"] = tuple(self.names.values())
         part = Result(
             self.plan,
@@ -312,24 +322,25 @@ class Result(Part, Answer):
     ) -> Trends:
         """Return the items whose frequencies changed over the last landed rounds, and the changes.
 
-        An item is listed if its e-value (evidence for a change, `recovery.changes`) is large
-        enough. On average at most a share `alpha` of the list did not change. This holds at every
-        look, however often one looks. The size of a change is the difference of two windows'
-        estimates.
+        An item is listed if its e-value (evidence for a change, see `recovery.changes`) is large
+        enough. On average, at most a share `alpha` of the list did not change. This holds at every
+        look, however often one looks. The size of a change is the difference of the estimates in
+        two windows of rounds.
 
         Args:
-            window: the rounds of the current shares, as for `window`. If several rounds share one
-                set of hashes, "last:1" means all of the last such rounds.
-            against: the number of landed rounds before the window to compare with; None: all rounds
-                before it in the history. A sum that adds up several rounds counts as one, and
-                rounds with one set of hashes are taken together.
+            window: the rounds of the current shares, as for `window`, but not "all". If several
+                rounds have the same hashes, "last:1" means all of the last such rounds.
+            against: the number of landed sums before the window to compare it with; None: all that
+                are in the history. A sum may add up several rounds. Rounds with the same hashes are
+                taken together, so there may be more.
             alpha: the share of listed items that may be unchanged, above 0 and below 1.
-            history: the most rounds to examine, from 2 to 64.
-            progress: called as `prepare` says.
+            history: the most landed rounds to examine, from 2 on; more than 64 mean 64.
+            progress: called as in `prepare`.
 
         Raises:
-            InvalidInputError: there is no such window, no round before it, or the decoder has no
-                values for single rounds; the message says why.
+            InvalidInputError: there is no such window, or no landed round before it. It is also
+                raised if no trend can be found, for example in an open domain, or if the decoder
+                has no values for single rounds. The message says why.
 
         >>> import fedtally
         >>> days = [day for day in range(8) for _ in range(100)]
@@ -352,14 +363,17 @@ class Result(Part, Answer):
         """Return the shares of items in each of the last landed rounds, with limits.
 
         Args:
-            items: the items whose shares are wanted.
-            whole: whether the limits of an item hold in all rounds at once, and not just in each.
-            history: the most rounds, from 2 to 64.
-            progress: called as `prepare` says.
+            items: the items; a repeated item is used once.
+            whole: whether the limits of an item hold in all rounds at once, and not just in each
+                round.
+            history: the most landed rounds, from 2 on; more than 64 mean 64.
+            progress: called as in `prepare`.
 
         Raises:
             OutsideDomainError: an item is not in the domain.
-            InvalidInputError: the decoder has no values for single rounds; the message says why.
+            InvalidInputError: no item is named. It is also raised if there are no shares by round,
+                for example in an open domain, or if the decoder has no values for single rounds.
+                The message says why.
         """
         with reporting(self, progress):
             named = list(dict.fromkeys(each.item for each in self.estimates(items)))
@@ -381,23 +395,27 @@ class Result(Part, Answer):
             "num_silos": self.num_silos,
             "round_labels": None if self.round_labels is None else list(self.round_labels),
             "known_names": None if self.known_names is None else list(self.known_names),
-            # Leave this out if the campaign had all its rounds. So its file is the same as before
-            # early ends existed.
+            # Leave this out if the campaign had all its rounds. Otherwise the bytes of its file
+            # would differ from files of versions without early ends.
             **({} if self.ended is None else {"ended": self.ended}),
         }
 
     def frequency(self, item: str | int) -> float:
-        """Return the estimated share of clients that hold the item; it may be below 0."""
+        """Return the estimated share of contributions that hold the item; it may be below 0.
+
+        Raises:
+            OutsideDomainError: the item is not in the domain.
+        """
         return self.estimates([item])[0].frequency
 
     def true_frequencies(self, items: Sequence[str | int]) -> list[float] | None:
-        """Return the true frequencies of the named items; None if the truth is unknown.
+        """Return the true frequencies of items, in the order given; None if the truth is unknown.
 
-        They are shares among the clients that took part. An item outside the domain has 0.
+        They are shares of the contributions. An item outside the domain has 0.
         """
         if self.truth is None:
             return None
-        # The domain cannot locate an item outside it. Nobody holds such an item: its count is 0.
+        # `locate` raises for items outside the domain. Nobody holds them, so their count is 0.
         candidates = (
             [
                 item
@@ -416,7 +434,7 @@ class Result(Part, Answer):
 
     @property
     def evaluation_fields(self) -> dict[str, Any] | None:
-        """The errors against the truth, as a field of JSON documents; None if not evaluated."""
+        """The errors compared with the truth, as a field of JSON documents; None: not evaluated."""
         return None if self.evaluation is None else self.evaluation._asdict()
 
     def plot(
@@ -426,21 +444,22 @@ class Result(Part, Answer):
         estimates: Sequence[Estimate] | None = None,
         narrow: bool = False,
     ) -> Any:
-        """Return a matplotlib figure of estimates; also write it to `path` if given.
+        """Return a matplotlib figure with the largest estimates as bars; also write it to `path`.
 
-        Each bar has two kinds of limits: for the share among these clients, and for a population
-        that they are a sample of. If the truth is known, a second panel shows estimate minus truth.
+        Each bar has two kinds of limits: for the share among these clients, and for the share in a
+        wider population, of which they are a sample. If the truth is known, a second panel shows
+        estimate minus truth.
 
         Args:
             path: the path of the image file, which ends in .png, .svg or .pdf; None: none is
                 written.
-            k: the number of items, most frequent first.
-            estimates: the estimates to draw instead of the k largest.
+            k: the most items to draw, most frequent first.
+            estimates: the estimates to draw instead of the k largest; None: the k largest.
             narrow: whether the figure is for a phone: short labels, and the bars alone.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
-            InvalidInputError: the suffix is another one, or the folder cannot be written.
+            InvalidInputError: the path has another suffix, or the file cannot be written.
         """
         from fedtally.answer import charts
 
@@ -462,11 +481,12 @@ class Result(Part, Answer):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write sums, plan and candidates to one file, whole or not at all.
 
-        True counts are not written. Candidates are written: if they were taken from the input, they
-        are the clients' own items.
+        Estimates and true counts are not written. If the candidates were taken from the input, they
+        are the clients' own items, and the file has them.
 
         Raises:
-            InvalidInputError: the answer is of a window; its values also rest on other rounds.
+            InvalidInputError: the answer is about a window, so that its estimates rest on other
+                rounds, too; or the file cannot be written.
         """
         if self.span is not None:
             raise InvalidInputError(
@@ -486,10 +506,10 @@ class Result(Part, Answer):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
-        """Read a result from a file that `save` wrote.
+        """Return the result in a file that `save` wrote.
 
         Raises:
-            UnreadableFileError: the file is missing, damaged, or of another kind.
+            UnreadableFileError: the file is missing, damaged, or has another format.
         """
         saved = saving.load(path)
         with saving.refused_as_damage(path):
@@ -505,12 +525,15 @@ class Result(Part, Answer):
         return result
 
     def evaluate(self, k: int = 20) -> Evaluation | NameEvaluation:
-        """Compare all estimates with the truth; return the errors and store them as `evaluation`.
+        """Compare the estimates with the truth. Return the errors, and store them as `evaluation`.
 
-        In an open domain, names are compared, too.
+        In an open domain, the names are compared, too.
+
+        Args:
+            k: the length of the lists of largest items that are compared.
 
         Raises:
-            InvalidInputError: the truth is not known: the result was loaded from a file, or
+            InvalidInputError: the truth is unknown: the result was loaded from a file, or
                 evaluation was not asked for.
         """
         if self.truth is None:

@@ -1,4 +1,4 @@
-"""Results in files: sums, plan, candidates, and parts of a fit that is slow to repeat."""
+"""Save and load results: their sums, plan and candidates, and fits that are slow to repeat."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedtally.sketch import CountSketch
 from fedtally.sketch.count_sketch import checked_number, noise_mark
 from fedtally.sketch.hashing import SEED_BYTES
 
-# From this number of candidates on, decoding is slow, and a file keeps joint recovery's fit.
+# From this number of candidates on, fitting is slow, so a file also has the fit of joint recovery.
 _SLOW = 1 << 20
 _FIT_FIELDS = ("most", "selected", "threshold", "draws", "kappa", "largest_error")
 _FIT_ARRAYS = {
@@ -35,15 +35,15 @@ _FIT_ARRAYS = {
 
 
 class SavedResult(NamedTuple):
-    """The parts of a result that a file keeps.
+    """The parts of a result that its file contains.
 
     Attributes:
         plan: the campaign's plan.
         domain: the candidate items.
         sketches: the landed sums.
         decoding: the settings with which the sums were decoded.
-        fit: the fit that joint recovery found; None: it has not decoded the sums.
-        evaluation: the errors against the truth; None: the result was not evaluated.
+        fit: the fit that joint recovery found; None: none was made, or the file has none.
+        evaluation: the errors compared with the truth; None: the result was not evaluated.
         account: how the answer was made: keyword arguments of `Result`.
     """
 
@@ -59,9 +59,9 @@ class SavedResult(NamedTuple):
 def save(result: SavedResult, path: str | os.PathLike[str]) -> None:
     """Write sums, plan and candidates of a result to one file, whole or not at all.
 
-    Estimates are not written: the reader decodes the sums again, with any settings. If joint
-    recovery has decoded the sums of many candidates, the file also keeps its fit. In an open
-    domain, the file keeps the names that were read.
+    Estimates are not written: whoever reads the file decodes the sums again, with any settings. If
+    there are at least 2^20 candidates and joint recovery has decoded the sums, its fit is written.
+    In an open domain, the names that were read are written.
     """
     kept, fitted = _fit_parts(result)
     account = dict(result.account)
@@ -81,7 +81,7 @@ def save(result: SavedResult, path: str | os.PathLike[str]) -> None:
         "fit": kept,
     }
     arrays = {f"domain_{name}": values for name, values in result.domain.arrays().items()}
-    # True counts are left out: people who must not see them may get the file.
+    # Do not write true counts: people who must not see them may get the file.
     archive.write(
         path,
         provenance.SCHEMA,
@@ -98,7 +98,9 @@ def save(result: SavedResult, path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def refused_as_damage(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn errors of the block into "damaged file": a stranger may have written the file.
+    """Turn errors within the `with` block into "the file is damaged".
+
+    A stranger may have written the file, so its values may cause any error.
 
     Raises:
         UnreadableFileError: the block raised an arithmetic, attribute, lookup, type or value error.
@@ -110,10 +112,10 @@ def refused_as_damage(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def load(path: str | os.PathLike[str]) -> SavedResult:
-    """Read the file that `save` wrote.
+    """Return the contents of a file that `save` wrote.
 
     Raises:
-        UnreadableFileError: the file is missing, damaged, or of another kind.
+        UnreadableFileError: the file is missing, damaged, or has another format.
     """
     _, meta, arrays = archive.read(path, provenance.SCHEMA, _limits)
     with refused_as_damage(path):
@@ -141,7 +143,7 @@ def load(path: str | os.PathLike[str]) -> SavedResult:
 
 
 def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """Return the checked statements of a file on how its answer was made: `Result` keywords."""
+    """Check what a file says about how its answer was made. Return it as keywords of `Result`."""
     command, names = meta["command"], meta["names"]
     if not isinstance(command, str):
         raise InvalidInputError(f"command must be text, got {command!r}")
@@ -157,7 +159,7 @@ def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
         "attendance": meta["attendance"],
         "num_silos": meta["silos"],
         "draw": provenance.draw(meta["draw"]),
-        "ended": provenance.ended(meta.get("ended"), plan),  # absent if all rounds took place
+        "ended": provenance.ended(meta.get("ended"), plan),  # missing if all rounds took place
         "columns": meta["columns"],
         "words": meta["words"],
         "known_names": names,
@@ -166,7 +168,11 @@ def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
 
 
 def _round_labels(labels: Any, plan: Plan) -> list[str] | None:
-    """Return the checked labels of the plan's rounds in a file, all different; None: no labels."""
+    """Return the labels of the plan's rounds in a file; None if it has none.
+
+    Raises:
+        InvalidInputError: the labels are not as many as the rounds, or not all different.
+    """
     if labels is None:
         return None
     told = provenance.texts("labels of rounds", labels)
@@ -178,9 +184,9 @@ def _round_labels(labels: Any, plan: Plan) -> list[str] | None:
 
 
 def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the largest size of each array of a saved result in bytes; None: no bound.
+    """Return the largest size of each array of a saved result, in bytes; None: no bound.
 
-    `archive` refuses larger arrays.
+    `archive` refuses larger arrays before it reads them. So a small file cannot fill the memory.
     """
     plan = Plan.from_dict(meta["plan"])
     fits: dict[str, int | None] = {f"fit_{name}": None for name in _FIT_ARRAYS}
@@ -195,9 +201,9 @@ def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int 
 
 
 def _fit_parts(result: SavedResult) -> tuple[dict[str, Any] | None, dict[str, npt.NDArray[Any]]]:
-    """Return joint recovery's fit as header entries and arrays of a file.
+    """Return the fit of joint recovery, as entries of a file's header and as arrays.
 
-    There are none if nothing was fitted, or the candidates are so few that a new fit is fast.
+    They are None and {} if nothing was fitted, or the candidates are so few that a new fit is fast.
     """
     found = result.fit
     if found is None or result.domain.size < _SLOW:
@@ -210,7 +216,11 @@ def _fit_parts(result: SavedResult) -> tuple[dict[str, Any] | None, dict[str, np
 def _read_fit(
     fit: Mapping[str, Any] | None, arrays: Mapping[str, npt.NDArray[Any]]
 ) -> FoundFit | None:
-    """Return the fit of joint recovery that a file keeps; None: the file keeps none."""
+    """Return the fit of joint recovery in a file; None if the file has none.
+
+    Raises:
+        InvalidInputError: an array has the wrong dtype, or a number is out of range.
+    """
     if fit is None:
         return None
     parts = {name: arrays[f"fit_{name}"] for name in _FIT_ARRAYS}
@@ -232,7 +242,7 @@ def _read_fit(
 
 
 def _spelled(sketches: Sequence[CountSketch]) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the counters that spell names, as an array of the file; empty in a listed domain."""
+    """Return the counters that spell names, as arrays of a file; {} if the domain is not open."""
     if sketches[0].spec.spelling is None:
         return {}
     return {"spelled": np.stack([sketch.vector[sketch.counters.size :] for sketch in sketches])}
@@ -244,7 +254,11 @@ def _sketches(
     counters: npt.NDArray[Any],
     spelled: npt.NDArray[Any] | None,
 ) -> list[CountSketch]:
-    """Return the landed sums in a file, checked against its plan."""
+    """Return the landed sums in a file.
+
+    Raises:
+        InvalidInputError: shapes or dtypes do not fit the plan, or numbers are out of range.
+    """
     rounds, clients, marks = meta["rounds"], meta["num_clients"], meta["noise"]
     silos = meta["num_silos"]
     if (

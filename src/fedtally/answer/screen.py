@@ -1,8 +1,8 @@
-"""The answer in a terminal: headings, tables and notes, as renderables of the library Rich.
+"""The answer in a terminal: headings, tables and notes, as objects that the library Rich draws.
 
 By default an answer fits one screen; with details it shows everything. Rich is imported inside the
-functions, since JSON output needs none of it. Items may be written by strangers: control
-characters, which could give commands to a terminal, are shown escaped.
+functions: JSON output must not load it. Items may be written by strangers. Control characters could
+give commands to a terminal, so they are escaped.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from fedtally.answer.result import Result
 
 
-LINES = 35  # the most lines of an answer of up to 20 items, if there are 80 columns
+LINES = 35  # the most lines of an answer with up to 20 items, if the terminal has 80 columns
 
 
-_LINES_IF_NARROW = 50  # the most lines of an answer with notes, if there are fewer columns
+_LINES_IF_NARROW = 50  # the most lines if there are fewer columns, once all hints are left out
 
 
-_LISTED = 20
+_LISTED = 20  # the items for which `LINES` has room
 
 
-_NARROWEST_PURPOSE = 24  # columns; with fewer, a hint's purpose stands below its command
+_NARROWEST_PURPOSE = 24  # with fewer columns beside it, a hint's purpose stands below its command
 
 
 def answer(
@@ -46,18 +46,19 @@ def answer(
     how: str = "--details",
     charged: str = "",
 ) -> RenderableType:
-    """Return the terminal's view of a result: what was counted, the items, how sure they are.
+    """Return a result as a terminal shows it: what was counted, the items, and how sure they are.
 
     Args:
         result: the result to show.
         estimates: the estimates of the top items.
         queried: the estimates of items that were asked for by name.
-        details: whether to add how the estimates were made. Otherwise the view has at most `LINES`
-            lines in 80 columns. A list of over 20 items and queried items add lines; so may notes
-            in fewer columns.
+        details: whether to add how the estimates were made. Otherwise there are at most `LINES`
+            lines in 80 columns. More than 20 items add lines, and so do queried items. If the
+            terminal has fewer columns, notes may also add lines.
         hints: the next steps to try: pairs of a command or an option, and its purpose.
         how: the option or the command that shows the details.
-        charged: the ledger's sentence after the campaign was charged; "": it was not charged.
+        charged: the sentence with which a ledger confirmed the campaign's privacy cost; "": no
+            ledger was charged.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 3 + ["milk"], seed=1)
@@ -69,7 +70,7 @@ def answer(
     from rich.text import Text
 
     every = estimates = doubted(result, estimates)
-    if not details:  # the list leaves out hashes without a name: a row counts them
+    if not details:  # leave hashes without a name out of the list: the row "Names" counts them
         estimates = [e for e in estimates if not isinstance(e.item, Unread)]
     parts: list[RenderableType] = [heading(sections.counted.line(result))]
     if sections.counted.drawn_away(result.draw):
@@ -101,7 +102,7 @@ def answer(
 
 
 def more_lines(estimates: Sequence[Estimate], queried: Sequence[Estimate]) -> int:
-    """Return the lines that a longer list and queried items add to `LINES`.
+    """Return how many lines an answer may have beyond `LINES`, for more items and queried items.
 
     >>> more_lines([], [])
     0
@@ -111,17 +112,17 @@ def more_lines(estimates: Sequence[Estimate], queried: Sequence[Estimate]) -> in
 
 @dataclass(frozen=True)
 class Screen:
-    """An answer on one screen: it shows as many notes as fit, and counts the others.
+    """An answer on one screen. It shows as many notes as fit, and says how many it hides.
 
     Attributes:
-        top: what is counted, and the list of items.
+        top: the heading and the list of items.
         rows: the facts below the list, as (name, text).
         notes: the notes that a reader should know, the most important first.
         hints: the next steps to try: pairs of a command or an option, and its purpose.
         more: the number of lines that the answer may have beyond `LINES`.
         how: the option or the command that shows all details.
-        alarms: the number of alarms, which are the first of the notes and doubt the whole answer.
-            One alarm is always shown, even beyond the limit of lines.
+        alarms: how many of the notes are alarms. Alarms come first, and mean that the whole answer
+            may be wrong. The first alarm is always shown, even if there are then too many lines.
     """
 
     top: RenderableType
@@ -136,7 +137,8 @@ class Screen:
         yield self.top
         taken = len(console.render_lines(self.top, options, pad=False)) - self.more
         notes = noted(self.notes)
-        # If there are too many lines, leave out hints first, beginning with the last, then notes.
+        # The ways to show less, in the order in which they are tried: leave out hints one by one,
+        # the last first, and then also notes.
         sizes = [(len(notes), number) for number in range(len(self.hints), -1, -1)]
         fewest = min(self.alarms, 1)
         fewer = [(number, 0) for number in range(len(notes) - 1, fewest - 1, -1)]
@@ -145,7 +147,8 @@ class Screen:
             more = f"{amounts.counted(hidden, 'more note')}, and " if hidden else ""
             last = [(self.how, f"{more}how the answer was made"), *self.hints[:hints]]
             view = facts([*self.rows, *notes[:shown], *next_rows(last)])
-            # narrow terminals wrap more lines: notes may take more lines there, hints may not
+            # A narrow terminal wraps lines. Without this exception it would show hardly any notes.
+            # Hints get no exception: they are left out first.
             most = LINES if hints or options.max_width >= 80 else _LINES_IF_NARROW
             if taken + len(console.render_lines(view, options, pad=False)) <= most:
                 break
@@ -153,13 +156,16 @@ class Screen:
 
 
 def next_rows(hints: Sequence[tuple[str, str]]) -> list[tuple[str, RenderableType]]:
-    """Return the row of the next steps to try; no row if there are no hints."""
+    """Return the row "Try" with the next steps; no row if there are no hints."""
     return [("Try", _Hints(hints))] if hints else []
 
 
 @dataclass(frozen=True)
 class _Hints:
-    """Commands, each with its purpose beside it, or below it on a narrow screen; none is cut."""
+    """Commands with their purposes beside them; on a narrow terminal, purposes stand below.
+
+    No text is cut.
+    """
 
     hints: Sequence[tuple[str, str]]
 
@@ -186,7 +192,7 @@ class _Hints:
 def _short(
     result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
 ) -> list[tuple[str, RenderableType]]:
-    """Return the rows of an answer on one screen: error, privacy, sums and bytes."""
+    """Return the rows of an answer on one screen: error, privacy, secure sums and upload."""
     from rich.text import Text
 
     is_marked = bool(result.not_private)
@@ -203,12 +209,15 @@ def _short(
 
 
 def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
-    """Return how many more strings of an open domain stand out without a name, in words.
+    """Return in words how many strings of an open domain stand out but could not be read.
+
+    If all could be read, the text says so.
 
     Args:
         result: the whole result.
-        listed: the estimates of the top items; hashes without a name are not shown.
-        how: the option or the command that shows these hashes; it takes `--top`, too.
+        listed: the estimates of the top items, including hashes without a name.
+        how: the option or the command that shows these hashes. The option `--top` can be added to
+            it.
     """
     found, unread = result.num_found, result.num_unread
     longer = f" --top {found}" * (len(listed) < found)
@@ -224,7 +233,10 @@ def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
 
 
 def _unread(result: Result) -> str:
-    """Return the largest share of strings without a name, and what would name them, in words."""
+    """Return in words the largest share of a string without a name, and what may help to name it.
+
+    Returns "" if there are no limits.
+    """
     hashes = [e for e in result.top(result.num_found) if isinstance(e.item, Unread)]
     if result.intervals is None:
         return ""
@@ -241,7 +253,7 @@ def _unread(result: Result) -> str:
 
 
 def noted(notes: Iterable[str]) -> list[tuple[str, RenderableType]]:
-    """Return a row for each note.
+    """Return a row named "Note" for each note, in yellow.
 
     >>> noted(["the sums are exact"])[0][0]
     'Note'
@@ -252,7 +264,7 @@ def noted(notes: Iterable[str]) -> list[tuple[str, RenderableType]]:
 def _how(
     result: Result, listed: Sequence[Estimate], named: Sequence[Estimate], charged: str
 ) -> list[tuple[str, RenderableType]]:
-    """Return all rows on how the estimates were made: cost, privacy, sketch and certainty."""
+    """Return the rows of `--details`: cost, privacy, sums, sketch, errors and times."""
     plan = result.plan
     heading, sketch = sections.cost.encoded(plan)
     shrunk = ", estimates shrunk for a small squared error" if result.objective == "l2" else ""
@@ -286,7 +298,7 @@ def _seconds(seconds: float) -> str:
 
 
 def plain(renderable: RenderableType, columns: int = 100) -> str:
-    r"""Return the text that a terminal of this many columns would show, without colours.
+    r"""Return the text that a terminal with this number of columns would show, without colours.
 
     >>> plain("tea")
     'tea\n'

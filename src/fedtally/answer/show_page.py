@@ -1,7 +1,7 @@
-"""The page of `fedtally show`: one phone's upload, the sum, and how epsilon hides an item.
+"""The page of `fedtally show`: one phone's upload, the sum, and how noise hides an item.
 
-The page is one file that loads nothing, and readers can try it by hand. Its data come as a mapping,
-since this layer may not import the simulation that makes them
+The page is one file that loads nothing. Readers can change what it shows. Its data come as a
+mapping, since this package may not import the simulation that makes them
 (`fedtally.simulation.demonstration.Demonstration`).
 """
 
@@ -46,7 +46,7 @@ def show_page(shown: Mapping[str, Any]) -> str:
         "policy": policy(style, script),
         "style": style,
         "script": script,
-        # escape "<": no text may end the HTML element that holds it
+        # Escape "<". Otherwise a text with "</script>" could end the HTML element that it is in.
         "data": json.dumps(_document(shown)).replace("<", "\\u003c"),
         "table": _table(shown),
         "phones": f"{phones:,}",
@@ -61,31 +61,34 @@ def show_page(shown: Mapping[str, Any]) -> str:
         "last": str(len(shown["levels"]) - 1),
         "version": metadata.version("fedtally"),
     }
-    # in one pass: placeholders inside an inserted text are not replaced
+    # Replace all placeholders in one pass. Otherwise those inside an inserted text would be
+    # replaced, too.
     return re.sub(r"{{(\w+)}}", lambda found: texts[found[1]], template)
 
 
 def at_most(share: float) -> str:
-    r"""Return an upper bound in percent, rounded upwards, with a no-break space before the sign.
+    r"""Return an upper bound in percent, rounded up, with a no-break space before the sign.
+
+    It has one decimal, or two above 99 %. Zeros at the end are left out.
 
     >>> [at_most(share) for share in (0.05, 0.1359150, 0.3694536, 0.9996813, 1.0)]
     ['5\xa0%', '13.6\xa0%', '37\xa0%', '99.97\xa0%', '100\xa0%']
     """
     digits = 2 if share > 0.99 else 1
-    # a floating-point error above a digit must not round up to the next one
+    # Round to the nearest 10^-6 first. Otherwise a floating-point error could make 5.1 % of 5 %.
     text = f"{math.ceil(round(share * 100 * 10**digits, 6)) / 10**digits:.{digits}f}"
     return f"{text.rstrip('0').rstrip('.')}\xa0%"
 
 
 def _document(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data that the page's script reads."""
+    """Return the data for the page's script: counters in base64, counts, and bounds as text."""
     truth = np.bincount(shown["held"]).tolist()
     return {
         **{name: shown[name] for name in ("bits", "rows", "width", "words")},
         "false_alarms": at_most(shown["false_alarms"]),
         "held": shown["held"].tolist(),
         "truth": truth,
-        # a phone whose word nobody else holds: the clearest example
+        # The page first shows a phone whose word nobody else holds: the clearest example.
         "chosen": next((at for at, place in enumerate(shown["held"]) if truth[place] == 1), 0),
         "uploads": _packed(shown["uploads"]),
         "opened": _packed(shown["opened"]),
@@ -104,10 +107,13 @@ def _document(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _marks(sketches: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
-    """Return the counters that each phone's word changes: int16 [phones, rows].
+    """Return which counters each phone's word changes, and how: int16 [phones, rows].
 
-    A word changes one counter in each row, by 1 or -1. An entry is the number of this counter, from
-    1, times the change.
+    A word changes one counter in each row, by +1 or -1. The entry is this counter's number in the
+    whole sketch, from 1, times the change.
+
+    Args:
+        sketches: the sketch of each phone without noise, int64 [phones, counters].
     """
     phones, places = np.nonzero(sketches)
     found = ((places + 1) * sketches[phones, places]).astype("<i2")
@@ -115,7 +121,7 @@ def _marks(sketches: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
 
 
 def _packed(values: npt.NDArray[Any]) -> str:
-    """Return 16-bit integers as text: the base64 of little-endian bytes."""
+    """Return 16-bit integers as base64 of their little-endian bytes."""
     return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode()
 
 
@@ -124,7 +130,10 @@ def _rounded(values: npt.NDArray[np.float64]) -> list[float]:
 
 
 def _table(shown: Mapping[str, Any], rows: int = 8) -> str:
-    """Return the estimates as an HTML table, for readers without JavaScript."""
+    """Return the first `rows` words with their estimates as HTML, for readers without JavaScript.
+
+    An estimate that cannot be told from 0 is shown as "lost".
+    """
     levels, truth = shown["levels"], np.bincount(shown["held"]).tolist()
     names = ["no noise", *(f"epsilon {level.epsilon:g}" for level in levels[1:])]
     lines = [

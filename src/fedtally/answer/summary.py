@@ -1,4 +1,4 @@
-"""The first sentences of a report: its title, its verdict, and the texts for its pictures."""
+"""The first sentences of a report: title and verdict, and the alternative texts of pictures."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from fedtally.base.text import escaped, in_number, shortened
 _LONGEST = 40  # characters of an item's name within a sentence
 _MOST_NAMED = 2  # the most sources that a title names
 _MOST_SAID = 3  # the most items that a picture's alternative text names
-_ROUNDING = 1e-9  # a share: smaller differences are rounding
+_ROUNDING = 1e-9  # errors up to this share are only rounding, and are shown as none
 
 
 def source_names(sources: Sequence[str]) -> list[str]:
-    """Return the base names of sources: folders are left out, since they may name a person.
+    """Return the base names of sources, control characters escaped.
+
+    Folders are left out, since a folder may be named after a person.
 
     >>> source_names(["/home/ana/words.txt", "-", "zipf:a=1.1,n=9"])
     ['words.txt', 'standard input', 'zipf:a=1.1,n=9']
@@ -34,7 +36,7 @@ def source_names(sources: Sequence[str]) -> list[str]:
 
 
 def title(items: str, sources: Sequence[str]) -> str:
-    """Return the title of a report to which nobody gave one.
+    """Return a title for a report whose user gave none.
 
     Args:
         items: the plural noun for the items.
@@ -52,7 +54,7 @@ def title(items: str, sources: Sequence[str]) -> str:
 
 
 def origin(sources: Sequence[str], day: date | None) -> str:
-    """Return the line below a title: the sources and the day; "": neither is known.
+    """Return the line below a title: the sources and the day; "" if there is neither.
 
     >>> origin(["words.txt"], date(2026, 3, 1)), origin([], None)
     ('From words.txt, 1 March 2026', '')
@@ -62,7 +64,7 @@ def origin(sources: Sequence[str], day: date | None) -> str:
     return ", ".join(part for part in (where, when) if part)
 
 
-# English names whatever the locale: the page is in English
+# The page is in English, so its months are not taken from the locale.
 _MONTHS = (
     "January",
     "February",
@@ -80,7 +82,9 @@ _MONTHS = (
 
 
 def holding(part: Part) -> str:
-    """Return the verb between an item and the share of clients that have it.
+    """Return the verb that says how an item belongs to what is counted, such as "is held by".
+
+    If each client's items were drawn at random, or may have been, the verb says so.
 
     >>> import fedtally
     >>> holding(fedtally.estimate(["tea", "milk"], seed=1))
@@ -101,15 +105,15 @@ def verdict(
     holds: str = "is held by",
     is_exact: bool = False,
 ) -> list[str]:
-    """Return sentences on the most frequent items, and on how sure they are.
+    """Return a list of sentences on the most frequent items, and on how sure they are.
 
     Args:
         listed: the estimates of the top items, as `noise_floor.doubted` returns them.
         number: the number of clients, people or contributions that took part.
         unit: the plural noun for what `number` counts.
-        confidence: the confidence of the limits.
-        holds: the verb between an item and the share of clients that have it.
-        is_exact: whether the estimates are the counts themselves.
+        confidence: the confidence of the limits, 0 to 1.
+        holds: the verb between an item and its share, from `holding`.
+        is_exact: whether the estimates are exact counts.
 
     >>> from dataclasses import replace
     >>> tea = Estimate("tea", 0.5, 0.49, 0.51, 500.0, 0.031, 0.467, 0.533)
@@ -149,7 +153,9 @@ def _sure(
 
 
 def quoted(item: str | int) -> str:
-    """Return an item in quotes for a sentence; right-to-left letters in it do not move others.
+    """Return an item in quotes for a sentence, shortened if it is long.
+
+    Marks around right-to-left letters keep them from moving the text beside them.
 
     >>> quoted("tea"), quoted(7)
     ('“tea”', '“7”')
@@ -159,7 +165,7 @@ def quoted(item: str | int) -> str:
 
 
 def bars_said(listed: Sequence[Estimate]) -> str:
-    """Return the alternative text of a bar chart, for readers who do not see it.
+    """Return the alternative text of a bar chart, which says in words what it shows.
 
     >>> bars_said([Estimate("tea", 0.5, None, None, 5.0), Estimate("milk", 0.25, None, None, 2.0)])
     'Bars of 2 items: tea 50.00 %, milk 25.00 %. The table below has the numbers.'
@@ -176,7 +182,7 @@ def bars_said(listed: Sequence[Estimate]) -> str:
 
 
 def map_said(centre: Sequence[float], share: float, number: int) -> str:
-    """Return the alternative text of a map, for readers who do not see it.
+    """Return the alternative text of a map, which says in words what it shows.
 
     Args:
         centre: the latitude and the longitude of the most frequent cell, in degrees.
@@ -194,9 +200,9 @@ def map_said(centre: Sequence[float], share: float, number: int) -> str:
 
 
 def rounded(number: int) -> str:
-    """Return a number with two significant digits.
+    """Return a number as text with two significant digits.
 
-    The number of items above noise is only an approximation.
+    It is for the number of items above noise, which is known only approximately.
 
     >>> rounded(1070), rounded(57)
     ('1,100', '57')

@@ -1,7 +1,7 @@
 """Tables that fit any terminal: long names are shortened in the middle, numbers never.
 
-If there is no room, the least important columns are left out first, and a line below says so. Rich
-is imported inside the functions, since JSON output needs none of it.
+If there is no room for all columns, the least important are left out, and a line below says so.
+Rich is imported inside the functions: JSON output must not load it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _SHORTEST = 8  # terminal columns to which a name may be shortened
-_WISHED = 24  # terminal columns that names get before optional columns of the table are shown
+_WISHED = 24  # optional columns are left out if names would get fewer terminal columns than this
 _GAP = 2  # blanks between two columns of a table
 _BAR = (6, 20)  # the shortest and the longest bar, in terminal columns
 _LONGEST_SHOWN = 300  # characters of a name in a table: a longer one is cut off
@@ -31,11 +31,12 @@ class Column:
     Attributes:
         name: the heading.
         cells: the text of each row.
-        rank: the order in which columns are left out if there is no room, 1 first. Columns of the
-            same rank are left out together. 0: the column is never left out.
-        wishes: whether the column is left out as soon as names would have fewer than `_WISHED`
-            terminal columns. Otherwise it is left out only below `_SHORTEST`.
-        group: the heading above this and neighbouring columns; "": none.
+        rank: if there is no room, columns are left out in the order of their ranks, 1 first.
+            Columns of the same rank are left out together. 0: the column is never left out.
+        wishes: whether the column is optional: it is left out if names would get fewer than
+            `_WISHED` terminal columns. Any other column is left out only if they would get fewer
+            than `_SHORTEST`.
+        group: a heading above this and neighbouring columns; "": none.
         justify: the alignment; "left" for words.
     """
 
@@ -54,15 +55,15 @@ class FittedTable:
     Attributes:
         heading: the heading of the column of names.
         names: the name of each row.
-        after: the columns after the names.
-        before: the columns before the names.
+        after: the columns to the right of the names.
+        before: the columns to the left of the names.
         noun: the plural noun for the named things, such as items.
-        folds: whether long names are wrapped onto several lines, and not shortened.
-        shares: the share that each row's bar shows, in the column after the first of `after`; ():
-            no bars.
+        folds: whether long names are wrapped onto several lines. Otherwise they are shortened.
+        shares: the number that each row's bar shows. The bars stand to the right of the first
+            column in `after`. (): no bars.
         styles: the style of each row; (): none.
-        line: the index of a row, and the text to show as a line above this row.
-        note: a text below the rows.
+        line: a row's index, and a text that is shown as a line above this row; None: no line.
+        note: a text below the rows; None: none.
     """
 
     heading: str
@@ -106,7 +107,12 @@ class FittedTable:
             yield said
 
     def _gone(self, most: int, longest: int) -> set[int]:
-        """Return the ranks of the columns to leave out, so that the others fit beside the names."""
+        """Return the ranks of the columns that must be left out, so that names have enough room.
+
+        Args:
+            most: the terminal columns for the whole table.
+            longest: the terminal columns of the longest name.
+        """
         columns, gone = [*self.before, *self.after], set[int]()
         wishes = {column.rank: column.wishes for column in columns if column.rank}
         for rank in sorted(wishes):
@@ -144,14 +150,22 @@ class FittedTable:
             for place, column in enumerate(after):
                 cells.append(column.cells[row])
                 if bar and not place:
-                    # a quotient: rounding must not make the longest bar shorter by 1/8 cell
+                    # Pass the share divided by the longest. If Rich divided, rounding could make
+                    # the longest bar shorter by 1/8 of a cell.
                     part = max(0.0, self.shares[row] / longest)
                     cells.append(Bar(1.0, 0, part, width=bar))
             table.add_row(*cells, style=self.styles[row] if self.styles else None)
         return table
 
     def _said(self, gone: set[int], lacks_bars: bool, is_elided: bool, columns: int) -> Text | None:
-        """Return the line that says what is not shown; None if everything is shown."""
+        """Return the line that says what is not shown; None if everything is shown.
+
+        Args:
+            gone: the ranks of the columns that are left out.
+            lacks_bars: whether bars are left out.
+            is_elided: whether names are shortened.
+            columns: the terminal's columns.
+        """
         from rich.text import Text
 
         everything = [*self.before, *self.after]
@@ -172,7 +186,7 @@ class FittedTable:
 
 
 def _heads(columns: Sequence[Column]) -> list[str]:
-    """Return the headings of columns; a group's heading stands above its first column."""
+    """Return the headings of columns; the heading of a group stands above its first column only."""
     heads, before = [], ""
     for column in columns:
         above = column.group if column.group != before else ""
@@ -188,12 +202,14 @@ def _width(head: str, column: Column) -> int:
 
 
 def _taken(columns: Sequence[Column]) -> int:
-    """Return the terminal columns that table columns need, with the gap beside each."""
+    """Return how many terminal columns these columns need, with a gap for each."""
     return sum(_width(*pair) + _GAP for pair in zip(_heads(columns), columns, strict=True))
 
 
 def elided(label: Text, columns: int) -> Text:
-    """Return a label shortened in the middle to `columns`: items often differ at their ends.
+    """Return a label that fits `columns` terminal columns, shortened in the middle if it is long.
+
+    Both ends are kept, since items often differ at their ends.
 
     >>> elided(printable("https://example.org/1"), 9).plain
     'http…rg/1'
@@ -214,15 +230,15 @@ def elided(label: Text, columns: int) -> Text:
 
 
 def printable(item: str | int, style: str = "", longest: int = _LONGEST_SHOWN) -> Text:
-    r"""Return an item as a text that gives no commands to the terminal.
+    r"""Return an item as a text that cannot give commands to a terminal.
 
-    Control characters are escaped, and Rich's markup is not interpreted. An empty item is shown as
-    two quotes.
+    Control characters are escaped, and Rich does not interpret markup in it. An empty item is shown
+    as two quotes.
 
     Args:
         item: the item.
         style: the style of the text, in Rich's notation.
-        longest: the most characters to show; the rest is cut off.
+        longest: the most characters to show. A longer text is cut, and ends in "...".
 
     >>> printable("tab\there\x1b[31m").plain
     'tab\\there\\x1b[31m'
@@ -246,9 +262,9 @@ def new_table() -> Table:
 
 
 def _last_padding(console: Console) -> int:
-    """Return the terminal columns that Rich counts for padding after a table's last column.
+    """Return how many terminal columns Rich counts for padding after the last column of a table.
 
-    Rich before version 15 counts them, although it does not pad the edge.
+    Rich before version 15 counts this padding although it does not write it.
     """
     from rich.measure import Measurement
 
@@ -259,7 +275,7 @@ def _last_padding(console: Console) -> int:
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    r"""Return a listing of (name, text) in two columns; control characters are escaped.
+    r"""Return a listing of (name, text) in two columns. Control characters in texts are escaped.
 
     >>> from fedtally.answer.screen import plain
     >>> print(plain(facts([("Upload", "32.0 kB\x1b[2K")])).strip())
@@ -276,7 +292,7 @@ def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
 
 
 def heading(text: str) -> RenderableType:
-    """Return a line in bold for above a table; control characters are escaped.
+    """Return a bold line to stand above a table; control characters are escaped.
 
     >>> heading("Answer").plain
     'Answer'

@@ -1,9 +1,9 @@
-"""The items that changed over the rounds of a campaign, and the shares of an item by round.
+"""The items that changed over the rounds of a campaign, and the shares of items by round.
 
-An item is listed if its e-value (evidence for a change, `recovery.changes`) is large enough: then a
-change of its level explains its rounds much better than no change does. The error rate of the list
-holds however often one looks. The size of a change is the difference between an item's shares in
-two windows of rounds. The limits of a window use only the rounds in it.
+An item is listed if its e-value (evidence for a change, see `recovery.changes`) is large enough: a
+change of level then explains the item's values much better than no change does. The error rate of
+the list holds however often one looks. The size of a change is the difference between the item's
+shares in two windows of rounds. The limits of a window's shares use only the rounds in it.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ class Change:
 
     Attributes:
         item: the label of the item.
-        kind: "rising", "falling", "new" or "gone". A new item was not visible before the change,
-            and an item that is gone is not visible since the change.
-        frequency: the item's share in the window of current rounds, estimated without a prior; it
-            may be below 0.
+        kind: "rising", "falling", "new" or "gone". A new item was not visible before the change. An
+            item that is gone has not been visible since the change.
+        frequency: the item's share in the window of current rounds, estimated without other rounds
+            as a prior; it may be below 0.
         low, high: the limits of `frequency`, 0 to 1.
-        before: the item's share in the earlier rounds that the window is compared with.
-        before_low, before_high: the limits of `before`.
-        change: `frequency` less `before`.
+        before: the item's share in the earlier rounds, with which the window is compared.
+        before_low, before_high: the limits of `before`, 0 to 1.
+        change: `frequency` minus `before`.
         change_low, change_high: the limits of `change`.
         since: the likeliest first round of the new level: the round's label, or its number if it
             has none.
-        since_low, since_high: the first and the last of the likely first rounds.
+        since_low, since_high: the first and the last round that may well be the first of the new
+            level.
         log_e: the natural logarithm of the e-value.
         flagged: whether a stricter rule lists the item, too. With a probability of at least 1 -
             alpha, no unchanged item ever meets the stricter rule, at any look.
@@ -84,11 +85,12 @@ class Point:
 
     Attributes:
         item: the label of the item.
-        round: the number in the plan of the first of these rounds.
-        last_round: the number in the plan of the last of these rounds.
+        round: the number of the first of these rounds, from 0.
+        last_round: the number of the last of these rounds.
         label: the label of the first round; None: rounds have only numbers.
         clients: the number of contributions in these rounds.
-        frequency: the share in these rounds, estimated without a prior; it may be below 0.
+        frequency: the share in these rounds, estimated without other rounds as a prior; it may be
+            below 0.
         low, high: the limits of `frequency`, 0 to 1.
     """
 
@@ -103,14 +105,14 @@ class Point:
 
 
 class Series(Table):
-    """The shares of items in each of the last landed rounds: a table of `Point`, item by item.
+    """The shares of items in each of the last landed rounds, as a table of `Point`.
 
     Attributes:
-        points: the rows of the table.
-        confidence: the confidence of the limits: of all points of an item together if `whole`, else
-            of each point.
+        points: the rows of the table: item by item, each by round.
+        confidence: the confidence of the limits. If `whole`, it holds for all points of an item
+            together, else for each point.
         whole: whether the limits of an item hold in all rounds at once.
-        not_private: the mark of a run whose noise guarantees no privacy; "" for other runs.
+        not_private: the warning of a run whose noise guarantees no privacy; "" for other runs.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea", "milk", "tea"] * 40, rounds=[1, 2, 3] * 40, seed=1)
@@ -130,19 +132,25 @@ class Series(Table):
 
     @property
     def items(self) -> list[str | int]:
-        """The items of the points, each once, in the same order."""
+        """The items of the points, each once, in the order of the points."""
         return list(dict.fromkeys(point.item for point in self.points))
 
     def of(self, item: str | int) -> list[Point]:
-        """Return the points of an item, in the order of the rounds."""
+        """Return the points of an item, in the order of the rounds; [] if it is not here."""
         return [point for point in self.points if point.item == item]
 
     def to_arrow(self, memory: int | None = None) -> Any:
-        """Return a `pyarrow.Table` with a row for each item and round."""
+        """Return a `pyarrow.Table` with a row for each point.
+
+        Its columns are the fields of `Point`. If the run is not private, a column `note` says so.
+
+        Args:
+            memory: ignored: the rows are few.
+        """
         return _table(Point, self.points, self.not_private)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, narrow: bool = False) -> Any:
-        """Return a matplotlib figure of the lines with their bands; write it to `path` if given.
+        """Return a matplotlib figure with a line and a band for each item; also write it to `path`.
 
         Args:
             path: the path of the image file, which ends in .png, .svg or .pdf; None: none is
@@ -151,8 +159,8 @@ class Series(Table):
 
         Raises:
             MissingExtraError: matplotlib is not installed.
-            InvalidInputError: there are more than seven items, the suffix is another one, or the
-                folder cannot be written.
+            InvalidInputError: there are more than seven items, the path has another suffix, or the
+                file cannot be written.
         """
         return self._drawn({}, "Shares by round", path, narrow)
 
@@ -183,21 +191,22 @@ class Series(Table):
 
 
 class Trends(Table):
-    """The items that changed, the latest change first: a table of `Change`.
+    """The items that changed, the latest change first, as a table of `Change`.
 
-    On average at most a share `alpha` of the listed items did not change. This holds at every look,
-    however often one looks.
+    On average, at most a share `alpha` of the listed items did not change. This holds at every
+    look, however often one looks.
 
     Attributes:
         changed: the rows of the table.
         window: the rounds of the current shares.
-        against: the earlier rounds that the window is compared with.
+        against: the earlier rounds with which the window is compared.
         rounds: all rounds that were examined.
-        earlier: the number of still earlier sums, which were not examined.
-        tested: the number of items that were tested.
+        earlier: the number of older sums, which were not examined.
+        tested: the number of items that were tested: all candidates.
         alpha: the largest expected share of unchanged items in the list.
-        confidence: the confidence of each item's limits, if the item was named beforehand.
-        not_private: the mark of a run whose noise guarantees no privacy; "" for other runs.
+        confidence: the confidence of the limits of each item. They do not allow for selection: they
+            hold for an item named beforehand.
+        not_private: the warning of a run whose noise guarantees no privacy; "" for other runs.
     """
 
     def __init__(
@@ -227,7 +236,14 @@ class Trends(Table):
         return len(self.changed)
 
     def of(self, kind: str) -> list[Change]:
-        """Return the changed items of one kind: "rising", "falling", "new" or "gone"."""
+        """Return the changed items of one kind, in the order of the list.
+
+        Args:
+            kind: "rising", "falling", "new" or "gone".
+
+        Raises:
+            ValueError: there is no such kind.
+        """
         chosen = Kind(kind)
         return [change for change in self.changed if change.kind == chosen]
 
@@ -248,28 +264,44 @@ class Trends(Table):
 
     @property
     def gone(self) -> list[Change]:
-        """The items that are not visible since their change."""
+        """The items that have not been visible since their change."""
         return self.of(Kind.GONE)
 
     @property
     def ways(self) -> str:
-        """The number of changed items of each kind, in words; "": none changed."""
+        """The number of changed items of each kind, in words; "" if no item changed."""
         return ", ".join(f"{len(self.of(kind)):,} {kind}" for kind in Kind if self.of(kind))
 
     def to_arrow(self, memory: int | None = None) -> Any:
-        """Return a `pyarrow.Table` with a row for each item that changed."""
+        """Return a `pyarrow.Table` with a row for each item that changed.
+
+        Its columns are the fields of `Change`. If the run is not private, a column `note` says so.
+
+        Args:
+            memory: ignored: the rows are few.
+        """
         return _table(Change, self.changed, self.not_private)
 
     @property
     def series(self) -> Series:
-        """The shares by round of the first items of the list, as many as a chart can show."""
+        """The shares by round of the first seven items of the list.
+
+        Raises InvalidInputError if no item changed.
+        """
         return self._lines([change.item for change in self.changed[:MOST_LINES]])
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, narrow: bool = False) -> Any:
-        """Return a figure of `series`, like `Series.plot`; a mark shows where each item changed.
+        """Return a figure of `series`, as `Series.plot` does. A circle marks each item's change.
+
+        Args:
+            path: the path of the image file, which ends in .png, .svg or .pdf; None: none is
+                written.
+            narrow: whether the figure is for a phone.
 
         Raises:
-            InvalidInputError: no item changed, or for the reasons that `Series.plot` names.
+            MissingExtraError: matplotlib is not installed.
+            InvalidInputError: no item changed, the path has another suffix, or the file cannot be
+                written.
         """
         if not self.changed:
             raise InvalidInputError(
@@ -302,7 +334,10 @@ def trends_of(
     alpha: float,
     history: int,
 ) -> Trends:
-    """Return the items that changed; `Result.trends` describes the arguments."""
+    """Return the items that changed.
+
+    The arguments are as in `Result.trends`, and `sums` are the landed sums by round.
+    """
     read_rounds, part = _Rounds.of(sums, history), sums.part
     window = read_rounds.usual(window)
     now = read_rounds.places(_asked(sums, window))
@@ -328,7 +363,10 @@ def trends_of(
 
 
 def series_of(sums: ByRound, items: Sequence[str | int], whole: bool, history: int) -> Series:
-    """Return the shares of items by round; `Result.series` describes the other arguments."""
+    """Return the shares of items by round.
+
+    The arguments are as in `Result.series`, and `sums` are the landed sums by round.
+    """
     return _series(sums.part, _Rounds.of(sums, history), items, whole)
 
 
@@ -350,7 +388,17 @@ def _changes(
     windows: tuple[Bools, Bools],
     alpha: float,
 ) -> list[Change]:
-    """Return the rows of the table for the chosen candidates."""
+    """Return the rows of the table for the items that are listed.
+
+    Args:
+        part: the part of the answer.
+        read_rounds: the values of items by round.
+        found: the results of the tests of all candidates.
+        chosen: the positions of the listed items, in the order of the rows.
+        ids: the ids of all candidates, by position.
+        windows: which columns are in the current window, and in the earlier one.
+        alpha: the largest expected share of unchanged items.
+    """
     confidence = part.confidence
     (now, clients), (before, others) = (read_rounds.together(ids[chosen], one) for one in windows)
     differ = changes.difference(now, clients, before, others, confidence)
@@ -388,7 +436,7 @@ def _of(found: Changes, chosen: I64) -> Changes:
 
 
 def _since(part: Part, read_rounds: _Rounds, found: Changes, chosen: I64) -> dict[str | int, int]:
-    """Return for each chosen item the number of the first round of its new level."""
+    """Return for each listed item the number of the first round of its new level."""
     labels = part.domain.labels(chosen)
     return {
         item: read_rounds.columns[int(found.since[place])].rounds[0]
@@ -422,7 +470,7 @@ def _series(part: Part, read_rounds: _Rounds, items: Sequence[str | int], whole:
 
 
 def _limits(measured: Measured, clients: float | F64, confidence: float) -> Limits:
-    """Return limits of shares, clipped to 0 and 1; a half-width is at least one client."""
+    """Return limits of shares, clipped to 0 and 1. The half-width is at least one client."""
     z = float(-ndtri((1.0 - check_confidence(confidence)) / 2))
     half = np.maximum(z * measured.stddev, 1.0)
     return Limits(
@@ -435,10 +483,11 @@ def _limits(measured: Measured, clients: float | F64, confidence: float) -> Limi
 
 
 class _Column(NamedTuple):
-    """A round, or the rounds of one set of hashes, which together have one value of an item.
+    """One round, or several rounds with the same hashes, in which an item has a single value.
 
     Attributes:
-        sums: the numbers of the sums of these rounds.
+        sums: the numbers of the sums of these rounds. If a sum adds up several rounds, its number
+            is that of the first of them.
         rounds: the numbers of these rounds, ascending.
         noise: the standard deviation of the noise on the number of clients; 0: no noise.
     """
@@ -449,9 +498,10 @@ class _Column(NamedTuple):
 
 
 class _Rounds(ABC):
-    """Values of items in the last landed rounds; the errors of its columns are independent.
+    """The values of items in the last landed rounds, in columns.
 
-    A column is one round, or the rounds of one set of hashes (`_Column`).
+    A column is one round, or several rounds with the same hashes (see `_Column`). The errors of
+    different columns are independent.
     """
 
     def __init__(self, sums: ByRound, columns: Sequence[_Column]) -> None:
@@ -461,8 +511,12 @@ class _Rounds(ABC):
     def of(sums: ByRound, history: int) -> _Rounds:
         """Return the values of the last landed rounds.
 
+        Args:
+            sums: the landed sums by round.
+            history: the most rounds to read.
+
         Raises:
-            InvalidInputError: there can be no trend: for example, the answer is of a window, the
+            InvalidInputError: there can be no trend: for example, the answer is about a window, the
                 domain is open, or the decoder has no values for single rounds. The message says
                 why.
         """
@@ -489,14 +543,17 @@ class _Rounds(ABC):
 
     @abstractmethod
     def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
-        """Do the same as `together`, but ignore the noise on the number of clients."""
+        """Return the same as `together`, but take the number of clients as exact."""
 
     @abstractmethod
     def _values(self, ids: U64) -> RoundValues:
-        """Do the same as `by_round`, but ignore the noise on the number of clients."""
+        """Return the same as `by_round`, but take the number of clients as exact."""
 
     def together(self, ids: U64, places: Bools) -> tuple[Measured, float]:
-        """Return the items' counts in the chosen columns together, and these columns' clients.
+        """Return the counts of items in some columns together, and the number of clients in them.
+
+        The counts come with standard deviations, float64 [n] each. If the number of clients is
+        noisy, shares of it are, too; this error is included.
 
         Args:
             ids: the ids of the items, uint64 [n].
@@ -504,12 +561,19 @@ class _Rounds(ABC):
         """
         found, clients = self._measured(ids, places)
         noise = [self.columns[place].noise for place in np.flatnonzero(places)]
-        # a noisy number of clients makes the shares of it uncertain, too
+        # The noise in the number of clients is an error of every share.
         relative = float(np.hypot.reduce(noise)) / clients
         return found._replace(stddev=np.hypot(found.stddev, relative * found.value)), clients
 
     def by_round(self, ids: U64) -> RoundValues:
-        """Return the counts of the items with these ids in each column."""
+        """Return the counts of items in each column, and their errors: float64 [n, columns] each.
+
+        The errors are standard deviations. If the numbers of clients are noisy, they include this
+        noise.
+
+        Args:
+            ids: the ids of the items, uint64 [n].
+        """
         found = self._values(ids)
         noise = np.array([column.noise for column in self.columns])
         if not noise.any():
@@ -518,11 +582,14 @@ class _Rounds(ABC):
         return found._replace(stddev=np.hypot(found.stddev, noise * mean))
 
     def usual(self, window: str) -> str:
-        """Return the window to use: "last:1" becomes all rounds of the last column."""
+        """Return `window`; but "last:1" becomes all rounds of the last column, such as "last:4"."""
         return f"last:{len(self.columns[-1].rounds)}" if window == _LAST else window
 
     def places(self, sums: Sequence[int]) -> Bools:
-        """Return which columns are in a window, bool [columns], given the numbers of its sums.
+        """Return which columns are in a window, bool [columns].
+
+        Args:
+            sums: the numbers of the window's sums.
 
         Raises:
             InvalidInputError: the window has only a part of a column, or begins before the first
@@ -545,13 +612,15 @@ class _Rounds(ABC):
         return np.array([bool(wanted.intersection(one.sums)) for one in self.columns])
 
     def before(self, now: Bools, number: int | None) -> Bools:
-        """Return the columns of the landed rounds before a window: bool [columns].
+        """Return which columns to compare a window with, bool [columns]: the last ones before it.
 
-        `number` is the number of sums to take, the latest first. Columns are taken whole, so there
-        may be more. None: all of them. (A sum may add up several rounds.)
+        Args:
+            now: the columns of the window, bool [columns].
+            number: the number of sums to compare with. Columns are taken whole, so there may be
+                more sums. None: all columns before the window.
 
         Raises:
-            InvalidInputError: there are no rounds before the window.
+            InvalidInputError: there is no column before the window.
         """
         first = int(np.flatnonzero(now)[0])
         if number is not None:
@@ -570,24 +639,29 @@ class _Rounds(ABC):
         return before
 
     def window(self, asked: str, places: Bools) -> Window:
-        """Return the window that consists of some columns."""
+        """Return a `Window` of the rounds in some columns.
+
+        Args:
+            asked: the window as it was asked for.
+            places: whether each column is in the window, bool [columns].
+        """
         sums = sorted(
             number for place in np.flatnonzero(places) for number in self.columns[place].sums
         )
         return self._landed.window(asked, sums, len(self.columns), 0, 1)
 
     def label(self, place: int) -> str | None:
-        """Return the label of the first round of a column; None: rounds have no labels."""
+        """Return the label of the first round of a column; None if rounds have only numbers."""
         return None if self._labels is None else self._labels[self.columns[place].rounds[0]]
 
     def named(self, place: int) -> str | int:
-        """Return the label of the first round of a column, or its number if it has none."""
+        """Return the label of the first round of a column; its number if rounds have no labels."""
         label = self.label(place)
         return self.columns[place].rounds[0] if label is None else label
 
 
 class _Fitted(_Rounds):
-    """Values of items by round, from a fit of sketches."""
+    """The values of items by round, read from one fit of sketches."""
 
     def __init__(self, sums: ByRound, fit: FittedDecoder) -> None:
         self._fit = fit
@@ -610,7 +684,7 @@ class _Fitted(_Rounds):
 
 
 class _Counted(_Rounds):
-    """Values of items by round, which are the counts in histograms."""
+    """The values of items by round, read from histograms: each has exact or noisy counts."""
 
     def __init__(self, sums: ByRound, history: int) -> None:
         chosen = last(sums.part.sketches, min(history, LONGEST))
@@ -645,7 +719,7 @@ def _read(sums: ByRound, history: int) -> _Rounds:
 
 
 def _column(sums: ByRound, numbers: list[int]) -> _Column:
-    """Return the column that consists of the sums with these numbers."""
+    """Return the column with the sums that have these numbers."""
     plan = sums.part.plan
     release = {rounds.start: rounds for rounds in plan.releases}
     rounds = [each for one in numbers for each in release.get(one, range(one, one + 1))]

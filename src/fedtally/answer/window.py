@@ -1,8 +1,8 @@
-"""Windows of an answer: the landed rounds that it is about.
+"""Windows of an answer: which of the landed rounds the answer is about.
 
-A window is given by its length (`last:7`), by its first and last round (`3..9`, or their labels),
-or chosen from the data (`auto`). A plan may add up several rounds before the sum is decrypted. A
-window then has all of these rounds or none.
+A window is given by its length (`last:7`) or by its first and last round (`3..9`, or their labels),
+or it is chosen from the data (`auto`). A plan may add up several rounds before the sum is
+decrypted. Then a window has all of these rounds or none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedtally.plan import Plan
 from fedtally.sketch import CountSketch
 
 ALL, AUTO = "all", "auto"
-_FEW = 3  # up to this many missing rounds are named one by one
+_FEW = 3  # up to this many missing rounds are named one by one; more are counted
 _LONGEST_LABEL = 40  # characters of a label in a sentence
 
 
@@ -30,14 +30,15 @@ class Window:
 
     Attributes:
         asked: the window as it was asked for, such as "last:7".
-        rounds: the numbers in the plan of its landed rounds, ascending, from 0.
-        missing: the numbers of the rounds between its first and its last round that have no sum.
-        clients: the number of contributions in its sums.
-        labels: the labels of its first and its last round; None: rounds have only numbers.
-        history: the number of rounds in the fit that its values are read from, its own rounds
-            included.
-        prior: the number of rounds outside the window that its estimates also use.
-        repeats: the most rounds of the window that one client may take part in.
+        rounds: the numbers of the landed rounds in the window, ascending, from 0.
+        missing: the numbers of rounds between the first and the last of `rounds` that did not land.
+        clients: the number of contributions in the window. A contribution is what one client adds
+            in one round.
+        labels: the labels of the first and the last of `rounds`; None: rounds have only numbers.
+        history: the number of rounds that the decoder fitted together for the estimates, including
+            the window's own rounds.
+        prior: the number of rounds outside the window that its estimates use as a prior.
+        repeats: the most rounds of the window that one client may have taken part in.
     """
 
     asked: str
@@ -50,7 +51,7 @@ class Window:
     repeats: int = 1
 
     def __str__(self) -> str:
-        """Return the rounds in words.
+        """Return the rounds in words. Long labels are shortened; control characters stay.
 
         >>> print(Window("last:3", (4, 6, 7), (5,), 900, ("Mon", "Thu")))
         Mon..Thu (rounds 4..7 without 5)
@@ -72,11 +73,14 @@ class Window:
 
     @property
     def told(self) -> str:
-        """The rounds in words, control characters escaped: strangers may have written labels."""
+        """The rounds in words, as `str` gives them, but with control characters escaped.
+
+        Strangers may have written the labels.
+        """
         return escaped(str(self))
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of the window in JSON documents."""
+        """Return the window's fields for JSON documents; `repeats` is left out."""
         return {
             "asked": self.asked,
             "rounds": list(self.rounds),
@@ -97,11 +101,11 @@ def _ends(first: str, last: str) -> str:
 
 
 class LandedRounds:
-    """The rounds of a campaign that have sums, and the windows that they allow.
+    """The rounds of a campaign whose sums have landed, and the windows that can be made of them.
 
     Args:
         plan: the plan of the campaign.
-        sketches: its landed sums.
+        sketches: the landed sums.
         labels: the label of each round of the plan; None: rounds have only numbers.
 
     >>> import fedtally
@@ -122,7 +126,9 @@ class LandedRounds:
         self._sums: dict[int, range] = {each.round: release[each.round] for each in landed}
 
     def chosen(self, asked: str) -> list[int]:
-        """Return the numbers of the sums of a window, given by length or ends, ascending.
+        """Return the numbers of the sums in a window, ascending.
+
+        If a sum adds up several rounds, its number is that of the first of them.
 
         Args:
             asked: "last:K" or "A..B".
@@ -135,13 +141,13 @@ class LandedRounds:
         return self.last(int(length[1])) if length else self._between(*asked.split("..", 1))
 
     def check(self, without: str = f"leave {opt.window} out, for all rounds") -> None:
-        """Raise InvalidInputError if the campaign has no windows.
+        """Raise InvalidInputError if the campaign can have no windows.
 
-        It has none if the plan has one round, if all rounds are added up in one sum, or if privacy
-        hides the number of clients.
+        This is so if the plan has one round, if all rounds are added up in one sum, or if privacy
+        hides the numbers of clients.
 
         Args:
-            without: the advice at the end of the error.
+            without: the way out, for the end of the error.
         """
         plan = self._plan
         if plan.num_rounds == 1:
@@ -159,7 +165,10 @@ class LandedRounds:
             )
 
     def last(self, number: int) -> list[int]:
-        """Return the numbers of the sums of the last `number` landed rounds, or of all if fewer.
+        """Return the numbers of the sums that have the last landed rounds, ascending.
+
+        Args:
+            number: the number of rounds; all rounds if there are fewer.
 
         Raises:
             InvalidInputError: the window would have only some of the rounds in a sum.
@@ -203,7 +212,15 @@ class LandedRounds:
         )
 
     def _number(self, text: str, both: Sequence[str]) -> int:
-        """Return the number of the round with this label, or with this number."""
+        """Return the number of the round that one end of a window names.
+
+        Args:
+            text: a label or a number.
+            both: both ends: they must both be labels, or both be numbers.
+
+        Raises:
+            InvalidInputError: there is no such round, or one end is a label and one is a number.
+        """
         labels, most = self._labels, self._plan.num_rounds - 1
         if labels is not None and all(each in labels for each in both):
             return list(labels).index(text)
@@ -234,14 +251,14 @@ class LandedRounds:
     def window(
         self, asked: str, sums: Sequence[int], history: int, prior: int, most: int
     ) -> Window:
-        """Return the window that consists of some sums.
+        """Return a `Window` of the rounds in some sums.
 
         Args:
             asked: the window as it was asked for, such as "last:7".
             sums: the numbers of the sums, ascending.
-            history: the number of rounds in the fit.
-            prior: the number of rounds outside the window that the estimates also use.
-            most: the most rounds that any client took part in.
+            history: the number of rounds that the decoder fitted together for the estimates.
+            prior: the number of rounds outside the window that the estimates use as a prior.
+            most: the most rounds of the campaign that any client took part in.
         """
         rounds = [number for each in sums for number in self._sums[each]]
         there = set(rounds)
@@ -259,10 +276,12 @@ class LandedRounds:
 
 
 def read(asked: str) -> str:
-    """Return the text of a window without the spaces around it, if its form is valid.
+    """Return the text of a window without spaces around it, after checking its form.
+
+    Whether there are such rounds is not checked.
 
     Raises:
-        InvalidInputError: the text is no valid window.
+        InvalidInputError: the text does not have the form of a window.
 
     >>> read(" last:7 ")
     'last:7'

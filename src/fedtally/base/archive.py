@@ -1,4 +1,4 @@
-"""Files that hold arrays and a JSON header: NumPy's .npz, without pickled objects.
+"""Files with arrays and a JSON header, in NumPy's format .npz without pickled objects.
 
 `write` and `replacing` write a file completely or not at all. `drafted` does the same for a folder.
 """
@@ -25,14 +25,14 @@ from fedtally.base.links import real_path
 from fedtally.base.sync import sync
 from fedtally.errors import InvalidInputError, UnreadableFileError, reason
 
-_HEADER = "header"  # the name of the entry that holds the JSON
-# A small compressed file must not fill the memory of its reader. An entry may unpack to 1 MiB, or
-# to 100 bytes for each packed byte if that is more. An entry that shrinks more is stored
-# uncompressed. The header's limits are lower: parsed JSON takes 20 times its length in memory.
-# Measured: arrays of consecutive ids shrink 6 times, and headers 9 times.
+_HEADER = "header"  # the name of the entry with the JSON
+# A small compressed file must not fill the memory of its reader. So an entry may unpack to at most
+# 1 MiB or 100 times its packed bytes, whichever is more. An entry that would shrink more is written
+# uncompressed. The header's limits are lower, since parsed JSON takes 20 times its length in
+# memory. Real files stay far below: arrays of consecutive ids shrink 6 times, headers 9 times.
 _ALWAYS, _RATIO = 1 << 20, 100
 _HEADER_ALWAYS, _HEADER_RATIO = 1 << 16, 16
-_ENTRY = 1 << 10  # the most bytes of an entry's own header, before its values
+_ENTRY = 1 << 10  # the most bytes of the .npy header that each entry has before its values
 _FOREIGN = (
     "is not a file that fedtally saved, or it is damaged: name a file of --save or of"
     " `fedtally campaign result --output` (a plan ends in .toml or .json)"
@@ -47,15 +47,15 @@ def write(
     *,
     private: bool = False,
 ) -> None:
-    """Write the arrays and the JSON-able `meta` under the name and version `schema`.
+    """Write arrays and a header to a file, completely or not at all.
 
     Args:
-        path: the file.
+        path: the path of the file.
         schema: the name and version of the format.
-        meta: the header: values that JSON can hold.
+        meta: the header: values that JSON can represent.
         arrays: the arrays of numbers, by name.
-        private: whether only the owner may read a new file, whatever the umask says. A file that
-            exists keeps its permissions.
+        private: whether only the owner may read a new file, whatever the umask is. A file that
+            exists already keeps its permissions.
 
     Raises:
         InvalidInputError: the file cannot be written, see `replacing`.
@@ -71,11 +71,11 @@ def pack(
     *,
     level: int | None = None,
 ) -> bytes:
-    """Return the bytes of a file such as `write` makes.
+    """Return what `write` would write to a file, as bytes.
 
     Args:
         schema: the name and version of the format.
-        meta: the header: values that JSON can hold.
+        meta: the header: values that JSON can represent.
         arrays: the arrays of numbers, by name.
         level: the compression level of zlib, 1 (fastest) to 9; None: its default, as in `write`.
     """
@@ -89,7 +89,11 @@ def _put(
     entries: Mapping[str, npt.NDArray[Any]],
     level: int | None,
 ) -> None:
-    """Write a zip file; entries that shrink more than `_most` allows are stored uncompressed."""
+    """Write entries to a stream as a zip file.
+
+    Entries that would shrink more than `_most` allows are stored uncompressed, since `read` would
+    refuse them.
+    """
     start, plain = stream.tell(), frozenset[str]()
     while True:
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as file:
@@ -115,7 +119,12 @@ def _sizes(file: zipfile.ZipFile) -> dict[str, tuple[int, int]]:
 
 
 def _most(name: str, packed: int) -> int:
-    """Return the most bytes to which an entry of `packed` bytes may unpack."""
+    """Return the most bytes to which an entry may unpack.
+
+    Args:
+        name: the name of the entry; the header has a lower limit.
+        packed: the packed size of the entry in bytes.
+    """
     ratio, always = (_HEADER_RATIO, _HEADER_ALWAYS) if name == _HEADER else (_RATIO, _ALWAYS)
     return max(always, ratio * packed)
 
@@ -133,10 +142,10 @@ def _entries(
 
 
 class replacing:  # noqa: N801 - a context manager, read as a verb
-    """Context that yields the path of a temporary file beside `path`.
+    """A context that yields the path of a temporary file beside `path`, to be written in the block.
 
-    If the block succeeds, the temporary file is written through to the disk and replaces `path`. If
-    it fails, the temporary file is deleted.
+    If the block succeeds, the temporary file is flushed to the disk and then replaces `path`. If
+    the block fails, the temporary file is deleted, and `path` does not change.
 
     >>> import pathlib, tempfile
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "figures.txt"
@@ -146,12 +155,12 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
     '42'
 
     Args:
-        path: the file. If it is a symbolic link, the target of the link is replaced.
-        private: whether only the owner may read a new file, whatever the umask says. A file that
-            exists keeps its permissions.
+        path: the path of the file. If it is a symbolic link, the target of the link is replaced.
+        private: whether only the owner may read a new file, whatever the umask is. A file that
+            exists already keeps its permissions.
 
     Raises:
-        InvalidInputError: the path leads over a link that somebody else may have planted, or the
+        InvalidInputError: the path goes through a link that somebody else may have planted, or the
             file cannot be written.
     """
 
@@ -173,7 +182,9 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
         return self._temporary
 
     def _existing_mode(self) -> int:
-        """Return the permission bits of the file: the present ones, or the default of a new file.
+        """Return the permission bits for the new file.
+
+        They are those of the file that exists already, or else the default of a new file.
 
         Raises:
             InvalidInputError: the path is a folder or a device, or the file is read-only.
@@ -207,30 +218,32 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
             return
         try:
             os.chmod(self._temporary, self._mode)
-            sync(self._temporary)  # first: after a power loss the old or the new file is complete
+            # Flush before the rename. Otherwise a power loss could leave an incomplete new file.
+            sync(self._temporary)
             os.replace(self._temporary, self._path)
         except OSError as error:
             os.unlink(self._temporary)
             raise InvalidInputError(f"cannot write {self._path}: {error.strerror}") from error
 
 
-# A function of the header and of the unpacked size that each entry declares, in bytes. It returns
-# the most bytes that the values of each array may have; None: only the limits above hold. A file
-# with an array that is not in the result is refused.
+# A function that bounds the arrays of a file. Its arguments are the header, and the unpacked size
+# in bytes that each entry declares. It returns the most bytes for the values of each array; None:
+# only the limits of compression apply. If it does not name an array, the file is refused.
 Limits = Callable[[Mapping[str, Any], Mapping[str, int]], Mapping[str, int | None]]
 
 
 @contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Yield the path of a new, empty folder beside `path`; the block fills and then renames it.
+    """Yield the path of a new, empty folder beside `path`, for the block to fill and rename.
 
-    So `path` is complete or absent. If the block fails, the new folder is deleted.
+    The block renames the folder to `path` when it is complete. So `path` is complete or absent. If
+    the block fails, the new folder is deleted.
 
     Args:
         path: the final path of the folder, which must not exist.
 
     Raises:
-        InvalidInputError: the folder, or a file that the block writes, cannot be made.
+        InvalidInputError: the folder, or a file in the block, cannot be written.
     """
     draft = path.with_name(f".{path.name}.new")
     try:
@@ -240,7 +253,7 @@ def drafted(path: Path) -> Iterator[Path]:
     except BaseException as error:
         shutil.rmtree(draft, ignore_errors=True)  # the disk may be full: free the bytes
         if isinstance(error, OSError):
-            place = error.filename or path  # the block may have failed on a file of another folder
+            place = error.filename or path  # the file that failed may be in another folder
             first = "make its folder, or " if isinstance(error, FileNotFoundError) else ""
             raise InvalidInputError(
                 f"cannot make {place} ({error.strerror or error}): {first}name another place"
@@ -251,18 +264,19 @@ def drafted(path: Path) -> Iterator[Path]:
 def read(
     path: str | os.PathLike[str], schema: str | None = None, limits: Limits | None = None
 ) -> tuple[str, dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Return the schema, the header and the arrays of a file written by `write`.
+    """Return the schema, the header and the arrays of a file that `write` wrote.
 
-    The header is read first. No array is unpacked before all sizes are within their bounds.
+    The header is read first. No array is unpacked before the sizes of all arrays are checked.
 
     Args:
-        path: the file.
+        path: the path of the file.
         schema: the schema that the file must have; None: any.
-        limits: the most bytes of each array, see `Limits`; None: any arrays.
+        limits: a function that returns the most bytes for each array, see `Limits`; None: no such
+            limits.
 
     Raises:
-        UnreadableFileError: the file does not exist, is of another format, is damaged, is larger
-            than its header or its packed bytes allow, or is not of the schema that was asked for.
+        UnreadableFileError: the file does not exist, has another format or another schema, is
+            damaged, or unpacks to more bytes than its limits allow.
     """
     with _opened(path) as archive:
         meta = archive.meta(schema)
@@ -270,10 +284,10 @@ def read(
 
 
 def schema_of(path: str | os.PathLike[str]) -> str:
-    """Return the schema of a file; only its header is read.
+    """Return the schema of a file: the name and version of its format. No array is read.
 
     Raises:
-        UnreadableFileError: as for `read`.
+        UnreadableFileError: the file does not exist, has another format, or is damaged.
     """
     with _opened(path) as archive:
         return archive.schema
@@ -285,16 +299,18 @@ def unpack(
     schema: str,
     limits: Limits | None = None,
 ) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Return the header and the arrays of the bytes that `pack` returned.
+    """Return the header and the arrays in bytes that `pack` returned.
 
     Args:
         data: the bytes.
-        name: the name of the file, or another name for the bytes, in error messages.
+        name: what the bytes are, for error messages.
         schema: the schema that the bytes must have.
-        limits: the most bytes of each array, see `Limits`; None: any arrays.
+        limits: a function that returns the most bytes for each array, see `Limits`; None: no such
+            limits.
 
     Raises:
-        UnreadableFileError: as for `read`.
+        UnreadableFileError: the bytes have another format or another schema, are damaged, or unpack
+            to more bytes than their limits allow.
     """
     archive = _Archive(io.BytesIO(data), name)
     return archive.meta(schema), archive.arrays(limits)
@@ -310,17 +326,17 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[_Archive]:
             raise validate.missing_file(name) from None
         except OSError as error:
             raise UnreadableFileError(f"{name} {_FOREIGN}") from error
-        # zipfile looks for the end of a file, and a device may have none
+        # zipfile reads to the end of a file, and a device may have no end
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise UnreadableFileError(f"{name} {_FOREIGN}")
         yield _Archive(stream, name)
 
 
 class _Archive:
-    """A saved file whose header has been read, but not yet its arrays.
+    """A saved file whose header is read when the object is made; `arrays` reads the rest.
 
     Attributes:
-        schema: the name and version of its format.
+        schema: the name and version of the file's format.
     """
 
     schema: str
@@ -342,13 +358,20 @@ class _Archive:
                 raise ValueError("other arrays than the header names")
         except UnreadableFileError:
             raise
-        # On damaged bytes zip, zlib, NumPy and JSON raise many kinds of errors: no list of them
-        # would be complete.
+        # zipfile, zlib, NumPy and json raise many types of errors on damaged bytes. No list of
+        # types would be complete, so catch all.
         except Exception as error:
             raise UnreadableFileError(f"{name} {_FOREIGN}") from error
 
     def meta(self, schema: str | None) -> dict[str, Any]:
-        """Return the header; raise UnreadableFileError if it is of another schema."""
+        """Return the header.
+
+        Args:
+            schema: the schema that the file must have; None: any.
+
+        Raises:
+            UnreadableFileError: the file has another schema.
+        """
         if schema is not None and self.schema != schema:
             raise UnreadableFileError(
                 f"{self._name} holds {self.schema}, expected {schema}: name another file, or make"
@@ -357,7 +380,16 @@ class _Archive:
         return self._meta
 
     def arrays(self, limits: Limits | None) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays by name; raise UnreadableFileError if one is larger than allowed."""
+        """Return the arrays by name.
+
+        Args:
+            limits: a function that returns the most bytes for each array, see `Limits`; None: no
+                such limits.
+
+        Raises:
+            UnreadableFileError: an array is larger than allowed or not expected, or the bytes are
+                damaged.
+        """
         names = self._sizes.keys() - {_HEADER}
         most: Mapping[str, int | None] = dict.fromkeys(names)
         if limits is not None:
@@ -379,10 +411,11 @@ class _Archive:
             raise UnreadableFileError(f"{self._name} {_FOREIGN}") from error
 
     def _values(self, name: str) -> npt.NDArray[Any]:
-        # zipfile unpacks no more bytes than an entry says that it has
+        # This cannot fill the memory: zipfile unpacks at most the size that an entry declares, and
+        # the callers have checked this size.
         with self._file.open(f"{name}.npy") as entry:
             values: npt.NDArray[Any] = np.lib.format.read_array(entry, allow_pickle=False)
-            if entry.read(1):  # reads to the end, where the checksum is compared
+            if entry.read(1):  # also makes zipfile compare the checksum, at the end of the entry
                 raise ValueError("more bytes than values")
             return values
 

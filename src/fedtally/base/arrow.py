@@ -1,4 +1,4 @@
-"""PyArrow, which is optional: an agent on a client's device reads its few items without it."""
+"""PyArrow as an optional dependency: an agent on a client's device works without it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fedtally.errors import MissingExtraError
 
 @cache
 def is_installed() -> bool:
-    """Return whether PyArrow is installed, without loading it, which takes a while."""
+    """Return whether PyArrow is installed, without importing it, which takes a while."""
     try:
         return find_spec("pyarrow") is not None
-    except ModuleNotFoundError:  # raised by an import hook that hides PyArrow
+    except ModuleNotFoundError:  # an import hook that hides PyArrow raises this
         return False
 
 
 def found() -> Any:
-    """Return the module `pyarrow`, or None if it is not installed."""
+    """Return the module `pyarrow`; None if it is not installed."""
     if not is_installed():
         return None
     import pyarrow
@@ -28,17 +28,17 @@ def found() -> Any:
 
 
 def errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """Return the given exception types, and PyArrow's base exception if it is installed."""
+    """Return exception types for an `except` clause: `others`, and PyArrow's if it is installed."""
     pa = found()
     return others if pa is None else (*others, pa.ArrowException)
 
 
 def check(what: str, way_out: str = "") -> None:
-    """Refuse a feature that needs PyArrow, if PyArrow is not installed.
+    """Raise an error if PyArrow is not installed.
 
     Args:
-        what: the feature, as the subject of the message.
-        way_out: text to append to the message: another way than to install PyArrow.
+        what: the feature that needs PyArrow, as the subject of the message.
+        way_out: text to append to the message: a way other than to install PyArrow.
 
     Raises:
         MissingExtraError: PyArrow is not installed.

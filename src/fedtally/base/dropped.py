@@ -1,8 +1,8 @@
-"""What a campaign leaves out of the rows that it reads, from the source to the answer.
+"""Counts of what a campaign leaves out of the rows that it reads.
 
-A campaign leaves out rows that lack a value, items outside the domain, and a client's items beyond
-the bound. They are counted here by the reason, so that the counts of all parts of a table add up,
-and all reports of the campaign show the same counts.
+A campaign leaves out rows that lack a value, items outside the domain, and items beyond the bound
+on a client's items (max_items). They are counted by reason. The counts of all parts of a table can
+be added, so all reports of the campaign show the same counts.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any, NamedTuple, Self
 
 
 class Draw(NamedTuple):
-    """The effect of the bound on the items of one client, counted in pairs (client, item).
+    """What the bound on a client's items (max_items) did, counted in pairs (client, item).
 
     Attributes:
-        clients: the number of clients; a client counts once in each of its natural rounds.
-        several: the number of clients that hold more than one item.
+        clients: the number of clients. A client counts once for each round that the rows name for
+            it.
+        several: the number of these clients that hold more than one item.
         pairs: the number of distinct pairs before items are dropped at random.
-        kept: the number of pairs that are counted.
-        most: the most items of one client; if this were the bound, no pair would be dropped.
+        kept: the number of pairs that are left.
+        most: the most items of one client: with this bound, no pair would be dropped.
     """
 
     clients: int = 0
@@ -29,7 +30,7 @@ class Draw(NamedTuple):
     most: int = 0
 
     def __add__(self, other: Draw) -> Draw:  # type: ignore[override]  # no tuples are joined
-        """Return the effect on two groups of clients, which must have no client in common."""
+        """Return the counts of two groups of clients together. No client may be in both groups."""
         return Draw(
             self.clients + other.clients,
             self.several + other.several,
@@ -40,15 +41,16 @@ class Draw(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """The rows, the items and the pairs that a campaign leaves out, by the reason.
+    """What a campaign leaves out of its rows, counted by reason.
 
     Attributes:
-        incomplete: the number of rows that lack an item, a client, a silo or a round. Under privacy
-            a value that cannot be read counts as lacking; without privacy it ends the run.
-        outside: the number of rows whose items are outside the domain; a row that has a count is
-            counted this many times. Under privacy an item that cannot be read is outside.
-        over_max_items: the effect of the bound on the items of one client; None: rows do not name
-            their clients, so that no bound is applied.
+        incomplete: the number of rows that lack an item, a client, a silo or a round. Under
+            privacy, a value that cannot be read counts as missing; without privacy it ends the run.
+        outside: the number of rows whose items are outside the domain. If rows have a column of
+            counts, a row counts as often as its count says. Under privacy, an item that cannot be
+            read counts as outside.
+        over_max_items: what the bound on a client's items did; None: rows do not name clients, so
+            no bound is applied.
 
     >>> sums = Dropped(incomplete=1) + Dropped(outside=2, over_max_items=Draw(3, 1, 4, 3, 2))
     >>> sums.incomplete, sums.outside, sums.document(max_items=1)["drawn_away"]
@@ -60,7 +62,7 @@ class Dropped(NamedTuple):
     over_max_items: Draw | None = None
 
     def __add__(self, other: Dropped) -> Dropped:  # type: ignore[override]
-        """Return the counts of two parts of a table, which must have no client in common."""
+        """Return the counts of two parts of a table together. No client may be in both parts."""
         draws = [part.over_max_items for part in (self, other) if part.over_max_items is not None]
         return Dropped(
             self.incomplete + other.incomplete,
@@ -69,14 +71,14 @@ class Dropped(NamedTuple):
         )
 
     def told(self, *, is_private: bool) -> Dropped:
-        """Return the counts that may be shown: all 0 under privacy, as they depend on the items."""
+        """Return the counts that may be shown: all 0 under privacy, since they depend on items."""
         return NOTHING if is_private else self
 
     def document(self, max_items: int) -> dict[str, Any] | None:
         """Return the field `draw` of a result, JSON-able; None if no bound was applied.
 
         Args:
-            max_items: the most items of one client.
+            max_items: the bound on a client's items.
         """
         draw = self.over_max_items
         if draw is None:
@@ -90,7 +92,7 @@ class Dropped(NamedTuple):
         }
 
     def header(self) -> dict[str, Any]:
-        """Return the entries of a partial tally's header, JSON-able."""
+        """Return the counts as entries for the header of a partial tally, JSON-able."""
         draw = self.over_max_items
         return {
             "missing": self.incomplete,
@@ -100,7 +102,7 @@ class Dropped(NamedTuple):
 
     @classmethod
     def of_header(cls, header: Mapping[str, Any]) -> Self:
-        """Return the counts in a header that `header` wrote."""
+        """Return the counts in a header that has the entries of `header`."""
         drawn: Sequence[int] | None = header["drawn"]
         draw = None if drawn is None else Draw(*drawn)
         return cls(header["missing"], header["outside"], draw)

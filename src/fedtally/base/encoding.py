@@ -1,8 +1,8 @@
-"""The closed list of encodings: how a client's items become the counters that it sends.
+"""The encodings: the ways in which a client's items become the counters that it sends.
 
-This file bounds a client's contribution. The size of the noise and the range of a sum follow from
-the bound. `fedtally.sketch` (`RoundHash`, `Identity`) finds the counters of an item, and
-`fedtally.recovery.decoders` reads counts from counters.
+This module also bounds what one client can contribute. The size of the noise and the range of a sum
+follow from this bound. `fedtally.sketch` (`RoundHash`, `Identity`) maps an item to its counters,
+and `fedtally.recovery.decoders` estimates counts from counters.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ AUTO = "auto"
 
 
 class Exposure(NamedTuple):
-    """The largest change that a client can make to the counters of a sum.
+    """A bound on how much one client can change the counters of a sum.
 
     Attributes:
-        shift: the most that one counter changes, in absolute value.
-        counters: the number of counters that change.
+        shift: the most by which a counter changes, in absolute value.
+        counters: the most counters that change.
     """
 
     shift: int
@@ -34,25 +34,25 @@ class Exposure(NamedTuple):
 class Encoding(Named, option="encoding"):
     """How items become counters.
 
-    `SKETCH`: an item adds +1 or -1 to one counter of each row, which a hash chooses, so that items
-    share counters. `HISTOGRAM`: each candidate has a counter of its own, in one row, and an item
-    adds 1 to it.
+    `SKETCH`: an item adds +1 or -1 to one counter in each row. A hash chooses the counter and the
+    sign, so items share counters. `HISTOGRAM`: there is one row with a counter for each candidate,
+    and an item adds 1 to its counter.
     """
 
     SKETCH = "sketch"
     HISTOGRAM = "histogram"
 
     def exposure(self, rows: int, max_items: int, contributions: int = 1) -> Exposure:
-        """Return the largest change that one or two contributions make to the counters.
+        """Return how much one client can change the counters of a sum, in the worst case.
 
-        In a sketch all items may share one counter of each row, with signs that add up. In a
-        histogram no two items share a counter: where one contribution replaces another, the worst
-        case is that the two change different counters. Proof: docs/privacy-proofs/sensitivity.md.
+        In a sketch, all items may have the same counter in each row, and signs that add up. In a
+        histogram, no two items share a counter: if one contribution replaces another, the worst
+        case is that they change different counters. Proof: docs/privacy-proofs/sensitivity.md.
 
         Args:
             rows: the number of counters that one item changes.
-            max_items: the most distinct items of one contribution.
-            contributions: 1, or 2 where one contribution replaces another.
+            max_items: the most distinct items in one contribution.
+            contributions: 1 if a contribution is added or removed; 2 if it is replaced by another.
 
         >>> Encoding.SKETCH.exposure(7, 3, 2).square, Encoding.HISTOGRAM.exposure(1, 3, 2).square
         (252, 6)
@@ -64,7 +64,7 @@ class Encoding(Named, option="encoding"):
         }[self]
 
     def most_of_counter(self, max_items: int) -> int:
-        """Return the most that the distinct items of one client add to one counter.
+        """Return the most that one client with `max_items` distinct items adds to one counter.
 
         >>> Encoding.SKETCH.most_of_counter(3), Encoding.HISTOGRAM.most_of_counter(3)
         (3, 1)
@@ -78,9 +78,10 @@ class Encoding(Named, option="encoding"):
 
 
 def values_of_sum(largest: int, noise: int = 0, *, signed: bool) -> int:
-    """Return the number of values that a counter of a sum may have: its modulus is at least this.
+    """Return how many different values a counter of a sum can have: its modulus is at least this.
 
-    The values are -noise .. largest + noise, or if signed -largest - noise .. largest + noise.
+    If an item may subtract, the values are -largest - noise .. largest + noise. If not, they are
+    -noise .. largest + noise.
 
     Args:
         largest: the most that all clients together add to the counter.

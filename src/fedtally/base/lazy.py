@@ -1,4 +1,4 @@
-"""Lazy imports: a name of a package loads its module on first use, and no other module."""
+"""Lazy imports: a name of a package imports its module on first use, and no other module."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 def loader(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a package that imports each of its names on first use.
+    """Return a `__getattr__` for a package, which imports each of the package's names on first use.
 
     Args:
         package: the name of the package.
-        homes: the names that the package exports from each of its modules, by the module's name.
+        homes: for each module of the package, by name: the names that the package exports from it.
 
     >>> loader("fedtally.base", {"encoding": ["ENCODINGS"]})("other")
     Traceback (most recent call last):

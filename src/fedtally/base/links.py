@@ -1,7 +1,8 @@
-"""Resolve paths without following a symbolic link that another user could have planted.
+"""Resolve paths without following a symbolic link that another user may have planted.
 
-Linux refuses such links in folders like /tmp (`fs.protected_symlinks`) when it resolves a path
-itself. To replace a file in one step, a program must resolve its links, and so must check them.
+Linux refuses to follow such links in folders like /tmp (`fs.protected_symlinks`). But a program
+that replaces a file in one step must resolve the links of its path itself. Then it must check them
+itself, too.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from pathlib import Path
 
 from fedtally.errors import InvalidInputError
 
-_MOST_LINKS = 40  # the limit of Linux
+_MOST_LINKS = 40  # the most links that Linux follows in one path
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """Return an absolute path without symbolic links; the file need not exist.
+    """Return an absolute path without symbolic links. The file need not exist.
 
-    A link is followed if this user or root made it, or if nobody else may write its folder.
+    A link is followed if this user or root made it. It is also followed if its folder belongs to
+    this user or root and nobody else may write to the folder.
 
     Raises:
-        InvalidInputError: somebody else may have put a link there, or links lead in a circle.
+        InvalidInputError: somebody else may have planted a link, or links lead in a circle.
 
     >>> real_path("/./").parts
     ('/',)
@@ -38,7 +40,7 @@ def real_path(path: str | os.PathLike[str]) -> Path:
         folder, place = place, os.path.join(place, part)
         try:
             found = os.lstat(place)
-        except OSError:  # nothing is there, or writing the file will report the error
+        except OSError:  # nothing is there; any other error is reported when the file is written
             continue
         if not stat.S_ISLNK(found.st_mode):
             continue
@@ -48,7 +50,7 @@ def real_path(path: str | os.PathLike[str]) -> Path:
         _check_followed(place, found, os.stat(folder))
         target = Path(os.readlink(place))
         left += reversed(target.parts)
-        # An absolute target has its root as the first part.
+        # An absolute target has the root as its first part. A relative one starts in the folder.
         place = left.pop() if target.is_absolute() else folder
     return Path(place)
 

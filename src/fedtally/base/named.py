@@ -1,4 +1,4 @@
-"""The base class of closed lists of kinds, which users name in options."""
+"""Base class of enumerations whose members users name in an option."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fedtally.errors import InvalidInputError, arg
 
 
 class Named(StrEnum):
-    """A closed list of kinds: a member is the text by which an option names it.
+    """Base class of an enumeration. The value of a member is the text by which users name it.
 
     Args:
-        option: the option that names a member.
+        option: the name of the option, for error messages.
 
     >>> class Colour(Named, option="colour"):
     ...     RED = "red"
@@ -24,16 +24,16 @@ class Named(StrEnum):
     _asked: ClassVar[str]
 
     def __init_subclass__(cls, *, option: str) -> None:
-        """Store the name of the option for error messages."""
+        """Store the name of the option, which error messages use."""
         super().__init_subclass__()
         cls._asked = option
 
     @classmethod
     def parse(cls, name: str) -> Self:
-        """Return the member called `name`.
+        """Return the member with the value `name`.
 
         Raises:
-            InvalidInputError: no member is called so.
+            InvalidInputError: there is no such member; the message lists all members.
         """
         try:
             return cls(name)

@@ -1,6 +1,6 @@
-"""The root of a function between two points.
+"""Find where a function is 0.
 
-SciPy has this in `scipy.optimize`, whose import takes longer than most plans.
+SciPy can do this (`scipy.optimize`), but importing it takes longer than computing most plans.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable
 from math import copysign
 
-_RELATIVE = 4 * math.ulp(1.0)  # the best relative precision of a root
-_STEPS = 1000  # more than bisection alone would take
+_RELATIVE = 4 * math.ulp(1.0)  # the relative error of a root; floats allow hardly less
+_STEPS = 1000  # never reached: bisection alone takes fewer steps
 
 
 def root(
@@ -21,20 +21,21 @@ def root(
     ends: tuple[float, float] | None = None,
     within: float = 2e-12,
 ) -> float:
-    """Return where a continuous function is 0, by Brent's method: `scipy.optimize.brentq`.
+    """Return where a continuous function is 0, by Brent's method.
 
-    It takes the same steps as SciPy, so that both return the same bits. If the function is nearly
-    a line or a parabola it takes few steps, and it never takes many more than bisection.
+    It takes the same steps as `scipy.optimize.brentq`, so both return the same bits. If the
+    function is nearly a line or a parabola, it takes few steps. It never takes many more steps than
+    bisection.
 
     Args:
-        f: the function. Its values at the two ends have different signs, or one of them is 0.
+        f: the function. Its values at `low` and `high` have different signs, or one of them is 0.
         low: one end of the interval.
         high: the other end.
-        ends: the values f(low) and f(high); None: they are computed.
+        ends: the values f(low) and f(high) if they are known; None: they are computed.
         within: the largest distance of the result from the exact root, above 0.
 
     Raises:
-        ValueError: the ends have the same sign.
+        ValueError: the values at both ends have the same sign.
 
     >>> round(root(lambda x: x * x - 2, 0.0, 2.0), 9)
     1.414213562
@@ -71,9 +72,15 @@ def root(
 def _step(
     before: tuple[float, float], at: tuple[float, float], other: tuple[float, float]
 ) -> float:
-    """Return the step from `at` to an estimated root; each argument is a point (x, f(x)).
+    """Return the step from `at` to an estimate of the root.
 
-    It is the root of the line through two points, or of an inverse parabola through three.
+    The estimate is the root of the line through two points, or of an inverse parabola through
+    three.
+
+    Args:
+        before: the point (x, f(x)) before `at`.
+        at: the best point so far.
+        other: a point on the other side of the root; if it has the x of `before`, a line is used.
     """
     (x0, f0), (x1, f1), (x2, f2) = before, at, other
     if x0 == x2:

@@ -1,4 +1,7 @@
-"""Flush files to the disk; a module of its own, so that code that writes a key loads no NumPy."""
+"""Flush files to the disk.
+
+This is a module of its own, so that code that writes a key does not import NumPy.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import os
 def sync(path: str | os.PathLike[str]) -> None:
     """Wait until the bytes of a file, or the entries of a folder, are on the disk (fsync).
 
-    On Windows it does nothing: Windows cannot open a folder, and no campaign runs there.
+    On Windows this does nothing: Windows cannot open a folder, and no campaign runs there.
     """
     if os.name == "nt":
         return

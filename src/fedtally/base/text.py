@@ -1,4 +1,4 @@
-"""Show untrusted text: its control characters are escaped, and long text is shortened."""
+"""Show untrusted text: escape its control characters, and shorten it if it is long."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import accumulate
 
-UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # in place of a letter that a font lacks
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # is shown in place of a letter that no font has
 
 
 def escaped(text: str) -> str:
-    r"""Return text with control characters escaped: untrusted data must not control a terminal.
+    r"""Return a text with its control characters escaped.
+
+    Otherwise untrusted text could give commands to a terminal.
 
     >>> escaped("tab\there\x1b[31m")
     'tab\\there\\x1b[31m'
@@ -22,9 +24,9 @@ def escaped(text: str) -> str:
 
 
 def shortened(text: str, columns: int) -> str:
-    """Return text of at most `columns` columns of a terminal, elided in the middle.
+    """Return a text that fits `columns` terminal columns; a long text loses its middle.
 
-    Items often differ at their ends alone, as web addresses do.
+    Both ends are kept, since items such as web addresses often differ only there.
 
     >>> shortened("https://example.org/1", 9), shortened("tea", 9)
     ('http…rg/1', 'tea')
@@ -36,7 +38,7 @@ def shortened(text: str, columns: int) -> str:
 
 
 def one_of(unit: str) -> str:
-    """Return the singular of a plural noun.
+    """Return the singular of a plural noun, such as the unit of an answer.
 
     >>> one_of("people"), one_of("contributions")
     ('person', 'contribution')
@@ -45,7 +47,7 @@ def one_of(unit: str) -> str:
 
 
 def in_number(number: int, one: str, many: str) -> str:
-    """Return `one` if the number is 1, or else `many` with the number in place of its braces.
+    """Return `one` if the number is 1, else `many` with "{}" replaced by the number.
 
     >>> in_number(1, "one item is", "{} items are"), in_number(1200, "one item is", "{} items are")
     ('one item is', '1,200 items are')
@@ -54,7 +56,7 @@ def in_number(number: int, one: str, many: str) -> str:
 
 
 def in_range(least: int, most: int) -> str:
-    """Return a range of numbers in words.
+    """Return a range of whole numbers as text; a single number if both ends are equal.
 
     >>> in_range(900, 1200), in_range(7, 7)
     ('900 to 1,200', '7')
@@ -63,13 +65,13 @@ def in_range(least: int, most: int) -> str:
 
 
 def _columns(letter: str) -> int:
-    """Return the number of terminal columns that a letter takes: 1 or 2."""
+    """Return how many terminal columns a letter takes: 1 or 2."""
     is_wide = letter == UNKNOWN or unicodedata.east_asian_width(letter) in "WF"
     return 2 if is_wide else 1
 
 
 def _start(letters: str, columns: int) -> Sequence[str]:
-    """Return the first letters, as many as fit into `columns` columns of a terminal."""
+    """Return the first letters that fit into `columns` terminal columns."""
     return [
         letter
         for letter, end in zip(letters, accumulate(map(_columns, letters)), strict=True)

@@ -1,4 +1,4 @@
-"""Read and write documents in TOML: the standard library can only read them."""
+"""Read and write documents in TOML. Python's standard library can only read them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def loads(text: str) -> dict[str, Any]:
     """Return the entries of a TOML document.
 
     Raises:
-        ValueError: the text is not TOML, has a number of thousands of digits, or nests lists or
-            tables hundreds of levels deep.
+        ValueError: the text is not TOML, has a number with thousands of digits, or has lists or
+            tables nested hundreds of levels deep.
 
     >>> loads("a = " + 1000 * "[")
     Traceback (most recent call last):
@@ -28,7 +28,11 @@ def loads(text: str) -> dict[str, Any]:
 
 
 def document(values: Mapping[str, Any]) -> str:
-    """Return a TOML document of texts, numbers, truth values, lists and tables of them.
+    """Return a TOML document with these entries.
+
+    Args:
+        values: the entries by name: texts, numbers, booleans, lists and dicts of these. A dict
+            becomes a table.
 
     >>> print(document({"name": "tea", "days": ["Monday"], "sizes": {"rows": 3}}), end="")
     name = "tea"
@@ -59,7 +63,7 @@ def _key(name: str) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, str):
-        # a string of JSON is a string of TOML, except that TOML must escape DEL
+        # A JSON string is also a TOML string, with one exception: TOML requires DEL to be escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"

@@ -1,8 +1,8 @@
-"""Checks of arguments.
+"""Checks of arguments: each returns the value, or raises an error that names the argument.
 
-The value is given by keyword, and the keyword is its name in the error message:
-``integer(1, width=width)``. The message marks the name as an argument, so that a command shows its
-option `--width` instead.
+The value is given by keyword, and the keyword is its name in the error message: ``integer(1,
+width=width)``. In the message the name is marked as an argument. So a command shows its option
+`--width` instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from fedtally.errors import InvalidInputError, UnreadableFileError, arg
 
-_MOST_FILES = 10_000  # the most names of a folder that are compared with a missing file's name
+_MOST_FILES = 10_000  # of a folder, at most this many names are compared with a missing file's name
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
@@ -28,7 +28,10 @@ def _one(named: dict[str, Any]) -> tuple[str, Any]:
 
 
 def integer(minimum: int | None = None, maximum: int | None = None, /, **named: Any) -> int:
-    """Return the value as an int within the inclusive bounds.
+    """Return the value as an int, if it is an integer within the bounds; bounds are inclusive.
+
+    Raises:
+        InvalidInputError: the value is not an integer, is a bool, or is outside the bounds.
 
     >>> integer(1, width=4)
     4
@@ -49,7 +52,11 @@ def integer(minimum: int | None = None, maximum: int | None = None, /, **named: 
 
 
 def real(minimum: float | None = None, maximum: float | None = None, /, **named: Any) -> float:
-    """Return the value as a finite float within the inclusive bounds.
+    """Return the value as a float, if it is finite and within the bounds; bounds are inclusive.
+
+    Raises:
+        InvalidInputError: the value is not a finite number, is a text or a bool, or is outside the
+            bounds.
 
     >>> real(0.0, 1.0, frequency=0.25)
     0.25
@@ -68,7 +75,10 @@ def real(minimum: float | None = None, maximum: float | None = None, /, **named:
 
 
 def inside(**named: Any) -> float:
-    """Return the value as a float above 0 and below 1.
+    """Return the value as a float, if it is above 0 and below 1.
+
+    Raises:
+        InvalidInputError: the value is not a number, or is outside this range.
 
     >>> inside(tau=0.5)
     0.5
@@ -87,7 +97,10 @@ def inside(**named: Any) -> float:
 
 
 def share(**named: Any) -> float:
-    """Return the value as a float from 0 to 1.
+    """Return the value as a float, if it is from 0 to 1.
+
+    Raises:
+        InvalidInputError: the value is not a number, or is outside this range.
 
     >>> share(min_frequency=1)
     1.0
@@ -104,7 +117,7 @@ def share(**named: Any) -> float:
 
 
 def as_share(number: float) -> str:
-    """Return a hint to append to a message if a share looks like a percentage, or else "".
+    """Return a hint to append to a message if a share looks like a percentage; else "".
 
     >>> as_share(95), as_share(0.5)
     ('; 95 % is 0.95', '')
@@ -113,7 +126,10 @@ def as_share(number: float) -> str:
 
 
 def size(**named: Any) -> int:
-    """Return a number of bytes, at least 1, that is given as an integer or as a text.
+    """Return a number of bytes as an int, from an integer or from a text such as "32kB".
+
+    Raises:
+        InvalidInputError: the value is below 1, or is no integer and no such text.
 
     >>> size(max_bytes="32kB"), size(max_bytes="64KiB"), size(max_bytes="1.5 mb"), size(memory=17)
     (32000, 65536, 1500000, 17)
@@ -136,7 +152,9 @@ or a number of bytes
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """Return a hint to append to a message: the known name most like `given`; "" if none is.
+    """Return a hint to append to a message: the known name that is most like a given name.
+
+    It is "" if no name is similar. Upper and lower case are not distinguished.
 
     >>> did_you_mean("hybird", ["shared", "hybrid"]), did_you_mean("Word", ["user", "word"])
     ("; did you mean 'hybrid'?", "; did you mean 'word'?")
@@ -144,7 +162,7 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     ''
     """
     lowered = {name.lower(): name for name in known}
-    # Imported here, not above: most runs have no error.
+    # Import this only if there is an error: most runs have none.
     from difflib import get_close_matches
 
     found = get_close_matches(str(given).lower(), lowered, n=1)
@@ -154,7 +172,7 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 def did_you_mean_file(path: str) -> str:
     """Return a hint to append to a message about a missing file: a file with a similar name.
 
-    Only files of the same folder are compared. The hint is "" if no name is similar.
+    Only files in the same folder are compared. The hint is "" if no name is similar.
 
     >>> did_you_mean_file("no such folder/visits.csv")
     ''
@@ -165,13 +183,13 @@ def did_you_mean_file(path: str) -> str:
             known = [entry.name for entry in islice(entries, _MOST_FILES)]
     except (OSError, ValueError):  # a NUL in a path is a ValueError
         return ""
-    # The names without their endings must be similar, too: equal endings alone mean nothing.
+    # Names without their suffixes must be similar, too. Otherwise an equal suffix could be enough.
     stems = {Path(each).stem.lower(): each for each in known}
     return did_you_mean(Path(name).stem, stems) and did_you_mean(name, known)
 
 
 def missing_file(path: str) -> UnreadableFileError:
-    """Return the error about a missing file; it suggests a file of the folder with a similar name.
+    """Return an error about a missing file; it suggests a file with a similar name if there is one.
 
     >>> print(missing_file("no such folder/visits.csv"))
     there is no file no such folder/visits.csv
@@ -182,16 +200,16 @@ def missing_file(path: str) -> UnreadableFileError:
 def table(
     name: str, values: Any, known: Sequence[str], optional: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the entries of a table that was read from a file, all of them known and none missing.
+    """Return a table that was read from a file as a dict, if it has the right entries.
 
-    Every table of a plan is read by this function. It checks the names of the entries. The objects
-    that are made of the entries check the values.
+    Every table of a plan is read by this function. It checks the names of the entries. The classes
+    that are made from the entries check the values.
 
     Args:
         name: the name of the table in the error.
         values: the value that was read.
-        known: the names of its entries.
-        optional: the known entries that the table may lack.
+        known: the names of the entries.
+        optional: the known entries that may be missing.
 
     Raises:
         InvalidInputError: the value is no table, or an entry is missing or unknown.
@@ -203,7 +221,7 @@ def table(
     """
     form = f"{name} must be a table with the entries {', '.join(known)}"
     if not isinstance(values, Mapping):
-        # The type, not the value, which may be too long to be shown.
+        # Show the type, since the value may be too long.
         raise InvalidInputError(f"{form}, got {type(values).__name__}")
     missing = [entry for entry in known if entry not in values and entry not in optional]
     unknown = [str(entry) for entry in values if entry not in known]
@@ -218,7 +236,7 @@ def table(
 
 
 def flag(**named: Any) -> None:
-    """Refuse values that are not `bool`: the text "no" would count as true.
+    """Raise InvalidInputError unless all values are bools. A text such as "no" would count as true.
 
     >>> flag(certify="no")
     Traceback (most recent call last):
@@ -231,9 +249,9 @@ def flag(**named: Any) -> None:
 
 
 def form_of(value: Any) -> str:
-    """Return a description of a wrong value for an error message.
+    """Return a short description of a wrong value, for an error message.
 
-    It is the dtype and shape of an array, the length of bytes, or else the type of the value.
+    It is the dtype and shape of an array, the length of bytes, or else the name of the type.
 
     >>> form_of([1]), form_of(b"ab")
     ('list', '2 bytes')
@@ -246,7 +264,7 @@ def form_of(value: Any) -> str:
 
 
 def _is_bool(value: Any) -> bool:
-    # True is an integer to Python, but as a number of rows it is a mistake.
+    # In Python True is an integer. But as a number of rows, for example, it is surely a mistake.
     return isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
 
 

@@ -1,23 +1,24 @@
-"""The folder of one of two servers: the files by which it receives reports, and survives a crash.
+"""The folder of one of two servers: the files with which it receives reports and survives a crash.
 
-::
+The leader and the helper receive the reports of clients and compute the sums together. Each has a
+folder of its own::
 
     NAME/
       aggregate.toml  the paths of the key, the mark, the ledger and the certificates; the policy
       plan.toml       the published plan
       clients.allow   the registered clients
       candidates.txt  at a leader: the candidate items, if the plan has only their digest
-      reports.db      the journal of the server, and the sealed reports
-      books.db        the releases that were charged, and the sums that landed
+      reports.db      the journal of the server (what must not be lost in a crash), and the reports
+      books.db        the releases that were charged to the ledger, and their sums
       closings.json   at a leader: when each release closes
-      state.json      the state of the process and its releases, for `status`
-      lock            locked by the process that runs the server; holds its PID
+      state.json      the state of the process and its releases, for the command `status`
+      lock            locked by the process that runs the server; contains its PID
       result.fed      at a leader: the answer
-      retired         exists once the key was destroyed, or just before
+      retired         exists if the key was destroyed, or is destroyed next
 
-The key and the marks lie elsewhere. A backup of the folder must not contain the key. A mark is a
-file that shows whether a database of the folder is an old copy, so it must not be restored together
-with the folder. A file beside the key says which folder the key was given to.
+The key and the marks are outside of the folder. A backup of the folder must not contain the key. A
+mark is a small file that shows whether a database of the folder is an old copy. So a mark must not
+be restored together with the folder. A file beside the key names the folder that uses the key.
 """
 
 from __future__ import annotations
@@ -75,18 +76,21 @@ class Settings:
 
     Args:
         key: the path of the server's private key file.
-        mark: the path of the mark of `reports.db`, outside of the folder. The mark of `books.db`
-            has the same path with `.books` at its end.
+        mark: the path of the mark of `reports.db`, outside of the folder. A mark is a file that
+            shows whether a database is an old copy. The mark of `books.db` has the same path with
+            `.books` at its end.
         certificate: the path of the certificate that this server shows to the other server.
         certificate_key: the path of the private key of the file `certificate`.
-        other_certificate: the path of the other server's certificate, the only one that is trusted.
+        other_certificate: the path of the other server's certificate. This server trusts no other
+            certificate.
         policy: the operator's demands on the plan.
-        ledger: the path or URL of the ledger that is charged; None: the plan is without privacy.
-        helper: the address of the helper, `https://HOST:PORT`, for a leader; None: for a helper.
-        origins: the origins of web pages that may report, as `https://page.example`.
+        ledger: the path or URL of the ledger of privacy budgets that is charged; None if the plan
+            is without privacy.
+        helper: at a leader the address of the helper, `https://HOST:PORT`; at a helper None.
+        origins: the origins of web pages that may send reports, each as `https://page.example`.
 
     Raises:
-        InvalidInputError: a text in `origins` is no origin.
+        InvalidInputError: a text in `origins` is not the origin of a web page.
     """
 
     key: Path
@@ -103,7 +107,10 @@ class Settings:
         check_origins(self.origins)
 
     def absolute(self) -> Settings:
-        """Return the settings with all paths absolute; a ledger's URL stays as it is."""
+        """Return a copy of the settings with absolute paths.
+
+        The path of the ledger becomes absolute, too, but not if `ledger` is a URL.
+        """
         ledger = self.ledger
         if ledger is not None and "://" not in ledger:
             ledger = str(Path(ledger).absolute())
@@ -112,13 +119,15 @@ class Settings:
 
 
 class Claimed(NamedTuple):
-    """The parts of a server that one process runs; an older process can no longer write to them.
+    """The objects with which one process runs a server, as `AggregateFolder.claim` returns them.
+
+    Once a later process claims the same folder, these objects can no longer write to its databases.
 
     Attributes:
-        server: the campaign's server, which charges and lands sums in `books.db`.
+        server: the campaign's server. It charges releases, and adds sums to `books.db`.
         store: the database `reports.db`, with the journal and the reports.
-        batches: the leader or helper of each release of the plan, with its store.
-        books: the database `books.db`, from which states are read.
+        batches: for each release of the plan, in order: its leader or helper, and `store`.
+        books: the database `books.db`, to read which sums it has.
     """
 
     server: FrequencyServer
@@ -129,18 +138,18 @@ class Claimed(NamedTuple):
 
 @dataclass(frozen=True)
 class AggregateFolder:
-    """The folder of one of two servers on disk; `create` and `open` return it.
+    """The folder of one of two servers on disk; make it with `create`, or read it with `open`.
 
-    `create` checks that the files belong together. `open` checks each file; `claim` then compares
-    the key, the allow-list and the policy with the plan.
+    `create` checks that the files fit together. `open` checks each file alone. `claim` then
+    compares the key, the allow-list and the policy with the plan.
 
     Args:
         path: the folder.
-        side: the role of the server, leader or helper.
-        plan: the published plan, summed by two servers.
+        side: the role of the server, "leader" or "helper".
+        plan: the published plan, with sums that two servers compute.
         allow_list: the registered clients.
         settings: the settings that the operator chose.
-        domain: the candidate items, for a leader; None: for a helper.
+        domain: at a leader the candidate items; at a helper None.
     """
 
     path: Path
@@ -164,21 +173,22 @@ class AggregateFolder:
     ) -> Self:
         """Make the folder of a server, with copies of the plan, allow-list and candidates.
 
-        Everything is checked before the folder is made. The folder is complete, or is not made.
+        Everything is checked before the folder is made. If there is an error, there is no folder.
 
         Args:
             path: the folder, which must not exist.
-            side: the role of the server, leader or helper.
+            side: the role of the server, "leader" or "helper".
             plan: the path of the published plan.
             allow_list: the path of the list that the plan names.
             settings: the settings that the operator chose.
             candidates: the path of the list of candidate items, if the plan has only their digest.
-            schedule: when the releases of a leader close; None: each release closes when it is
-                full, or when the command `close` says so.
+            schedule: when the releases of a leader close, so that clients begin no new report.
+                None: each release closes when it has all reports that the plan allows, or when the
+                operator runs the command `close`.
 
         Raises:
-            InvalidInputError: the folder exists, the key is given to a folder already, or something
-                is missing or does not fit the plan.
+            InvalidInputError: the folder exists, another folder uses the key, a file or setting is
+                missing, or one does not fit the plan.
             UnreadableFileError: a file cannot be read.
             UnsafeParametersError: the policy refuses the plan.
         """
@@ -204,9 +214,9 @@ class AggregateFolder:
         """Write the files of a new folder.
 
         Args:
-            folder: the folder.
-            has_list: whether to write the list of candidates of a leader, since the plan has only
-                its digest.
+            folder: the folder, which exists.
+            has_list: whether to write the candidates of a leader into a file. This is needed if the
+                plan has only the digest of the candidates.
             schedule: when the releases of a leader close, as for `create`.
         """
         self.plan.save(folder / PLAN)
@@ -221,16 +231,18 @@ class AggregateFolder:
 
     @classmethod
     def open(cls, path: Path, side: Side) -> Self:
-        """Return the server in a folder.
+        """Read the folder of a server, and return it.
 
         Args:
             path: the folder.
-            side: the role that the server must have, leader or helper.
+            side: the role that the server must have, "leader" or "helper".
 
         Raises:
-            UnreadableFileError: the folder is no server's, or a file in it cannot be read.
-            InvalidInputError: the folder is the other server's, an entry of `aggregate.toml` is
-                wrong, the plan is not for two servers, or the candidates are not the plan's.
+            UnreadableFileError: the folder does not belong to a server, or a file in it cannot be
+                read.
+            InvalidInputError: the folder belongs to a server of the other role, an entry of
+                `aggregate.toml` is wrong, the plan is not for two servers, or the candidates are
+                not the plan's.
         """
         values = _read_settings(path / SETTINGS)
         if (found := values["side"]) != side:
@@ -246,11 +258,13 @@ class AggregateFolder:
 
     @property
     def report_bytes(self) -> int:
-        """The number of bytes of a frame with one report to this server."""
+        """The number of bytes of a frame (a message) that brings one report to this server."""
         return int(self._made().report_bytes)
 
     def _made(self) -> Any:
-        """Return a leader or helper that is only made for its checks, and opens no sum.
+        """Make a leader or helper in memory, to check that key, allow-list and policy fit the plan.
+
+        The caller must not open a sum with it: nothing would be recorded.
 
         Raises:
             InvalidInputError: the key or the allow-list is not the plan's.
@@ -265,21 +279,24 @@ class AggregateFolder:
     # ---- the process ----
 
     def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Claimed:
-        """Return the server, its store and its batches for this process alone.
+        """Open the databases of the server for this process alone, and return its objects.
 
-        After that, an older process cannot write to the databases any more.
+        Afterwards, a process that claimed the folder earlier cannot write to the databases.
 
         Args:
-            clock: returns the time, Unix seconds.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+            clock: returns the time in Unix seconds.
+            random: a cryptographic source; `random(n)` returns n uniform bytes.
 
         Raises:
             InvalidInputError: a database does not agree with its mark, the key or the allow-list is
-                not the plan's, or an entry of `aggregate.toml` does not fit.
+                not the plan's, the mark is in the folder, or there is a ledger without privacy, or
+                privacy without a ledger.
             UnreadableFileError: a file, or the key, cannot be read.
             UnsafeParametersError: the policy refuses the plan.
         """
-        self._check_places()  # `aggregate.toml` may have been edited since the folder was made
+        # The check is repeated, since `aggregate.toml` may have been edited since the folder was
+        # made.
+        self._check_places()
         mark, ledger = self.settings.mark, self._ledger()
         key = _LOADERS[self.side](self.settings.key)
         books = AggregateBooks.open(self.path / BOOKS, create=True)
@@ -310,21 +327,22 @@ class AggregateFolder:
         return Claimed(server, store, batches, books)
 
     def runner(self) -> int | None:
-        """Return the PID of the process that runs the server; None: no process runs it."""
+        """Return the PID of the process that runs the server, or None if no process runs it."""
         return holder(self.path)
 
     # ---- the end ----
 
     @property
     def is_retired(self) -> bool:
-        """Whether `retire` has begun: the key is destroyed, or is destroyed next."""
+        """Whether `retire` was begun, so that the key is destroyed, or is destroyed next."""
         return (self.path / RETIRED).exists()
 
     def landed(self) -> set[int]:
-        """Return the numbers of the releases whose sum has landed, or is lost for good.
+        """Return the numbers, from 0, of the releases that need no more work of this server.
 
-        At a helper these are the releases of which the leader has said so. This only reads the
-        folder, so a process may run the server meanwhile.
+        At a leader these are the releases with a sum in `books.db`, and the releases that can never
+        get a sum. At a helper they are the releases that the leader reported to be over. The
+        function only reads the folder, so a process may run the server at the same time.
         """
         numbers = range(len(self.plan.releases))
         if self.side == "helper":
@@ -340,9 +358,9 @@ class AggregateFolder:
         return lost | {each for each in numbers if self.plan.releases[each].start in rounds}
 
     def _untold(self) -> list[int]:
-        """Return the numbers of a leader's releases whose end the helper was not told yet.
+        """Return the numbers, from 0, of the releases that the helper does not know to be over.
 
-        At a helper there are none.
+        At a helper the list is empty: only a leader tells the other server.
         """
         if self.side == "helper":
             return []
@@ -354,12 +372,13 @@ class AggregateFolder:
 
         Args:
             number: the PID of this process.
-            give_up: whether to destroy the key even if a release has not landed, or if the helper
-                was not told that a release is over. The reports of open releases are lost then.
+            give_up: whether to destroy the key even if a release is not over. The reports of that
+                release are lost then. At a leader, `give_up` also destroys the key if the helper
+                does not know yet that a release is over.
 
         Raises:
-            InvalidInputError: a process runs the server, or the key cannot be destroyed, or was
-                destroyed before. Without `give_up` also: a release has not landed, or a leader has
+            InvalidInputError: another process runs the server, or the key cannot be destroyed, or
+                was destroyed before. Without `give_up` also: a release is not over, or a leader has
                 not told the helper that a release is over.
             UnreadableFileError: there is no key.
         """
@@ -391,13 +410,13 @@ class AggregateFolder:
     def save_result(
         self, claimed: Claimed, random: Callable[[int], bytes], command: str = ""
     ) -> None:
-        """Release the sums that landed, and save their result in `result.fed`.
+        """Save the result in `result.fed`, after adding the noise if the leader adds it.
 
-        Do nothing if no sum has landed. If a trusted leader adds the noise, all releases get it at
-        once, so do nothing before all of them have landed.
+        The function does nothing if `books.db` has no sum. If a trusted leader adds the noise, it
+        does so to all sums at once. Then the function does nothing until each release has its sum.
 
         Args:
-            claimed: the parts of the server, from `claim`.
+            claimed: the objects of the server, from `claim`.
             random: the source of randomness, as for `claim`.
             command: the command line of this process, which is written into the result.
         """
@@ -412,11 +431,11 @@ class AggregateFolder:
         made.save(self.path / RESULT)
 
     def _summed(self, claimed: Claimed, sizes: list[int]) -> dict[str, Any]:
-        """Return a description of the secure sum, for the result, as a JSON object.
+        """Return the parameters and numbers of the secure sum, as a JSON object for the result.
 
         Args:
-            claimed: the parts of the server, from `claim`.
-            sizes: the number of reports in the sum of each release that landed.
+            claimed: the objects of the server, from `claim`.
+            sizes: for each release that has a sum, the number of reports in the sum; not empty.
         """
         agreed, refused = self.plan.secure_sum, 0
         assert agreed is not None
@@ -440,14 +459,15 @@ class AggregateFolder:
 
     @contextmanager
     def _given_key(self) -> Iterator[None]:
-        """Write into the file beside the key that the key belongs to this folder, for ever.
+        """Write the folder's path into the file beside the key; undo it if the `with` block fails.
 
-        If the `with` block fails, the file is as before. A key must not be in two folders. Only the
-        journal of its folder records which sums were opened with the key. And who retires one
-        folder would destroy the key of the other folder, whose reports would be lost.
+        A key must not be used in two folders, for two reasons. Only the journal of one folder
+        records which sums were opened with the key, so the other folder could open a sum again. And
+        `retire` of one folder would destroy the key of the other folder, whose reports would be
+        lost.
 
         Raises:
-            InvalidInputError: the key belongs to a folder already.
+            InvalidInputError: the file beside the key names a folder already.
         """
         key, place = self.settings.key, _of_key(self.settings.key)
         public = _LOADERS[self.side](key).public.hex()
@@ -471,18 +491,21 @@ class AggregateFolder:
             raise
 
     def _check(self) -> None:
-        """Refuse files that do not belong together, before clients can report."""
+        """Refuse settings, an allow-list or a key that does not fit the plan."""
         self._check_places()
         check_allow_list(self.plan, self.allow_list)
         self._made()
 
     def _check_places(self) -> None:
-        """Refuse a mark in the folder, and a ledger that is missing or that the plan cannot use."""
+        """Refuse a mark in the folder, privacy without a ledger, and a ledger without privacy."""
         check_mark(self.settings.mark, self.path, str(self.path))
         check_ledger(self.settings.ledger, self.plan)
 
     def _check_budget(self) -> None:
-        """Refuse a ledger that cannot be charged for the plan: no sum could ever be opened."""
+        """Refuse a plan that costs more privacy budget than the ledger has left for the population.
+
+        Otherwise clients would send reports, and no sum could ever be opened.
+        """
         ledger, privacy = self._ledger(), self.plan.privacy
         if ledger is None or privacy is None:
             return
@@ -509,10 +532,12 @@ class AggregateFolder:
 
 
 def landed_name(rounds: range) -> bytes:
-    """Return the key of the journal entry by which a helper knows that a release has landed.
+    """Return the key of the journal entry by which a helper records that a release is over.
+
+    The helper writes the entry when the leader says that the release has its sum, or never will.
 
     Args:
-        rounds: the rounds of the release.
+        rounds: the rounds of the release; not empty.
     """
     return b"landed" + struct.pack("<II", rounds[0], rounds[-1])
 
@@ -523,7 +548,7 @@ def _books_mark(mark: Path) -> Path:
 
 
 def _of_key(key: Path) -> Path:
-    """Return the path of the file that says which folder a key belongs to."""
+    """Return the path of the file beside a key in which the key's folder is written."""
     return Path(f"{os.path.realpath(key)}.folder")
 
 
@@ -531,7 +556,7 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
     """Return the plan in a file, if two servers can sum it.
 
     Raises:
-        InvalidInputError: the plan lacks a key, or is not summed by two servers.
+        InvalidInputError: the plan lacks a key, or two servers do not compute its sums.
     """
     plan = Plan.load(path)
     plan.check_published()
@@ -540,12 +565,12 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
-    """Return the entries of an `aggregate.toml`.
+    """Return the entries of an `aggregate.toml`, by name.
 
     Raises:
         UnreadableFileError: there is no such file, it cannot be read, or it is of another version.
-        InvalidInputError: an entry is missing, unknown or no text; or a leader's folder has no
-            address of the helper, or a helper's folder has one.
+        InvalidInputError: an entry is missing or unknown; a path or an address is not a text; or a
+            leader's folder has no address of the helper, or a helper's folder has one.
     """
     values = read_settings(path, SCHEMA, "aggregate", _ENTRIES, _OPTIONAL)
     for name in ("side", *_PATHS, *(each for each in ("ledger", "helper") if each in values)):

@@ -1,7 +1,9 @@
-"""The books of a campaign: which releases were charged, which sums landed, what was released.
+"""The books of a campaign: which releases were charged, which sums there are, what was published.
 
-A `FrequencyServer` calls the books before a sum can be opened, and before it counts a sum.
-`MemoryBooks` are lost when the process ends; `LedgerBooks` also charge a ledger of privacy budgets.
+A release is a noised sum that somebody reads. It is charged to the privacy budget of a population.
+A `FrequencyServer` calls the books before it can open (read) a sum, and to add up sums.
+`MemoryBooks` are lost when the process ends. `LedgerBooks` also charge a ledger, the database of
+privacy budgets.
 """
 
 from __future__ import annotations
@@ -25,88 +27,95 @@ if TYPE_CHECKING:
 
 
 class Books(Protocol):
-    """The facts that a server must not forget, shared with other servers of the same campaign.
+    """The books of some campaigns: what their servers must not forget, and may share.
 
-    One object keeps the books of several plans, such as the plan of a pilot and the plan of its
-    campaign. If a method raises, nothing was opened or counted, and the server raises the error.
+    One object serves several plans, for instance the plan of a pilot (a small first campaign) and
+    the plan of the campaign. A sum "lands" when it is added to the books. If a method raises an
+    error, the server raises it, too, and neither opens nor adds a sum.
     """
 
     def reserve(self, plan: Plan, release: int) -> None:
-        """Reserve a release of a plan with privacy: charge it to the privacy budget.
+        """Reserve a release of a plan with privacy for this run: charge its privacy budget.
 
-        The server calls this before the sum can be opened and before the noise is drawn. The run
-        that reserved a release may repeat the call, for another cohort or after a restart, until
-        the release is made.
+        The server calls this before the sum can be opened (read) and before the noise is drawn. The
+        same run may reserve a release again until the release is made, for instance for another
+        cohort (group of clients) or after a restart. This is charged only once.
 
         Args:
             plan: the plan of the campaign.
             release: the number of the release, 0 .. len(plan.releases) - 1.
 
         Raises:
-            AlreadySpentError: the release is made already, or another run reserved it.
+            AlreadySpentError: the release was made before, or another run has reserved it.
             OverspentError: the population has too little privacy budget left.
         """
 
     def has_landed(self, plan: Plan, session: bytes) -> bool:
-        """Tell whether the sum of a session has landed."""
-
-    def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Add the sum of a session to the sum of its round, once; return whether it counts.
-
-        A sum that had landed before does not count, and nothing changes. The call is one
-        transaction: if two processes land the same session at the same time, only one sum counts.
-        If two different sessions land at the same time, both sums count.
+        """Return whether the sum of a session was added to the books.
 
         Args:
             plan: the plan of the campaign.
-            session: the name under which the sum lands: the 32 bytes of a session, or the name of a
-                batch or of a plain sum.
-            sketch: the sum. The caller must not use it afterwards.
+            session: the name of the sum, as for `land`.
+        """
+
+    def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
+        """Add the sum of a session to the sum of its round, and return whether it was added.
+
+        If a sum of this session was added before, nothing changes, and the result is False. The
+        call is one transaction: if two processes add a sum of the same session at the same time,
+        only one is added. If they add sums of different sessions, both are added.
+
+        Args:
+            plan: the plan of the campaign.
+            session: the name of the sum: the 32 bytes of a session, or the name of a batch of
+                reports or of a sum that one party computed in the open.
+            sketch: the sum, with the number of its round. The caller must not use it afterwards.
 
         Raises:
-            AlreadySpentError: the release of the round is made already.
+            AlreadySpentError: the release to which the round belongs was made before.
         """
 
     def sums(self, plan: Plan) -> list[CountSketch]:
-        """Return the sum of each round that landed and is not released, in the order of rounds.
+        """Return the sum of each round that has one and is not released, in the order of rounds.
 
-        Under central trust these sums are exact. Only `campaign.release`, which adds the noise,
-        may read them.
+        If one trusted aggregator adds the noise, these sums are exact, without noise. Then only
+        `campaign.release`, which adds the noise, may read them.
         """
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
-        """Return the sums of single sessions, not released, in the order of rounds, for screening.
+        """Return the sums of single sessions, for screening, in the order of rounds.
 
-        Call this only for a plan that `campaign.screening.why_unscreened` allows: a plan without
-        privacy, or a plan whose noise is already in the sum of each session.
+        Screening looks for sums that lying clients changed. Rounds that are released are left out.
+        Call this only if `campaign.screening.why_unscreened` returns None for the plan: for a plan
+        without privacy, or with noise in the sum of each session.
         """
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep the noised sums, by the number of the release, and erase the exact sums.
+        """Store the noised sums of releases, and erase the exact sums from which they were made.
 
-        The call is one transaction. Afterwards no sum can land in these releases.
+        The call is one transaction. Afterwards no sum can be added to the rounds of these releases.
 
         Args:
             plan: the plan of the campaign.
-            noised: the noised sum of each release that is made now. An empty mapping only erases
-                exact sums that an earlier call, which failed, did not erase.
+            noised: the noised sum of each release that is made now, by the number of the release.
+                An empty mapping only erases exact sums that an earlier, interrupted call left.
 
         Raises:
             InvalidInputError: a release was not reserved.
-            AlreadySpentError: a release is made already.
+            AlreadySpentError: a release was made before.
         """
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
-        """Return the noised sums that were released, by the number of the release."""
+        """Return the noised sum of each release that was made, by the number of the release."""
 
 
 def charge(books: Books, plan: Plan, release: int) -> None:
-    """Charge a release of a plan with privacy: call `Books.reserve` and check its answer.
+    """Charge a release of a plan with privacy, by `Books.reserve`, and check what the books return.
 
     Raises:
-        InvalidInputError: the books returned something else than None, such as the coroutine of an
-            `async` method, which has reserved nothing.
-        Exception: the error that the books raised.
+        InvalidInputError: the books returned something else than None. Books with an `async` method
+            return a coroutine, for instance, and have reserved nothing.
+        Exception: any error that the books raised.
     """
     call: Callable[[Plan, int], object] = books.reserve
     answer = call(plan, release)
@@ -118,17 +127,18 @@ def charge(books: Books, plan: Plan, release: int) -> None:
 
 
 class MemoryBooks:
-    """Books that are lost when the process ends, and that charge no ledger.
+    """Books that are lost when the process ends, and that charge no ledger of privacy budgets.
 
-    They serve plans without privacy, simulations and tests. Several servers in several threads may
-    share one object.
+    They are for plans without privacy, simulations and tests. Several servers in several threads
+    may share one object.
     """
 
     def __init__(self) -> None:
         self._lock = RLock()  # held during each transaction
         self._reserved: set[tuple[str, int]] = set()
         self._landed: set[tuple[str, bytes]] = set()
-        # by plan and round: one sum for each cohort if cohorts may be screened, else one sum of all
+        # The sums by plan and round: one for each cohort if `why_unscreened` is None, else one in
+        # all.
         self._sums: dict[str, dict[int, list[CountSketch]]] = {}
         self._released: dict[str, dict[int, CountSketch]] = {}  # by plan and number of the release
 
@@ -139,36 +149,42 @@ class MemoryBooks:
         )
 
     def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
-        """Accept every pilot, since these books charge nothing."""
+        """Accept every pilot, since these books have no budget that a pilot could use up."""
 
     def cautions(self, plan: Plan) -> list[str]:
-        """Return no warning of a grant, since these books charge none."""
+        """Return an empty list: there is no ledger whose grant could be too large."""
         return []
 
     def reserve(self, plan: Plan, release: int) -> None:
-        """Record a release, before its sum can be opened and before its noise is drawn."""
+        """Record that a release is reserved: its sum may be opened, and its noise drawn.
+
+        Raises:
+            AlreadySpentError: the release was made before.
+        """
         with self._lock:
             if release in self.released(plan):
                 raise _released_before(plan, release)
             self._reserved.add((plan.fingerprint, release))
 
     def has_landed(self, plan: Plan, session: bytes) -> bool:
-        """Tell whether the sum of a session has landed."""
+        """Return whether the sum of a session was added to these books."""
         return (plan.fingerprint, session) in self._landed
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Add the sum of a session to the sum of its round, once; return whether it counts."""
+        """Add the sum of a session to the sum of its round, once; return whether it was added."""
         with self._lock:
             if self.has_landed(plan, session):
                 return False
             for number in self.released(plan):
                 if sketch.round in plan.releases[number]:
                     raise _released_before(plan, number)
-            # The name is recorded before the sum is counted. So an error below may lose the sum,
-            # but cannot count it twice. A sum that counts twice would show in a difference of sums.
+            # The name is recorded before the sum is added. An error below may then lose the sum,
+            # but cannot add it twice. If a sum were added twice, two results of the server would
+            # differ by just this sum, and show it.
             self._landed.add((plan.fingerprint, session))
             landed = self._sums.setdefault(plan.fingerprint, {}).setdefault(sketch.round, [])
-            # If the sum of a single cohort may not be screened, only the sum of the round is kept.
+            # If the sum of a single cohort may not be screened, it is not kept alone, but added to
+            # the sum of its round.
             if landed and why_unscreened(plan) is not None:
                 landed[0].merge(sketch)
             else:
@@ -176,13 +192,14 @@ class MemoryBooks:
             return True
 
     def sums(self, plan: Plan) -> list[CountSketch]:
-        """Return the sum of each round that landed and is not released, in the order of rounds."""
+        """Return the sum of each round that has one and is not released, in the order of rounds."""
         return summed(self.cohorts(plan))
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
-        """Return the sums that landed and are not released, in the order of rounds.
+        """Return the sums of rounds that are not released, in the order of rounds.
 
-        There is one sum for each session, or one for each round if screening is not allowed.
+        A plan that may be screened for lying clients has one sum for each session. Other plans have
+        one sum for each round.
         """
         with self._lock:
             releases = plan.releases
@@ -196,22 +213,24 @@ class MemoryBooks:
             ]
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep the noised sums, by the number of the release, and erase the exact sums."""
+        """Store the noised sum of each release, and overwrite the exact sums with zeros."""
         with self._lock:
             self._check_release(plan, noised)
-            # The noised sums are kept first: an interruption before the erasure loses no sum.
+            # The noised sums are stored first. Otherwise an interruption could leave neither them
+            # nor the exact sums.
             self._released.setdefault(plan.fingerprint, {}).update(noised)
             sums = self._sums.get(plan.fingerprint, {})
             for number, kept in noised.items():
                 for round in plan.releases[number]:
-                    # If clients or servers added the noise, the noised sum is this same object.
+                    # If clients or servers added the noise, `sketch` and `kept` are one object,
+                    # which must stay.
                     for sketch in sums.pop(round, []):
                         if sketch is not kept:
                             sketch.vector.fill(0)
 
     def _check_release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         for number in noised:
-            # a release without a reservation would not be in the ledger
+            # Otherwise a release could be made that no ledger was charged for.
             if (plan.fingerprint, number) not in self._reserved:
                 raise InvalidInputError(
                     f"release {number} of plan {plan.fingerprint} was not reserved: reserve it,"
@@ -221,28 +240,28 @@ class MemoryBooks:
                 raise _released_before(plan, number)
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
-        """Return the noised sums that were released, by the number of the release."""
+        """Return the noised sum of each release that was made, by the number of the release."""
         return dict(self._released.get(plan.fingerprint, {}))
 
 
 class LedgerBooks(MemoryBooks):
-    """Books that charge a population's ledger release by release, and keep the releases there.
+    """Books that charge each release to a population's ledger, and store the noised sums there.
 
-    One object is for one run: of a campaign, and of its pilot if it has one. No other run can use
-    the releases that this run reserved. Sums that landed and are not released are only in memory.
-    If the process ends before their release, they are lost, and their charge stays.
+    One object serves one run: a campaign, with its pilot if it has one. No other run can make the
+    releases that this run reserved. Sums that are not released are only in memory. If the process
+    ends before their release, these sums are lost, but what was charged for them stays charged.
 
     Args:
         location: the path or URL of the ledger.
-        population: the population whose budget is charged; a plan of another one is refused.
+        population: the population whose budget is charged. A plan of another population is refused.
         owner: a name that only this run has, such as 32 random bytes in hexadecimal.
         clock: returns the time, Unix seconds.
-        fingerprint: the fingerprint under which the ledger is charged. A simulation puts new keys
-            into its plan, which change the fingerprint of the plan; this one stays the same. The
-            books then take one plan only. None: the fingerprint of the plan that runs.
+        fingerprint: the fingerprint under which the ledger is charged, in place of the plan's own.
+            A simulation needs it: it puts new keys into its plan, which change the fingerprint of
+            the plan. With `fingerprint` set, the books accept only one plan. None: the plan's own.
 
     Raises:
-        InvalidInputError: nothing was granted to the population.
+        InvalidInputError: the ledger grants no budget to the population.
         UnreadableFileError: there is no ledger.
     """
 
@@ -273,15 +292,16 @@ class LedgerBooks(MemoryBooks):
             )
 
     def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
-        """Refuse a pilot, before it is charged, if the campaign's budget would be too small then.
+        """Refuse a pilot if it would leave too little budget for the campaign.
 
         Args:
             plan: the plan of the pilot.
-            later: the possible privacy events of the campaign, which will have one of them.
+            later: what the campaign may cost, as privacy events. It will cost one of them; which
+                one is decided after the pilot.
 
         Raises:
-            OverspentError: earlier charges, the pilot and one of these events cost together more
-                than the population was granted, or an epsilon above 25.
+            OverspentError: with one of the events in `later`, the total epsilon of earlier charges,
+                the pilot and the campaign is above the epsilon that was granted, or above 25.
         """
         terms = _terms(plan)
         population, granted = terms.population, self._ledger.granted(terms.population)
@@ -303,11 +323,22 @@ class LedgerBooks(MemoryBooks):
                 )
 
     def cautions(self, plan: Plan) -> list[str]:
-        """Return a warning if the delta of the grant is too large for the clients of a plan."""
+        """Return a warning if the grant's delta is too large for the number of people.
+
+        The list has one text, or is empty. The number of people is the number of clients in `plan`,
+        times the most people of a client.
+        """
         return self._ledger.cautions(self._population, plan.num_clients * plan.people)
 
     def reserve(self, plan: Plan, release: int) -> None:
-        """Charge a release to the ledger, before its sum is opened and its noise is drawn."""
+        """Charge a release to the ledger: its sum may then be opened, and its noise drawn.
+
+        Raises:
+            InvalidInputError: the plan is of another population; or the books were made for a
+                `fingerprint`, and this is a second plan.
+            AlreadySpentError: the release was made before, or another run has reserved it.
+            OverspentError: the population has too little privacy budget left.
+        """
         terms = _terms(plan)
         if terms.population != self._population:
             raise InvalidInputError(
@@ -328,15 +359,15 @@ class LedgerBooks(MemoryBooks):
         self._reservations[plan.fingerprint, release] = reservation
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep the noised sums in the ledger, with their charge, and erase the exact sums."""
+        """Store the noised sums in the ledger, then overwrite the exact sums in memory."""
         with self._lock:
             self._check_release(plan, noised)
             kept = {
                 self._reservations[plan.fingerprint, number]: sketch.to_bytes()
                 for number, sketch in noised.items()
             }
-            # The ledger comes first. If the process ends between the two calls, the release is made
-            # and charged, and the exact sum, which is in memory only, is lost.
+            # The ledger is written first. If the process ends before `super().release`, the release
+            # is made and charged, and the exact sum is gone with the memory of the process.
             self._ledger.land_all(kept, self._owner, self._clock())
             super().release(plan, noised)
 

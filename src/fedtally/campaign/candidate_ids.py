@@ -1,7 +1,8 @@
-"""Find which of a client's items are candidates; no item changes how another item is read.
+"""Find which of a client's items are candidates, so that no item changes how another is read.
 
-Distinct texts, numbers and coordinates are read in blocks. Items of other types are read one by
-one, since all values of a column must have the same type.
+A candidate is an item that the plan counts. Distinct texts, numbers and coordinates are read in
+blocks. An item of another type is read as a column of its own, because all values of a column must
+have the same type.
 """
 
 from __future__ import annotations
@@ -17,19 +18,22 @@ from fedtally.domain import Domain, Grid
 from fedtally.domain.columns import as_text
 from fedtally.domain.plain import Texts
 
-_BLOCK = 1 << 16  # items read in one call, so that other threads do not wait long
+# How many items are read in one call. Other threads may have to wait until the call is over.
+_BLOCK = 1 << 16
 _LISTED = "iufUO"  # kinds of NumPy arrays whose `tolist` returns the items unchanged
 
 
 def ids_inside(domain: Domain, items: Any) -> npt.NDArray[np.uint64]:
     """Return the ids of the items that are candidates, uint64 [n], in no particular order.
 
+    An id may come more than once.
+
     Args:
-        domain: the candidates.
+        domain: the candidates, that is, the items that the plan counts.
         items: a list, array or series of items, as for `FrequencyClient`.
 
     Raises:
-        TypeError: the items are no list, array or series.
+        TypeError: `items` is no list, array or series.
 
     >>> from fedtally.domain import IntegerRange
     >>> sorted(ids_inside(IntegerRange(1, 9), ["7", 7, 3.0, 3.5, None, "tea", [1]]).tolist())
@@ -42,14 +46,15 @@ def ids_inside(domain: Domain, items: Any) -> npt.NDArray[np.uint64]:
 def texts_inside(domain: Domain, items: Any) -> Any:
     """Return the items that an open domain accepts, as a column of text in no particular order.
 
-    The column is an Arrow array, or a `Texts` if PyArrow is not installed.
+    The column is a chunked Arrow array, or a `Texts` if PyArrow is not installed.
 
     Args:
-        domain: the open domain.
+        domain: the open domain: one without a list of candidates, which accepts all texts of a
+            form.
         items: a list, array or series of items, as for `FrequencyClient`.
 
     Raises:
-        TypeError: the items are no list, array or series.
+        TypeError: `items` is no list, array or series.
     """
     found = [as_text(column) for column in _columns_inside(domain, items)]
     if not arrow.is_installed():
@@ -60,7 +65,7 @@ def texts_inside(domain: Domain, items: Any) -> Any:
 
 
 def _columns_inside(domain: Domain, items: Any) -> Iterator[Any]:
-    """Yield the items that are candidates, in columns that have one type each."""
+    """Yield the items that are candidates, in columns; all items of a column have the same type."""
     found = _sorted(domain, items)
     for start in range(0, len(found.texts), _BLOCK):
         block = found.texts[start : start + _BLOCK]
@@ -71,7 +76,7 @@ def _columns_inside(domain: Domain, items: Any) -> Iterator[Any]:
 
 
 def is_of_arrow(items: Any) -> bool:
-    """Return whether items are an Arrow array; False if PyArrow is not installed."""
+    """Return whether `items` is an Arrow array or chunked array; False without PyArrow."""
     pa = arrow.found()
     return pa is not None and isinstance(items, pa.Array | pa.ChunkedArray)
 
@@ -80,10 +85,10 @@ class _Sorted(NamedTuple):
     """A client's items, sorted into groups that are read in different ways.
 
     Attributes:
-        texts: the distinct texts, and the distinct integers in decimal, as an Arrow array; without
-            PyArrow, as a `Texts`.
-        points: the coordinates, float64 [n, 2].
-        others: columns of one item each.
+        texts: the distinct texts, and the distinct integers written in decimal. They are an Arrow
+            array, or a `Texts` if PyArrow is not installed.
+        points: the pairs of coordinates, float64 [n, 2].
+        others: all other items, each as a list or array with this one item.
     """
 
     texts: Any
@@ -92,10 +97,12 @@ class _Sorted(NamedTuple):
 
 
 def _sorted(domain: Domain, items: Any) -> _Sorted:
-    """Sort items into the groups of `_Sorted`.
+    """Sort items into the groups of `_Sorted`: texts and integers, points, others.
+
+    Missing values are left out, and so are numbers that are not whole.
 
     Raises:
-        TypeError: the items are no list, array or series.
+        TypeError: `items` is no list, array or series.
     """
     points = np.zeros((0, 2))
     if is_of_arrow(items):
@@ -121,7 +128,8 @@ def _sorted(domain: Domain, items: Any) -> _Sorted:
             known.add(text)
         elif has_points and _is_point(item):
             pairs.add(tuple(item))
-        elif item is not None and not _is_float(item):  # a fraction is a candidate of no domain
+        # a number that is not whole is a candidate of no domain
+        elif item is not None and not _is_float(item):
             others.append([item])
     if pairs:
         points = np.array(list(pairs), np.float64)
@@ -129,7 +137,10 @@ def _sorted(domain: Domain, items: Any) -> _Sorted:
 
 
 def _distinct_texts(items: Any) -> Any:
-    """Return the distinct items of an Arrow column as text; None: it has no text or integers."""
+    """Return the distinct items of an Arrow column as text, without missing values.
+
+    Returns None if the column is neither text nor integers, or if a text is not UTF-8.
+    """
     import pyarrow as pa
 
     kinds, kind = pa.types, items.type
@@ -144,9 +155,11 @@ def _distinct_texts(items: Any) -> Any:
 
 
 def _text(item: Any) -> str | None:
-    """Return the text of an item that is text or a whole number; None: it is neither.
+    """Return the text of an item that is a text or a whole number, else None.
 
-    Whole floats count as integers: a column of integers with a missing value comes as floats.
+    A whole number may be a float, because a column of integers with a missing value comes as
+    floats. None is also returned for text that UTF-8 cannot encode, and for integers from 2^64 on,
+    positive or negative.
     """
     kind = type(item)
     if kind is str:
@@ -159,12 +172,13 @@ def _text(item: Any) -> str | None:
 
 
 def _is_float(item: Any) -> bool:
-    # by `type`, not `isinstance`: the `__class__` of a user's object may raise
+    # `type` cannot fail, but `isinstance` reads `__class__`, which may raise if a user wrote the
+    # class.
     return issubclass(type(item), float | np.floating)
 
 
 def _is_writable(text: str) -> bool:
-    """Return whether UTF-8 can encode a text, which then has no lone surrogate."""
+    """Return whether UTF-8 can encode a text: it cannot encode half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -185,15 +199,15 @@ def _is_point(item: Any) -> bool:
 
 
 def _is_inside(domain: Domain, one: Any) -> bool:
-    """Return whether the only item of a column is a candidate."""
+    """Return whether the one item of a column is a candidate."""
     try:
         return bool(domain.inside(one)[0]) and len(domain.encode(one)) == 1
-    except Exception:  # the class of a user's object may raise anything
+    except Exception:  # a class that a user wrote may raise any error
         return False
 
 
 def _arrow(texts: set[str]) -> Any:
-    """Return texts as an Arrow array, built in blocks; without PyArrow, as a `Texts`."""
+    """Return texts as an Arrow array, or as a `Texts` if PyArrow is not installed."""
     if not arrow.is_installed():
         return Texts(texts)
     import pyarrow as pa
@@ -209,7 +223,7 @@ def _arrow(texts: set[str]) -> Any:
 def _of_arrow(item: Any) -> Any:
     """Return the Python value of an Arrow scalar, or None if Python cannot represent it.
 
-    Examples are text that is not UTF-8, and dates outside of Python's range.
+    Python cannot represent text that is not UTF-8, for instance, or dates after the year 9999.
     """
     try:
         return item.as_py()

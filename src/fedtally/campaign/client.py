@@ -1,8 +1,9 @@
-"""The client's side of a campaign, joined to secure summation, sans-IO.
+"""The client's side of a campaign, which takes part in secure summation; it does no I/O.
 
-`FrequencyClient` makes a sketch of a client's items for the round that the client joins, and takes
-part in the protocol that the `Plan` names. `FrequencyServer` opens a session for each cohort, and
-adds the sums of all cohorts of a round: this is the round's sketch. The caller carries the bytes.
+`FrequencyClient` makes a sketch (a small table of counters) of a client's items, for the round that
+the client joins. It takes part in the protocol that the `Plan` names. `FrequencyServer` runs one
+session of the protocol for each cohort, a group of clients, and adds the sums of all cohorts of a
+round. This gives the round's sketch. The caller carries the bytes between client and server.
 
 >>> from fedtally.domain import IntegerRange
 >>> from fedtally.plan import Plan
@@ -56,62 +57,69 @@ _NOTHING = np.zeros(0, np.uint64)
 class FrequencyClient:
     """One client of a campaign, with its items.
 
+    An item that the plan counts is a candidate. An error about the items shows no item: its
+    message, the errors that it is chained to and the variables in its traceback contain none. Only
+    the caller's own frames in the traceback may show items.
+
     Args:
         plan: the plan of the campaign, from a channel that the client trusts.
-        domain: the candidate items; the plan holds their description.
-        items: the client's items, as a list, a NumPy or Arrow array or a series of text or
-            integers, or as coordinates [n, 2]; repeated ones count once. Under a plan with privacy
-            no refusal depends on the values of the items, with one exception: a grid refuses a
-            one-dimensional NumPy array of numbers, but not if the array is empty or has only
-            missing values. Items that are no candidates are left out. If more than the plan's
-            max_items are left, `contribution` draws some of them. If none is left, the client
-            takes part with zeros.
-        bounded: whether to leave out items that are no candidates, and to let `contribution` draw
-            max_items of the items if more are left. It has an effect only without privacy; with
-            privacy both are always done.
+        domain: the candidates. The plan has their description.
+        items: the client's items, as a list, a NumPy or Arrow array, or a series, of text or
+            integers, or as coordinates [n, 2]. An item that comes more than once counts once. See
+            below for items that are not counted.
+        bounded: whether a plan without privacy treats items like a plan with privacy does: it
+            leaves out items that are no candidates, and draws items if there are more than
+            max_items. With privacy this is always done.
 
     Raises:
-        OutsideDomainError: an item is no candidate, the plan is without privacy, and the items are
-            not bounded.
-        InvalidInputError: the domain is not the plan's; or the items have a type or dimensions that
-            are not allowed: a table, bytes, or, for a grid, single numbers in place of coordinates.
-            A plan without privacy has a third reason: no item is left. Without privacy and without
+        OutsideDomainError: an item is no candidate, the plan is without privacy, and `bounded` is
+            False.
+        InvalidInputError: the domain is not the plan's; or the type or dimensions of `items` are
+            not allowed: a table, bytes, or, for a grid, single numbers in place of coordinates. A
+            plan without privacy has a third reason: no item is left. Without privacy and without
             `bounded` there are two more: an item cannot be read, or there are more than the plan's
             max_items.
 
-    An error about the items shows no item. Its message, the errors that it is chained to and the
-    variables in its traceback are free of items; only the caller's own frames may show them.
+    With privacy, items that are no candidates are left out. If more than the plan's max_items are
+    left, `contribution` draws max_items of them. If none is left, the client takes part with zeros.
+    No error depends on the values of the items, with one exception. A grid refuses a
+    one-dimensional NumPy array of numbers, but accepts the array if it is empty or has only missing
+    values.
     """
 
-    # int64 [people + 1]: person p of a silo has the ids _ids[_starts[p] : _starts[p + 1]]. Only
-    # people with items count here. None: all ids belong to one person.
+    # int64 [people + 1]. Person p of a silo (a client with many people) has the ids
+    # _ids[_starts[p] : _starts[p + 1]]. People without items are not numbered. None: all ids belong
+    # to one person.
     _starts: I64 | None = None
     _without_items = 0
-    # The strings that the ids stand for, if the domain is open; else None.
+    # The strings that the ids stand for, if the domain has no list of candidates; else None.
     _names: Names | None = None
 
     def __init__(self, plan: Plan, domain: Domain, items: Any, *, bounded: bool = False) -> None:
         self._plan = plan
         leave_out = bounded or plan.protection.is_charged
         self._ids, self._names, problem = _read(plan, domain, items, leave_out=leave_out)
-        del items  # some tools log the variables of a traceback's frames, and would show the items
+        # otherwise a tool that logs the variables of a traceback's frames would log the items
+        del items
         if problem is not None:
             raise problem
         self._check_number(bounded)
 
     @classmethod
     def of_ids(cls, plan: Plan, ids: npt.NDArray[np.uint64], names: Names | None = None) -> Self:
-        """Return a client whose items are given by their ids.
+        """Return a client with some items, which are given by their ids.
 
         Args:
             plan: the plan of the campaign, from a channel that the client trusts.
-            ids: the ids of the items in the plan's domain, uint64 [n]; in an open domain, the
-                fingerprints of the strings.
-            names: where the domain is open, the strings of these ids, and possibly other strings.
+            ids: the ids of the items in the plan's domain, uint64 [n]. In an open domain, which has
+                no list of candidates, they are the fingerprints of the strings.
+            names: in an open domain, the strings of these ids, and possibly other strings; else
+                None.
 
         Raises:
-            InvalidInputError: the ids are of another type or shape; or an open domain lacks names;
-                or, without privacy, there is no id, or there are more than the plan's max_items.
+            InvalidInputError: `ids` has another type or shape; the domain is open and `names` is
+                missing; or, without privacy, there is no id, or there are more distinct ids than
+                the plan's max_items.
         """
         form = validate.form_of(ids)
         client, is_column = (
@@ -140,27 +148,30 @@ class FrequencyClient:
         """Return a silo: a client that holds the items of many people.
 
         Each person contributes what one client would. If a person has more distinct items than the
-        plan's max_items, max_items of them are drawn. Under privacy, the clip (the bound on what a
-        client adds) holds for each person. `contribution` adds up the items of all people, and puts
-        the number of people behind the counters.
+        plan's max_items, max_items of them are drawn. With privacy, further items of a person are
+        left out until the sketch of the rest is within the plan's bound on its norm. `contribution`
+        adds up the contributions of all people. Behind the counters it puts the number of people.
 
-        Under privacy, a silo may have more people than the plan allows. Then each call of
-        `contribution` draws as many people as the plan allows, and leaves the others out. An error
-        would show that the silo has too many people.
+        With privacy, a silo may have more people than the plan allows. Each call of `contribution`
+        then draws as many people as the plan allows, and leaves out the others. An error in place
+        of the draw would show that the silo has too many people.
 
         Args:
-            plan: a plan of silos: one whose `people` is above 1.
-            ids: uint64 [n], ids of the plan's domain, in any order; repeated ones of one person
-                count once.
-            people: [n], the person of each id: integers, text, or whatever `np.unique` takes.
-            without_items: the number of people in the silo who hold no item. They are counted as
-                people of the silo. Without privacy it must be 0.
-            names: where the domain is open, the strings of these ids, and possibly other strings.
+            plan: a plan for silos, with `people` above 1.
+            ids: the ids of the items of all people, uint64 [n], in any order. An id that comes more
+                than once for the same person counts once.
+            people: [n], a label of the person who holds each id: integers, text, or whatever else
+                `np.unique` can sort.
+            without_items: the number of people in the silo who hold no item. They count as people
+                of the silo, too. Without privacy it must be 0.
+            names: in an open domain, which has no list of candidates, the strings of these ids, and
+                possibly other strings; else None.
 
         Raises:
-            InvalidInputError: the plan is not one of silos; the arrays are of another type or
-                shape; a label is missing or cannot be sorted; an open domain lacks names; or,
-                without privacy, there is nobody, a person without items, or too many people.
+            InvalidInputError: the plan is not for silos; `ids` or `people` has another type or
+                shape; a label is missing or cannot be sorted; the domain is open and `names` is
+                missing; `without_items` is out of range; or, without privacy, the silo has no
+                people, a person without items, or too many people.
         """
         form = validate.form_of(ids)
         is_column = isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1
@@ -195,12 +206,12 @@ class FrequencyClient:
         return client
 
     def _refused_number(self) -> str:
-        """Return why the plan refuses a silo with its number of people; "": it is allowed.
+        """Return why the plan refuses the number of people of this silo, or "" if it does not.
 
-        Under privacy every number is allowed: `contribution` draws people if there are too many.
+        With privacy every number is accepted: `contribution` draws people if there are too many.
         """
         number, most = self._num_people, self._plan.people
-        if self._plan.protection.is_charged:  # who takes part must not depend on what people hold
+        if self._plan.protection.is_charged:  # otherwise an error would depend on what people hold
             return ""
         if number > most:
             return (
@@ -237,23 +248,23 @@ class FrequencyClient:
         raise InvalidInputError("a client's items are secret: they cannot be copied or pickled")
 
     def contribution(self, round: int, random: Callable[[int], bytes] | None = None) -> I64:
-        """Return the sketch of the items for a round, as one vector: int64 [plan.vector_length].
+        """Return the sketch of the items for a round, as one vector, int64 [plan.vector_length].
 
-        The vector holds the counters row by row. Under a plan of silos, the number of people
-        follows. The vector is not masked yet. With privacy it is bounded; if the plan lets clients
-        add the noise, it also holds this client's share of the noise.
+        The vector has the counters row by row. In a plan for silos, the number of people follows.
+        With privacy, each person's contribution is bounded. If the plan lets clients add the noise,
+        the vector also contains this client's share of the noise.
 
-        Send only one vector, and send it once. Another call draws items and noise anew, and two
-        vectors together would show more of the client's items than one vector does. Proof:
-        docs/privacy-proofs/shares.md.
+        The vector is secret: secure summation masks it before it is sent. Use the vector of one
+        call only. Each call draws items and noise anew, so two vectors together would show more of
+        the client's items than one vector does. Proof: docs/privacy-proofs/shares.md.
 
         Args:
             round: 0 .. num_rounds - 1.
-            random: returns as many uniform bytes as it is asked for. It is needed with privacy, and
-                where a client, or a person of a silo, has more than max_items items.
+            random: `random(n)` returns n uniform bytes. It is needed with privacy, and if the
+                client, or a person of a silo, has more than max_items items.
 
         Raises:
-            InvalidInputError: there is no such round, or no randomness where it is needed.
+            InvalidInputError: there is no such round, or `random` is needed and missing.
         """
         protection = self._plan.protection
         if random is None and protection.is_charged:
@@ -264,43 +275,43 @@ class FrequencyClient:
         vector = np.zeros(self._plan.vector_length, np.int64)
         size = sketch.vector.size
         sketch.vector = vector[:size]
-        # the last entry is the number of people; without silos this slice is empty
+        # In a plan without silos, the slice is empty.
         vector[size:] = min(self._num_people, self._plan.people)
         if not protection.is_charged:
             ids, _ = self._bounded(self._ids, self._starts, round, random)
             sketch.add(self._spelled(ids), num_clients=1)
             return vector
         assert random is not None
-        # a copy, which can be erased below, so that an error's traceback shows no item
+        # This copy can be erased after an error, whose traceback would otherwise show the items.
         held = ids = self._ids.copy()
         try:
             held, starts = self._drawn_people(held, random)
             ids = self._spelled(self._bounded(held, starts, round, random)[0])
             sketch.add(ids, num_clients=1)
-            # The noise is drawn by a lookup in a table of its distribution. The time of a lookup
-            # depends on the value, so whoever measures it could learn the noise and subtract it.
-            # So, if the table is small, each lookup compares with every entry.
+            # The noise is drawn by a lookup in a table. The time of a usual lookup depends on the
+            # noise, so whoever measures it could subtract the noise. If the table is small, a
+            # lookup in constant time is used, which compares with every entry.
             if (share := protection.of_client()) is not None:
                 vector += share.draw(
                     Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small
                 )
-        except BaseException:  # the traceback's frames hold these arrays
+        except BaseException:  # otherwise the traceback's frames would show these arrays
             for secret in (held, ids, vector):
                 secret.fill(0)
             raise
         return vector
 
     def drawn(self, round: int, random: Callable[[int], bytes]) -> Self:
-        """Return a new client that holds only the items that this client contributes to a round.
+        """Return a new client with only the items that this client contributes to a round.
 
-        The people of a silo and the items are drawn here; `contribution` of the new client draws
-        none of them again. So the time of `contribution` depends on the plan and on at most
-        max_items items of each person. Make one vector only, either from the new client or from
-        this one: two vectors together would show more of the items than one vector does.
+        This method draws the people of a silo, and at most max_items items of each person. The
+        `contribution` of the new client draws neither again. So its time shows nothing of the items
+        that were not drawn. Make one vector only, either from the new client or from this one: two
+        vectors together would show more of the items than one vector does.
 
         Args:
-            round: 0 .. num_rounds - 1; the new client is for this round alone.
-            random: the source of uniform bytes, as for `contribution`.
+            round: 0 .. num_rounds - 1. The new client is for this round alone.
+            random: the source of uniform bytes, as for `contribution`; always needed.
         """
         drawn = type(self).__new__(type(self))
         drawn._plan, drawn._names = self._plan, self._names
@@ -312,21 +323,27 @@ class FrequencyClient:
         return drawn
 
     def _spelled(self, ids: U64) -> U64:
-        """Return what the sketch counts: rows of ids if the domain is open, else the ids."""
+        """Return what a sketch counts for some ids: the same ids or, in an open domain, rows.
+
+        Without an open domain the result is uint64 [n]. With an open domain it is uint64 [n, 1 +
+        positions]: each row has a hash of a string and one number for each position of the string.
+        """
         if self._names is None:
             return ids
         return self._names.spell(ids, self._plan.spec.num_positions)
 
     def _drawn_people(self, ids: U64, random: Callable[[int], bytes]) -> tuple[U64, I64 | None]:
-        """Return the items of the people who contribute, and where each person's items begin.
+        """Return the ids that the contributing people hold, and where each person's ids begin.
 
         If the silo has more people than the plan allows, as many as the plan allows are drawn
-        uniformly. The draw sorts people by random words, so it does not depend on anybody's items.
+        uniformly. The draw sorts people by random numbers, so it does not depend on anybody's
+        items. Both results have the form of `_ids` and `_starts`.
         """
         starts, number, most = self._starts, self._num_people, self._plan.people
         if starts is None or number <= most:
             return ids, starts
-        # people are numbered: those with items first, then those without
+        # The numbers below len(starts) - 1 are people with items, the others are people without
+        # items.
         drawn = np.sort(np.argsort(draw_words(number, random))[:most])
         holding = drawn[drawn < len(starts) - 1]
         sizes = starts[holding + 1] - starts[holding]
@@ -335,16 +352,17 @@ class FrequencyClient:
     def _bounded(
         self, ids: U64, starts: I64 | None, round: int, random: Callable[[int], bytes] | None
     ) -> tuple[U64, I64 | None]:
-        """Return at most max_items items of each person, and where each person's items begin.
+        """Return at most max_items ids of each person, and where each person's ids begin.
 
-        A client that is no silo is one person. Both results have the form of `ids` and `starts`.
+        A client that is no silo is one person. If a person's sketch is still above the plan's bound
+        on its norm, further ids are left out. Both results have the form of `ids` and `starts`.
 
         Args:
             ids: the ids of the items of the client, or of all people of the silo.
-            starts: where the ids of each person of a silo begin; None: all are of one person.
+            starts: where the ids of each person of a silo begin; None: all belong to one person.
             round: the number of the round.
-            random: returns as many uniform bytes as it is asked for; None: an error if a person
-                has more than max_items items.
+            random: `random(n)` returns n uniform bytes; None: a person with more than max_items
+                items is an error.
         """
         most, clip = self._plan.max_items, self._plan.clip(round, self._spelled)
         if starts is None and random is not None:
@@ -379,31 +397,35 @@ class FrequencyClient:
         allow_list: AllowList | None = None,
         privacy: PrivacyPolicy | None = None,
     ) -> Client:
-        """Return this client's side of one session of secure aggregation.
+        """Return the client of one session of secure summation, which sends this client's sketch.
 
         The client refuses an Invite (the server's first message) for another round or plan.
 
         Args:
-            round: 0 .. num_rounds - 1; `secagg.client.read_invite` tells the round of an Invite.
-            policy: the client's demands, whatever the plan says.
-            journal: records that these items are spent. If the journal has a round, it must be this
-                round. One journal lets the items be spent once. A `store.Journal` of another round
-                may let the items be spent again, as often as the plan's participations allow.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-            identity: the client's registered key, if the plan's adversary is active.
-            allow_list: the registered identities, if the plan's adversary is active.
+            round: 0 .. num_rounds - 1. Read it from the Invite with `secagg.client.read_invite`.
+            policy: the client's own demands on the secure sum, whatever the plan says.
+            journal: records that the items were used, so that they cannot get into a second sum.
+                One journal lets the client use its items once. If the journal has a round, it must
+                be this `round`. A `store.Journal` of another round may let the client use its items
+                again, as often as the plan's participations allow.
+            random: a cryptographic source; `random(n)` returns n uniform bytes.
+            identity: the client's registered key, if the plan defends against a server that lies.
+            allow_list: the registered keys of all clients, if the plan defends against such a
+                server.
             privacy: the client's demands on the plan's differential privacy. None demands nothing:
-                the client then also accepts a plan without differential privacy, with an epsilon
-                of 100, or with a server that sees exact sums.
+                the client then also accepts a plan without differential privacy, with an epsilon of
+                100, or with a server that sees exact sums.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
-            WeakPrivacyError: `privacy` refuses it.
+            WeakPrivacyError: `privacy` refuses the plan.
             InvalidInputError: the plan has another secure sum or lacks a key, there is no such
-                round, the journal is of another plan or round, or the allow-list is not the plan's.
+                round, the journal is for another plan or round, or the allow-list is not the
+                plan's.
         """
         terms = _secagg(self._plan)
-        # The policy is checked before memory is allocated, since the plan decides how much.
+        # The policy is checked before memory is allocated, since a plan can ask for any amount of
+        # memory.
         policy.check_invite(terms.parameters)
         if privacy is not None:
             privacy.check(self._plan.privacy)
@@ -428,9 +450,14 @@ class FrequencyClient:
         )
 
     def _checked_round(self, round: int, journal: Journal) -> int:
-        """Return the round, if the plan has it and the journal is for no other plan or round."""
-        # The journal must record what is sent. A journal of another plan or round would charge the
-        # client for that other plan or round.
+        """Return `round`, if the plan has it and the journal is not for another plan or round.
+
+        Raises:
+            InvalidInputError: the plan has no such round, or the journal is for another plan or
+                round.
+        """
+        # A journal of another plan or round would record that the items were used there, and not
+        # where they are sent. They could then be sent again.
         round = validate.integer(0, self._plan.num_rounds - 1, round=round)
         of = getattr(journal, "fingerprint", self._plan.fingerprint)
         if of != self._plan.fingerprint:
@@ -456,37 +483,38 @@ class FrequencyClient:
         random: Callable[[int], bytes],
         privacy: PrivacyPolicy | None = None,
     ) -> two_server.Report:
-        """Return this client's report to two servers, with its proof where the plan has proofs.
+        """Return this client's report to two servers, with a proof if the plan asks for one.
 
-        The two servers are the helper and the leader. In each release they accept one report of an
-        identity. The caller sends `Report.helper` to the helper first, and `Report.leader` to the
-        leader once the helper has accepted.
+        The proof shows that the report has the right form. The servers are called helper and
+        leader. In each release they accept one report of each registered key. Send `Report.helper`
+        to the helper first. Once the helper has accepted it, send `Report.leader` to the leader.
 
         Args:
             round: 0 .. num_rounds - 1.
-            policy: the client's demands, whatever the plan says; they are checked first.
-            now: the time, Unix seconds. The client signs it, and servers refuse a report that is
-                too old.
-            journal: records that these items are spent, before the report is returned. If the
-                journal has a round, it must be this round. A `store.Journal` also stores the report
-                in its outbox, in the same step.
+            policy: the client's own demands on the two servers' sum, checked first.
+            now: the time, Unix seconds. It is part of the signed report: servers refuse an old
+                report.
+            journal: records that the items were used, before the report is returned. If the journal
+                has a round, it must be this `round`. A `store.Journal` also stores the report in
+                its outbox, in the same transaction.
             identity: the client's registered key.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-            privacy: the client's demands on the plan's differential privacy, checked before
-                anything is drawn or spent. None demands nothing, as in `join`.
+            random: a cryptographic source; `random(n)` returns n uniform bytes.
+            privacy: the client's demands on the plan's differential privacy. They are checked
+                before anything is drawn or recorded. None demands nothing, as in `join`.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
-            WeakPrivacyError: `privacy` refuses it.
-            LocalProtocolError: the journal refuses, for instance because the items were reported or
-                summed before, the client took part in as many rounds as it may, or the privacy
-                costs of the client's campaigns cannot be added up.
+            WeakPrivacyError: `privacy` refuses the plan.
+            LocalProtocolError: the journal refuses. For instance, the items are in a report or a
+                sum already, the client took part in as many rounds as it may, or the privacy costs
+                of the client's campaigns cannot be added up.
             InvalidInputError: the plan has another secure sum or lacks a key, there is no such
-                round, the journal is of another plan or round, or the identity is no SigningKey.
+                round, the journal is for another plan or round, or `identity` is no SigningKey.
             Exception: an error that `journal` or `random` raised, unchanged.
         """
         parameters, proof = _two_server(self._plan), self._plan.report_proof
-        # The policy is checked before memory is allocated, since the plan decides how much.
+        # The policy is checked before memory is allocated, since a plan can ask for any amount of
+        # memory.
         policy.check(parameters, has_proofs=proof is not None)
         if privacy is not None:
             privacy.check(self._plan.privacy)
@@ -500,9 +528,11 @@ class FrequencyClient:
             else:
                 report = two_server.make_proven_report(proof, vector, **named, random=random)
         finally:
-            vector.fill(0)  # it is not masked, and the frames of a later error would show it
-        # The journal records durably that the items are spent, before the report is sent. Otherwise
-        # a crash could put the items into two sums, and the difference of the sums would show them.
+            # the vector is not masked, and the frames of a later error would show it
+            vector.fill(0)
+        # The journal records on the disk that the items were used, and only then is the report
+        # returned. Otherwise, after a crash, the items could get into a second sum, and the
+        # difference of the sums would show them.
         if isinstance(journal, two_server.ReportJournal):
             is_spent = journal.spend_report(report)
         else:
@@ -521,11 +551,16 @@ def _read(
 ) -> tuple[U64, Names | None, FedtallyError | None]:
     """Return the distinct ids of a client's items, their names, and an error or None.
 
-    The names are None unless the domain is open. If there is an error, the ids are empty, and the
-    error shows no item. Items that are no candidates are left out if `leave_out`, else an error.
+    The ids are uint64 [n]. The names are None unless the domain is open (without a list of
+    candidates). The caller must raise the error. If there is one, the ids are empty, and the error
+    shows no item. If this function raised the error itself, Python would attach the error of a
+    decoder to it, which shows an item.
 
-    The caller raises the error. If it were raised here, Python would attach the codec's error as
-    its context, and the codec's error shows an item.
+    Args:
+        plan: the plan of the campaign.
+        domain: the candidates, which must be the plan's.
+        items: the items, as for `FrequencyClient`.
+        leave_out: whether to leave out items that are no candidates; otherwise they give an error.
     """
     problem: FedtallyError
     if not plan.has_domain(domain.describe()):
@@ -557,34 +592,34 @@ def _read(
 
 
 def _is_column(domain: Domain, items: Any) -> bool:
-    """Return whether a container has a type and dimensions that may hold a column of items.
+    """Return whether a container's type and dimensions are right for a column of items.
 
-    The type and the dimensions are the caller's choice, so a refusal shows nothing of the items.
-    Values count in one case only: a one-dimensional array of numbers for a grid is not refused if
-    it is empty or has only missing values. The entries of a list, of an array of objects or of a
-    one-dimensional series may be anything.
+    The caller chose the type and the dimensions, so a refusal shows nothing of the items. The
+    values matter in one case only: a grid refuses a one-dimensional array of numbers, but accepts
+    it if it is empty or has only missing values. The entries of a list, of an array of objects or
+    of a one-dimensional series may be anything.
     """
-    if isinstance(items, bytearray | memoryview):  # its bytes would be read as integers
+    if isinstance(items, bytearray | memoryview):  # otherwise the bytes would be read as integers
         return False
     if is_of_arrow(items):
         import pyarrow as pa
 
         return not pa.types.is_nested(items.type)
-    shape = getattr(items, "shape", (0,))  # a list has no shape, and counts as one-dimensional
+    shape = getattr(items, "shape", (0,))  # a list has no shape, and is treated as one-dimensional
     if not isinstance(items, np.ndarray):
         return len(shape) == 1
     if items.dtype.names is not None:  # a structured array: each entry is a record
         return False
     if not isinstance(domain, Grid) or len(shape) != 1:
         return len(shape) == 1 or (isinstance(domain, Grid) and shape[1:] == (2,))
-    # A grid takes coordinates, so an array of single numbers is refused. But an array that was made
-    # from a list of text has numbers, too, if the list was empty or had only missing values (NaN).
-    # A refusal of such an array would show that the client holds no item.
+    # A grid takes coordinates, so an array of single numbers is refused. But NumPy also makes an
+    # array of numbers from an empty list of texts, or from one with only missing values (NaN). To
+    # refuse such an array would show that the client holds no item.
     return items.dtype.kind not in "iuf" or bool(np.isnan(items).all())
 
 
 def _secagg(plan: Plan) -> SecAggConfig:
-    """Return the terms of a plan's secure aggregation: of a plan that is summed by secagg.
+    """Return the parameters of secure summation in a plan, for cohorts of clients.
 
     Raises:
         InvalidInputError: the plan has another secure sum, or lacks a key.
@@ -595,7 +630,7 @@ def _secagg(plan: Plan) -> SecAggConfig:
 
 
 def _two_server(plan: Plan) -> two_server.TwoServerParameters:
-    """Return the parameters of a plan in which two servers compute the sums.
+    """Return the parameters of secure summation in a plan, for two servers.
 
     Raises:
         InvalidInputError: the plan has another secure sum, or lacks a key.

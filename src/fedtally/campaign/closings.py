@@ -1,10 +1,13 @@
-"""The file that says when the releases of a leader close.
+"""The file that says when the releases of a leader close, so that clients begin no new reports.
 
-Two programs write the file: the leader's process and the command `close`. A release *closes* at a
-set time, at a set number of reports, or when its operator says so; but never before it has the
-smallest number of reports that a sum may have. Once it closes, no client begins a report. A grace
-period later it *stops*, and accepts no report. The file keeps the time at which the release began
-to close, so that the release is not open again after a restart.
+The leader is one of two servers, and a release is a sum that it reads. Two programs write the file:
+the leader's process and the command `close`.
+
+A release *closes* at a set time, at a set number of reports, or when its operator says so. But it
+never closes before it has the smallest number of reports that a sum may have. Once it closes, it
+still accepts reports that were begun before, for a grace period. Then it *stops*. The file keeps
+the time at which the release began to close. Otherwise the release would be open again after a
+restart.
 """
 
 from __future__ import annotations
@@ -24,21 +27,24 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 CLOSINGS = "closings.json"  # in the folder of a leader
 SCHEMA = "fedtally-closings/1"
 # The seconds between closing and the stop. A client that cannot reach a server asks again after at
-# most 600 s (`reporting.LONGEST_WAIT`). So its report still comes in time if the server is back.
+# most 600 s (`join.LONGEST_WAIT`), so its report still comes in time if the server is back by
+# then.
 GRACE = 900
 _KEPT = ("at", "since", "lost", "told")
 
 
 @dataclass(frozen=True)
 class Closing:
-    """When one release closes, and whether it has begun to.
+    """When one release closes, and whether it has begun to close.
+
+    Clients begin no new report for a release that closes.
 
     Args:
-        at: the time at which the release shall close, Unix seconds; None: no time is set.
-        since: the time at which the release began to close, Unix seconds; None: it is open.
-        lost: why the release will have no sum, in words; None: it may have one.
-        told: whether the helper was told that the release is over. A helper destroys its key only
-            when it knows this of every release.
+        at: the time at which the release shall close, Unix seconds; None if no time is set.
+        since: the time at which the release began to close, Unix seconds; None if it is open.
+        lost: why the release will have no sum, in words; None if it has or may have a sum.
+        told: whether the helper, the other server, was told that the release is over. The helper
+            destroys its key only when it was told this of every release.
     """
 
     at: int | None = None
@@ -49,13 +55,17 @@ class Closing:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When all releases of a leader close.
+    """When the releases of a leader close, so that clients begin no new reports for them.
 
     Args:
         releases: one `Closing` for each release, in the order of releases.
-        size: the number of reports at which a release closes, at least 2; None: no number of
-            reports closes a release.
-        grace: the seconds between the closing of a release and its stop, 0 .. 86,400.
+        size: the number of reports at which a release closes, at least 2; None: no number closes
+            it.
+        grace: for how many seconds a release that closes still accepts reports that were begun
+            before, 0 .. 86,400.
+
+    Raises:
+        InvalidInputError: `size` or `grace` is out of its range.
     """
 
     releases: tuple[Closing, ...]
@@ -80,7 +90,7 @@ class Closings:
         self._seen: tuple[tuple[int, int], Schedule] | None = None
 
     def read(self) -> Schedule:
-        """Return the schedule that the file holds now.
+        """Return the schedule that is in the file now. The file is parsed only if it was replaced.
 
         Raises:
             UnreadableFileError: the file cannot be read.
@@ -96,23 +106,24 @@ class Closings:
         return self._seen[1]
 
     def write(self, schedule: Schedule) -> None:
-        """Replace the file by a schedule; when this returns, the new file is on the disk."""
+        """Replace the file by one with this schedule. It is on the disk when this returns."""
         document = {"schema": SCHEMA, "size": schedule.size, "grace": schedule.grace}
         releases = [asdict(each) for each in schedule.releases]
         with archive.replacing(self._place) as temporary:
             Path(temporary).write_text(json.dumps(document | {"releases": releases}, indent=1))
 
     def change(self, number: int, **values: Any) -> Closing:
-        """Change fields of one release's `Closing`, and return it.
+        """Change fields of one release's `Closing` in the file, and return that `Closing`.
 
-        A lock on the folder makes other processes that call this wait.
+        Other processes that call this method wait until this call is over.
 
         Args:
             number: the number of the release, from 0.
-            values: the new values of fields of `Closing`, by name.
+            values: the new value of each field of `Closing` that changes, by the name of the field.
 
         Raises:
             InvalidInputError: there is no such release, or the folder cannot be written.
+            UnreadableFileError: the file cannot be read.
         """
         with self._locked():
             schedule = self.read()

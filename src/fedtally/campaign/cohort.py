@@ -1,8 +1,8 @@
-"""One cohort, from its Invite (the first message) to the landing of its sum. Sans-IO.
+"""One cohort, a group of clients: its session from the first message until its sum is added.
 
 A `CohortRun` says which bytes go to which client, takes the bytes that come back, and closes a
-phase when its caller says so. A loop around it carries the bytes. `carry` and `drive` are such a
-loop for clients that answer at once, as simulated clients do.
+phase (a step of the protocol) when its caller says so. It does no I/O: a loop around it carries the
+bytes. `carry` and `drive` are such a loop for clients that answer at once, as simulated clients do.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.messages import STAGES, AbortCode, ServerState, phase
 from fedtally.secagg.server import ClientId, Server
 
-LIFETIME = 3600  # seconds that a session may last unless its opener says otherwise
-SKEW = 300  # seconds that a client's clock may be behind: a session is valid from now - SKEW on
-RESULT = "result"  # the last stage, in which clients hear how the session ended (`outgoing`)
+LIFETIME = 3600  # how long a session may last, seconds, unless the caller of `begin` says otherwise
+SKEW = 300  # how far a client's clock may be behind, seconds: a session is valid from now - SKEW on
+RESULT = "result"  # the last stage, in which `outgoing` tells clients how the session ended
 
 
 class CohortRun:
-    """The server's side of one cohort.
+    """The server's side of one session with one cohort, a group of clients.
 
-    `begin` and `resume` make a run for a round of a `FrequencyServer`. The run's sum lands in that
-    round. If the plan has privacy, the sum can be opened only after the server's books
-    (`campaign.books.Books`) have reserved the release of the round. A phase ends only when the
+    `begin` and `resume` make a run for a round of a `FrequencyServer`. The sum of the cohort is
+    added to that round: it *lands*. If the plan has privacy, the sum can be opened only after the
+    server's books (`campaign.books.Books`) have charged for the round. A phase ends only when the
     caller calls `deadline_passed`.
 
     Args:
         session: the server's state machine of the session, new or restored.
         clients: the clients to invite.
-        on_done: called with the session as soon as it has a sum, before any client is told. If a
-            session is restored with its sum, `on_done` is called again, since the process may have
-            died before the first call ended.
+        on_done: called with `session` as soon as it has a sum, before any client is told. If
+            `session` is restored with its sum, `on_done` is called again, since the earlier process
+            may have died during the first call.
 
     Attributes:
         session: the server's state machine of the session.
@@ -68,21 +68,25 @@ class CohortRun:
         journal: Callable[[bytes], None] | None = None,
         journal_lands: bool = False,
     ) -> Self:
-        """Return a new run, whose sum lands in a round of the server's plan.
+        """Open a new session for a cohort, and return its run.
 
         Args:
             server: the server of the campaign.
-            round: 0 .. num_rounds - 1.
-            clients: the clients to invite, by the names that the transport has for them.
-            signing_key: the key that the plan names.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+            round: the round to which the sum is added, 0 .. num_rounds - 1.
+            clients: the clients to invite, by the names that the transport uses for them.
+            signing_key: the private key of the server's key in the plan.
+            random: a cryptographic source; `random(n)` returns n uniform bytes.
             now: the time, Unix seconds.
             lifetime: the seconds after `now` for which the session lasts. A call of
                 `deadline_passed` after this time aborts the session, whatever its phase.
-            session: the name of the session, 32 uniform bytes never used before; None: it is drawn.
-            allow_list: the registered identities, if the plan's adversary is active.
-            journal: writes a checkpoint durably before it returns; `resume` needs the last one.
-            journal_lands: whether `journal` lands the sum, together with the last checkpoint.
+            session: the name of the session, 32 uniform bytes never used before; None: `random`
+                draws it.
+            allow_list: the registered keys of all clients, if the plan's adversary is active.
+            journal: called with a checkpoint (the state of the session) when a phase begins, and at
+                the end. It must store the checkpoint on the disk before it returns. `resume` needs
+                the last checkpoint.
+            journal_lands: whether `journal` also adds the sum to the round, when it stores the last
+                checkpoint. Otherwise the run adds it.
 
         Raises:
             InvalidInputError: as for `FrequencyServer.open`.
@@ -115,79 +119,85 @@ class CohortRun:
         """Restore the run of a process that died, and return it.
 
         The run starts again at the beginning of the phase in which the process died. The answers
-        that the process had received in that phase are lost; the clients send them again. If the
-        checkpoint holds a sum that has not landed, the sum lands now. With `journal_lands` the
-        caller must land it.
+        that the process received in that phase are lost, and the clients send them again. If the
+        checkpoint has a sum that was not added to the round yet, this method adds it. With
+        `journal_lands` the caller must add it.
 
         Args:
             server: the server of the campaign, with the books of the process that died.
             checkpoint: the last checkpoint that the journal wrote.
             clients: the same clients that `begin` got.
             random: the cryptographic source of uniform bytes, as for `begin`.
-            allow_list: the registered identities, if the plan's adversary is active.
-            journal: the durable writer of checkpoints, as for `begin`.
-            journal_lands: whether `journal` lands the sum, together with the last checkpoint.
+            allow_list: the registered keys of all clients, if the plan's adversary is active.
+            journal: the function that stores checkpoints, as for `begin`.
+            journal_lands: whether `journal` also adds the sum to the round, as for `begin`.
 
         Raises:
-            UnreadableFileError: the bytes are no checkpoint, or a checkpoint of another allow-list.
-            InvalidInputError: the checkpoint is of another plan, or older than a sum that has
-                landed, or this process runs the session already.
-            RejectedSumError, LocalProtocolError: the checkpoint holds a sum that cannot land.
-            Exception: an error of the books.
+            UnreadableFileError: `checkpoint` is no checkpoint, or was made with another allow-list.
+            InvalidInputError: the checkpoint is of another plan, or the session's sum was added and
+                the checkpoint is from before, or `server` runs the session already.
+            RejectedSumError, LocalProtocolError: the checkpoint has a sum that cannot be added, see
+                `FrequencyServer.land`.
+            Exception: any error that the books raised.
         """
         session = server.restore(checkpoint, random=random, allow_list=allow_list, journal=journal)
         return cls(session, clients, _landing(server, journal_lands))
 
     @property
     def done(self) -> bool:
-        """Whether the session has ended, with a sum or, if `code` is not None, without one."""
+        """Whether the session is over: it has a sum or, if `code` is not None, it was aborted."""
         return self.session.state in (ServerState.DONE, ServerState.ABORTED)
 
     @property
     def code(self) -> AbortCode | None:
-        """The reason why the session aborted; None: it has a sum, or still runs."""
+        """The reason why the session was aborted; None if it has a sum, or is not over."""
         return self.session.code
 
     @property
     def stage(self) -> str:
-        """The name of the step that clients must do in this phase; "result" after the end."""
+        """The name of the step that clients take in this phase, or "result" after the end."""
         if self.done:
             return RESULT
         return STAGES[phase(self.session.terms.parameters.adversary, self.session.state).reply]
 
     def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
-        """Yield each client and its bytes in this phase, the same at each call.
+        """Yield each client's name and its bytes in this phase; each call yields the same.
 
-        After the end, the bytes say how the session ended. If it has a sum, the surviving clients
-        get a Result. If it aborted, all clients of the roster get an Abort; if there was no roster
-        yet, all clients that had advertised their keys get it.
+        In the first phase, every client to invite gets the Invite. After the end, the bytes say how
+        the session ended. If it has a sum, the surviving clients get a Result. If it was aborted,
+        all clients of the roster (the clients that answered the Invite in time) get an Abort. If
+        there was no roster yet, all clients that had sent their keys get it.
         """
         if self.session.state is ServerState.ADVERTISE:
             return ((client, self.session.invite) for client in self._invited)
         return self.session.outgoing()
 
     def receive(self, client: ClientId, data: bytes) -> bool:
-        """Process a message from a client, and return whether it counts.
+        """Process a message from a client, and return whether the session uses it.
 
-        Bytes that a client sends never raise an exception.
+        No bytes from a client raise an exception.
         """
         return self.session.receive(client, data)
 
     def deadline_passed(self, now: int) -> None:
-        """Close the phase: go on with those who have answered, land the sum, or abort.
+        """Close the phase, and go on with the clients that have answered.
+
+        After the last phase, the sum is added to its round. If too few clients have answered, the
+        session is aborted.
 
         Args:
             now: the time, Unix seconds.
 
         Raises:
-            LocalProtocolError: the session has ended.
-            Exception: an error of the books, of the journal or of the source of randomness, which
-                ends the session without a sum. Or an error of `on_done`: then the sum has not
-                landed, and the next call tries again. A sum that was refused (`RejectedSumError`)
-                is refused again.
+            LocalProtocolError: the session was over before the call.
+            Exception: an error of the books, of the journal or of the source of randomness. It ends
+                the session without a sum. Or an error of `on_done`: the sum exists, but was not
+                added. The next call tries again. A sum that was rejected (`RejectedSumError`) is
+                rejected again.
         """
-        # If an earlier call got the sum but could not land it, there is no phase to close, and this
-        # call only lands the sum. A call after that reaches `close_phase`, which raises an error.
+        # An earlier call may have got the sum and failed to add it. Then there is no phase to
+        # close, and this call only adds the sum. Once the sum is added, `close_phase` raises the
+        # error of a finished session.
         if self.session.state is not ServerState.DONE or self._has_landed:
             self.session.close_phase(now)
         self._land()
@@ -200,11 +210,12 @@ class CohortRun:
 
 
 def _landing(server: FrequencyServer, journal_lands: bool) -> Callable[[Server], None] | None:
-    """Return the function that lands a session's sum; None: the journal lands it."""
+    """Return the function that adds a session's sum to its round, or None if the journal does."""
     if journal_lands:
         return None
 
-    # The sum of a restored session may have landed already, and landing twice is an error.
+    # The check is needed, since the sum of a restored session may have been added already, and
+    # `FrequencyServer.land` refuses to add it twice.
     def land(session: Server) -> None:
         if not server.has_landed(session.session):
             server.land(session)
@@ -217,21 +228,25 @@ Meter = Callable[[], AbstractContextManager[object]]
 
 
 def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontext) -> None:
-    """Carry the messages of one phase to the clients and their answers back; close no phase.
+    """Carry the messages of one phase to the clients, and their answers back.
+
+    The phase is not closed.
 
     Args:
         run: the run of the cohort.
-        ask: delivers a client's bytes, and returns its answer; None: there is no answer.
-        batch: the number of messages that are delivered before the run receives the answers.
-        meter: makes a context manager for the server's work, such as one that adds up its CPU time.
+        ask: brings bytes to a client and returns its answer, or None if it does not answer.
+        batch: how many messages are delivered before the run receives their answers.
+        meter: makes a context manager around the server's work, for instance to add up its CPU
+            time.
     """
     frames = run.outgoing()
     while True:
-        with meter():  # `outgoing` makes messages lazily, so this is the server's work
+        # `outgoing` makes a message when it is asked for it, so this is work of the server
+        with meter():
             asked = list(islice(frames, batch))
         if not asked:
             return
-        # outside of the meter: the clients' work is not the server's time
+        # This line is outside of the meter, since it is work of the clients.
         answers = [(client, ask(client, frame)) for client, frame in asked]
         with meter():
             for client, answer in answers:
@@ -242,16 +257,17 @@ def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontex
 def drive(
     run: CohortRun, ask: Ask, now: int, *, batch: int = 1, meter: Meter = nullcontext
 ) -> None:
-    """Carry messages and close phases until a run is done.
+    """Carry the messages of a run and close its phases until the session is over.
 
-    Afterwards `run.outgoing` gives the last messages, which the caller must deliver.
+    Afterwards the caller must deliver the last messages, from `run.outgoing`.
 
     Args:
         run: the run of the cohort.
-        ask: delivers a client's bytes, and returns its answer; None: there is no answer.
-        now: the time that every call of `deadline_passed` gets, Unix seconds.
-        batch: the number of messages that are delivered before the run receives the answers.
-        meter: makes a context manager for the server's work, such as one that adds up its CPU time.
+        ask: brings bytes to a client and returns its answer, or None if it does not answer.
+        now: the time that each call of `deadline_passed` gets, Unix seconds.
+        batch: how many messages are delivered before the run receives their answers.
+        meter: makes a context manager around the server's work, for instance to add up its CPU
+            time.
     """
     while not run.done:
         carry(run, ask, batch=batch, meter=meter)

@@ -1,7 +1,8 @@
 """The files of a DAP task, and functions that read and write them.
 
-The file `task.toml` is public, and is all that a client needs. Only the two servers may have
-`servers.secret`, and only the collector may have `collector.token`.
+A DAP task is what two servers sum for a collector. The file `task.toml` is public, and a client
+needs nothing else. Only the two servers may have `servers.secret`, and only the collector may have
+`collector.token`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 def write_task(folder: Path, files: Mapping[str, str]) -> None:
     """Write the files of a task into a new folder.
 
-    Only the folder's owner can read the files whose names do not end with `.toml`.
+    A file with a name that does not end with `.toml` can be read by its owner only.
 
     Args:
         folder: the folder, which must not exist.
-        files: the text of each file, by its name.
+        files: the text of each file, by the name of the file.
 
     Raises:
         InvalidInputError: the folder exists, or cannot be made.
@@ -54,7 +55,7 @@ def load_secret(path: str | os.PathLike[str]) -> TaskSecret:
 
     Raises:
         UnreadableFileError: the file cannot be read.
-        InvalidInputError: the file is damaged, or users other than its owner may read or write it.
+        InvalidInputError: the file is damaged, or other users than its owner have a right on it.
     """
     place = Path(path)
     text = _text(place)
@@ -63,10 +64,10 @@ def load_secret(path: str | os.PathLike[str]) -> TaskSecret:
 
 
 def check_private(place: Path) -> None:
-    """Refuse a file that users other than its owner may read, write or execute.
+    """Refuse a file that other users than its owner may read, write or execute.
 
     Raises:
-        InvalidInputError: the file's mode gives other users a right.
+        InvalidInputError: the file's mode gives a right to its group or to everybody.
     """
     mode = stat.S_IMODE(place.stat().st_mode)
     if mode & 0o077:
@@ -95,18 +96,18 @@ def _text(path: Path) -> str:
 
 
 def domain_of_task(task: Task, given: Domain | None = None) -> Domain:
-    """Return the candidates of a task: a given list, or else numbers.
+    """Return the candidates of a task, that is, the items that its sums count.
 
-    The numbers are those of the buckets of a histogram or the entries of a vector, from 0. A task
-    that counts has one candidate, 1.
+    Without `given` they are numbers: 0 .. buckets - 1 for a histogram, 0 .. entries - 1 for a
+    vector, and only 1 for a task that counts.
 
     Args:
         task: the task.
         given: the candidates, in the order of buckets or entries; None: numbers.
 
     Raises:
-        InvalidInputError: the list has more or fewer candidates than the task; or a report may add
-            more than 1 to an entry, so that the sums do not count reports.
+        InvalidInputError: `given` has more or fewer candidates than the task; or a report of the
+            task may add more than 1 to an entry, so that the sums do not count reports.
     """
     sizes = task.sizes
     if sizes.get("maximum", 1) > 1:

@@ -1,16 +1,16 @@
-"""The folder of one DAP server: the files that it needs to serve a task and to survive a crash.
+"""The folder of one DAP server: the files with which it serves a task and survives a crash.
 
-::
+A DAP task is what two servers sum for a collector. Each server has a folder of its own::
 
     NAME/
       dap.toml    the paths of keys, secret and mark, the policy, the web pages that may report
       task.toml   the public file of the task
       reports.db  the database of the server
-      lock        locked by the process that serves the folder; holds its PID
+      lock        locked by the process that serves the folder; contains its PID
 
-A backup of the folder must not contain the keys and the secret. The mark shows that an old copy of
-the database was restored, so it must not be restored together with the folder. So keys, secret and
-mark lie elsewhere.
+Keys, secret and mark are outside of the folder. A backup of the folder must not contain the keys
+and the secret. The mark is a small file that shows whether an old copy of the database was
+restored, so it must not be restored together with the folder.
 """
 
 from __future__ import annotations
@@ -40,16 +40,21 @@ from fedtally.store.marks import new_mark
 
 SCHEMA = "fedtally-dap-server/1"
 SETTINGS, TASK, REPORTS = "dap.toml", "task.toml", "reports.db"
-LEAST_BATCH = 10  # the fewest reports of a batch that an operator accepts, by default
+# the fewest reports in a batch that an operator accepts, unless the settings say otherwise
+LEAST_BATCH = 10
 _ENTRIES = ("schema", "role", "keys", "secret", "mark", "origins", "ca", "policy", "noise")
 
 
 @dataclass(frozen=True)
 class DapPolicy:
-    """The demands of an operator on a task.
+    """What the operator of a server demands from a task before the server serves it.
 
     Args:
-        min_batch: the fewest reports of a batch, at least 2: the sum of one report would show it.
+        min_batch: the smallest number of reports that a batch may have, at least 2. The sum of a
+            batch with one report would show the report.
+
+    Raises:
+        InvalidInputError: `min_batch` is below 2.
 
     >>> DapPolicy()
     DapPolicy(min_batch=10)
@@ -61,10 +66,10 @@ class DapPolicy:
         object.__setattr__(self, "min_batch", validate.integer(2, min_batch=self.min_batch))
 
     def check(self, task: Task) -> None:
-        """Refuse a task that is weaker than this policy allows.
+        """Refuse a task that demands less than this policy.
 
         Raises:
-            UnsafeParametersError: the task allows batches with too few reports.
+            UnsafeParametersError: the task allows batches with fewer reports than `min_batch`.
         """
         if task.min_batch < self.min_batch:
             raise UnsafeParametersError(
@@ -75,19 +80,23 @@ class DapPolicy:
 
 @dataclass(frozen=True)
 class DapSettings:
-    """The settings that an operator chooses for a server.
+    """The settings that an operator chooses for one DAP server.
 
     Args:
-        keys: the paths of the server's private key files. Clients seal reports to the first key;
-            the server opens reports that are sealed to any of them.
+        keys: the paths of the server's private key files. Clients encrypt reports to the first key.
+            The server also decrypts reports that were encrypted to another of the keys.
         secret: the path of the secret file of the task.
         mark: the path of the mark, a file outside of the folder that shows whether an old copy of
             the database was restored.
         policy: the operator's demands on the task.
-        origins: the origins of web pages that may report, as `https://page.example`.
-        ca: the path of the CA certificates by which a leader checks the helper; None: the system's.
-        noise: the noise that this server adds to its share of each batch; the other server adds
-            the same. None: no noise, so that the sums are exact.
+        origins: the origins of web pages that may send reports, each as `https://page.example`.
+        ca: the path of the CA certificates with which a leader checks the helper's certificate;
+            None: the system's CA certificates.
+        noise: the noise that this server adds to its share of each sum. The other server adds noise
+            of the same size. None: no noise, so that the sums are exact.
+
+    Raises:
+        InvalidInputError: a text in `origins` is not the origin of a web page.
     """
 
     keys: tuple[Path, ...]
@@ -102,7 +111,7 @@ class DapSettings:
         check_origins(self.origins)
 
     def absolute(self) -> DapSettings:
-        """Return the settings with all paths absolute."""
+        """Return a copy of the settings with absolute paths."""
         return replace(
             self,
             keys=tuple(each.absolute() for each in self.keys),
@@ -115,14 +124,14 @@ class DapSettings:
 
 @dataclass(frozen=True)
 class DapFolder:
-    """The folder of a DAP server on disk; `create` and `open` return it.
+    """The folder of a DAP server on disk; make it with `create`, or read it with `open`.
 
-    `create` checks everything. `open` checks the settings, the task and the policy; `claim` also
-    checks the keys, the secret, the mark and the noise.
+    `create` checks everything. `open` checks the settings, the task and the policy. `claim` checks
+    the keys, the secret, the mark and the noise.
 
     Args:
         path: the folder.
-        role: the role of the server, leader or helper.
+        role: the role of the server, `Role.LEADER` or `Role.HELPER`.
         task: the task that the server serves.
         settings: the settings that the operator chose.
     """
@@ -138,11 +147,11 @@ class DapFolder:
     ) -> Self:
         """Make the folder of a server, with a copy of the public file of the task.
 
-        Everything is checked before the folder is made. The folder is complete, or is not made.
+        Everything is checked before the folder is made. If there is an error, there is no folder.
 
         Args:
             path: the folder, which must not exist.
-            role: the role of the server, leader or helper.
+            role: the role of the server, `Role.LEADER` or `Role.HELPER`.
             task: the path of the public file of the task.
             settings: the settings that the operator chose.
 
@@ -170,15 +179,17 @@ class DapFolder:
 
     @classmethod
     def open(cls, path: Path, role: Role) -> Self:
-        """Return the server in a folder.
+        """Read the folder of a DAP server, and return it.
 
         Args:
             path: the folder.
             role: the role that the server must have.
 
         Raises:
-            UnreadableFileError: the folder is no server's, or a file in it cannot be read.
-            InvalidInputError: the folder is the other server's, or an entry of `dap.toml` is wrong.
+            UnreadableFileError: the folder does not belong to a DAP server, or a file in it cannot
+                be read.
+            InvalidInputError: the folder belongs to a server of the other role, or an entry of
+                `dap.toml` is wrong.
             UnsafeParametersError: the task is weaker than the policy allows.
         """
         values = read_settings(path / SETTINGS, SCHEMA, "dap", _ENTRIES, ("ca", "noise"))
@@ -195,7 +206,7 @@ class DapFolder:
         return made
 
     def keyring(self) -> Keyring:
-        """Return the server's private keys, to which clients seal reports.
+        """Return the server's private keys, with which it decrypts reports, by their `key_number`.
 
         Raises:
             UnreadableFileError, InvalidInputError: as for `keyring_of`.
@@ -203,11 +214,12 @@ class DapFolder:
         return keyring_of(self.settings.keys)
 
     def secret(self) -> TaskSecret:
-        """Return the secret of the task from the path in the settings.
+        """Read the secret of the task, from the path in the settings, and return it.
 
         Raises:
             UnreadableFileError: the file cannot be read.
-            InvalidInputError: the file is damaged, is open to other users, or is of another task.
+            InvalidInputError: the file is damaged, other users have a right on it, or it is of
+                another task.
         """
         secret = load_secret(self.settings.secret)
         secret.verify_key(self.task)
@@ -216,18 +228,19 @@ class DapFolder:
     def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Leader | Helper:
         """Open the database for this process alone, and return the running server.
 
-        After that, an older process cannot use the database any more.
+        Afterwards, a process that opened the database earlier cannot use it.
 
         Args:
-            clock: returns the time, Unix seconds.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+            clock: returns the time in Unix seconds.
+            random: a cryptographic source; `random(n)` returns n uniform bytes.
 
         Raises:
             InvalidInputError: a key or the secret cannot be used, the database does not agree with
-                the mark or the task, or the noise cannot be charged.
+                the mark or the task, or the noise cannot be charged to the ledger.
             UnreadableFileError: a file cannot be read.
         """
-        from fedtally.store import DapFile  # it loads SQLAlchemy, which only a running server needs
+        # imported here, because it loads SQLAlchemy, and only a running server needs it
+        from fedtally.store import DapFile
 
         secret, keys = self.secret(), self.keyring()
         file = DapFile.open(self.path / REPORTS, create=True)
@@ -257,11 +270,14 @@ class DapFolder:
 
 
 def keyring_of(paths: Sequence[Path]) -> Keyring:
-    """Return the keys in private key files, by their `key_number`.
+    """Return the private keys in some files, by their `key_number`.
+
+    Args:
+        paths: the paths of the key files.
 
     Raises:
-        UnreadableFileError, InvalidInputError: a file holds no aggregator key, or two keys have
-            the same number.
+        UnreadableFileError, InvalidInputError: a file has no aggregator key.
+        InvalidInputError: two keys have the same number.
     """
     keys = [load_aggregator_key(each) for each in paths]
     numbered = {key_number(each.public): each for each in keys}

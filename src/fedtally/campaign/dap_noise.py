@@ -1,12 +1,13 @@
 """The noise of a DAP server: how much a privacy guarantee needs, and the ledger that is charged.
 
-The guarantee protects a report: if one report of a batch were replaced by any other, the collector
-could hardly tell. It does not protect a person who sends several reports: DAP has no identities, so
-nothing bounds the reports of a person. The number of reports is published exactly.
+A DAP task is what two servers sum for a collector, in batches of reports. The guarantee protects a
+report: if one report of a batch were replaced by any other, the collector could hardly tell. It
+does not protect a person who sends several reports. DAP does not identify people, so it cannot
+limit the reports of a person. The number of reports is published exactly.
 
-A report is in one batch at most, so all batches of a task together cost as much privacy budget as
-one batch. A count is charged like a histogram of two buckets, although it shows only one of them.
-So counts and histograms compose in one population.
+A report is in at most one batch. So all batches of a task together cost as much privacy budget as
+one batch. A count is charged like a histogram of two buckets, although it shows only one of the
+two. So counts and histograms can be charged to the same population's budget.
 """
 
 from __future__ import annotations
@@ -33,21 +34,23 @@ if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
     from fedtally.store import Ledger
 
-# The key, in the store's table of terms, of the name under which this server charges its ledger
+# The key, in the store's table of terms, of the name under which this server charges its ledger.
 _OWNER = b"owner"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DapNoise:
-    """The noise that both operators agreed on; each of the two servers adds it to every counter.
+    """The noise that each of the two servers adds to every counter, as both operators agreed on it.
 
     Args:
         epsilon: the epsilon of the guarantee for a report, 0.001 to 100.
         delta: the delta of the guarantee, between 0 and 1, exclusive.
-        variance: the variance of one server's noise in a counter; `propose` computes it.
-        population: the name of the population whose budget is charged.
-        ledger: the path or URL of this operator's ledger; None: for a collector, which charges no
-            ledger.
+        variance: the variance of one server's noise in a counter. `propose` computes it.
+        population: the name of the population whose privacy budget is charged.
+        ledger: the path or URL of this operator's ledger of privacy budgets. None at a collector,
+            which charges nothing.
+
+    The values are checked when they are used: see `terms`.
 
     >>> noise = DapNoise(epsilon=1.0, delta=1e-6, variance=36.0)
     >>> DapNoise.from_dict(noise.to_dict()) == noise
@@ -62,16 +65,16 @@ class DapNoise:
 
     @classmethod
     def propose(cls, task: Task, *, epsilon: float, delta: float, **own: str) -> Self:
-        """Return the least noise that guarantees epsilon at delta.
+        """Return the smallest noise with which a report has the guarantee `epsilon` at `delta`.
 
         Args:
             task: the task.
             epsilon: the epsilon of the guarantee.
             delta: the delta of the guarantee.
-            own: the population and the ledger of this operator, as in `DapNoise`.
+            own: `population` and `ledger` of this operator, as in `DapNoise`.
 
         Raises:
-            InvalidInputError: a value is out of bounds, or the task is a vector of sums.
+            InvalidInputError: `epsilon` or `delta` is out of bounds, or the task sums vectors.
         """
         from fedtally.privacy import config
 
@@ -89,16 +92,16 @@ class DapNoise:
 
     @property
     def agreed(self) -> bytes:
-        """The values that must be equal at both servers, as JSON bytes."""
+        """Epsilon, delta and variance, which must be equal at both servers, as JSON bytes."""
         values = {name: getattr(self, name) for name in ("epsilon", "delta", "variance")}
         return json.dumps(values, sort_keys=True).encode()
 
     def terms(self, task: Task) -> PrivacyConfig:
-        """Return the privacy guarantee for a report of a task; check that the variance gives it.
+        """Return the privacy guarantee for a report, after checking that the noise gives it.
 
         Raises:
-            InvalidInputError: the noise is too little for the guarantee, or the task is a vector of
-                sums.
+            InvalidInputError: the variance is too small for the guarantee, epsilon or delta is out
+                of bounds, or the task sums vectors.
         """
         from fedtally.privacy import config
         from fedtally.privacy.laws import LAWS
@@ -119,28 +122,28 @@ class DapNoise:
         )
 
     def charge(self, task: Task, batch: int) -> Charge:
-        """Return the charge of a batch to the ledger; only a task's first batch costs budget."""
+        """Return the charge of a batch for the ledger; only a task's first batch costs budget."""
         from fedtally.privacy.budget import Charge
 
         return Charge(self.population, task.id.hex(), batch, self.terms(task).event)
 
     def check(self, task: Task) -> None:
-        """Refuse noise that the ledger cannot charge now.
+        """Refuse noise that cannot be charged to the ledger now.
 
-        It is called before there are reports, when the operator can still correct the settings.
+        Call this before there are reports, when the operator can still correct the settings.
 
         Raises:
-            InvalidInputError: no ledger is named, the population was granted no budget or has too
-                little left, or the noise is too little for its guarantee.
+            InvalidInputError: there is no ledger, the ledger grants no budget to the population or
+                has too little left, or the variance is too small for the guarantee.
             UnreadableFileError: the ledger cannot be read.
         """
         self.open_ledger().check_charge(self.charge(task, 0))
 
     def open_ledger(self) -> Ledger:
-        """Open this operator's ledger.
+        """Open the operator's ledger of privacy budgets, and return it.
 
         Raises:
-            InvalidInputError: no ledger is named.
+            InvalidInputError: `ledger` is None.
             UnreadableFileError: the ledger cannot be read.
         """
         from fedtally.store import Ledger
@@ -152,13 +155,13 @@ class DapNoise:
         return Ledger.open(self.ledger)
 
     def absolute(self) -> DapNoise:
-        """Return the noise with an absolute path of the ledger; a URL stays as it is."""
+        """Return a copy with an absolute path of the ledger; a URL is not changed."""
         if self.ledger is None or "://" in self.ledger:
             return self
         return replace(self, ledger=str(Path(self.ledger).absolute()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the noise as the entries of a settings file."""
+        """Return the values by name, as entries of a settings file; no `ledger` if it is None."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -167,7 +170,7 @@ class DapNoise:
         """Return the noise that the entries of a settings file describe.
 
         Raises:
-            InvalidInputError: an entry is missing or unknown, or the ledger is no text.
+            InvalidInputError: an entry is missing or unknown, or `ledger` is no text.
         """
         names = list(cls.__dataclass_fields__)
         entries = validate.table("noise", values, names, optional=("ledger",))
@@ -177,19 +180,19 @@ class DapNoise:
 
 
 class LedgerNoise:
-    """The noise of one server, charged to its operator's ledger before it is drawn.
+    """The noise of one server, which is charged to its operator's ledger before it is drawn.
 
-    It implements `dap.Noise`.
+    The class implements `dap.Noise`.
 
     Args:
         noise: the noise that both operators agreed on.
         task: the task.
         store: the database of the server.
-        clock: returns the time, Unix seconds.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        clock: returns the time in Unix seconds.
+        random: a cryptographic source; `random(n)` returns n uniform bytes.
 
     Raises:
-        InvalidInputError: as for `DapNoise.check`.
+        InvalidInputError, UnreadableFileError: as for `DapNoise.check`.
     """
 
     def __init__(
@@ -208,29 +211,29 @@ class LedgerNoise:
         self._ledger, self._owner = noise.open_ledger(), _owner(store, random)
 
     def charge(self, batch: int) -> None:
-        """Charge a batch to the ledger; only a task's first batch costs budget.
+        """Charge a batch to the ledger; only the first batch of a task costs budget.
 
         Raises:
             OverspentError: the population has too little budget left.
-            AlreadySpentError: a server with another database has charged the task.
-            InvalidInputError: the population was granted no budget.
+            AlreadySpentError: a server with another database has charged this task.
+            InvalidInputError: the ledger grants no budget to the population.
         """
         self._ledger.reserve(self._noise.charge(self._task, batch), self._owner, self._clock())
 
     def draw(self, counters: int) -> npt.NDArray[np.int64]:
         """Return this server's noise for each counter, int64 [counters].
 
-        It gives the guarantee even if the other server adds no noise.
+        The noise of one server is enough for the guarantee, even if the other server adds no noise.
         """
         drawn = self._noise.terms(self._task).noise()
         return drawn.draw(Secret(self._random(KEY_BYTES)), counters)
 
 
 def _owner(store: Store, random: Callable[[int], bytes]) -> str:
-    """Return the name under which the server of a store charges its ledger.
+    """Return the name under which a server charges its ledger, 64 hexadecimal digits.
 
-    The name is drawn once and kept in the store. So the ledger refuses a charge of the same task by
-    a server with another store, which has another name.
+    The name is drawn once and kept in the server's store. A server with another store has another
+    name, so the ledger refuses its charge of the same task.
     """
     kept = store.get(Table.TERMS, _OWNER)
     if kept is None:

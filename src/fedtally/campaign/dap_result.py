@@ -1,4 +1,4 @@
-"""The answer of a DAP batch, as the `Result` that other commands read."""
+"""The answer of a DAP batch, as the `Result` that the other commands of fedtally read."""
 
 from __future__ import annotations
 
@@ -37,18 +37,20 @@ def result_of(
     command: str = "",
     noise: DapNoise | None = None,
 ) -> Result:
-    """Return the answer of a batch.
+    """Return the answer of a batch: for each candidate, the share of reports that have it.
 
     Args:
-        task: the task.
-        collected: the sums and the number of reports of the batch.
+        task: the task, that is, what two servers sum for a collector.
+        collected: the sums of the batch and its number of reports.
         domain: the candidates of the task, from `dap_files.domain_of_task`.
         command: the command line that asked for the answer.
-        noise: the noise that each server adds, as both operators say; None: there is none.
+        noise: the noise that each server adds, as both operators told the collector; None: no
+            noise.
 
     Raises:
-        InvalidInputError: the sums have noise, and `noise` is None; or the sums are too far off for
-            this noise, so that a server spoiled them or adds more noise.
+        InvalidInputError: `noise` is None, and the sums show that they have noise; or `noise` is
+            given, and the sums are further off than this noise can explain. Then a server spoiled
+            them, or adds more noise.
     """
     plan = _plan(task, collected.count, domain, noise)
     _check_sums(task, collected, plan)
@@ -61,7 +63,11 @@ def result_of(
 
 
 def _check_sums(task: Task, collected: Collected, plan: Plan) -> None:
-    """Refuse sums that this number of reports and the plan's noise cannot have."""
+    """Refuse sums that cannot come from this number of reports with the noise of the plan.
+
+    Raises:
+        InvalidInputError: the sums are refused, see `result_of`.
+    """
     sums, count = _sums(collected), collected.count
     most = plan.secure_sum.noise if isinstance(plan.secure_sum, TwoServerConfig) else 0
     is_within = all(-most <= each <= count + most for each in sums)
@@ -70,8 +76,8 @@ def _check_sums(task: Task, collected: Collected, plan: Plan) -> None:
             "a server spoiled the sums, or adds more noise than you say: compare --epsilon and"
             " --delta with both operators"
         )
-    # Each report has one bucket, so exact sums add up to the number of reports. Noise nearly always
-    # changes this total.
+    # A report of a histogram has one bucket, so exact sums add up to the number of reports. Noise
+    # nearly always changes this total, so a wrong total shows noise that the plan does not have.
     is_total = most or task.vdaf != "histogram" or sum(sums) == count
     if not (is_within and is_total):
         raise InvalidInputError(
@@ -81,13 +87,13 @@ def _check_sums(task: Task, collected: Collected, plan: Plan) -> None:
 
 
 def _sums(collected: Collected) -> list[int]:
-    """Return the sums of a batch; a task that counts has one sum."""
+    """Return the sums of a batch as a list; a task that counts has only one sum."""
     result = collected.result
     return result if isinstance(result, list) else [result]
 
 
 def _plan(task: Task, count: int, domain: Domain, noise: DapNoise | None) -> Plan:
-    """Return a plan that describes the batch for the `Result`; nobody runs this plan."""
+    """Return a plan that describes the batch for the `Result`; no campaign is run with it."""
     plan = Plan(
         rows=1,
         width=domain.size,
@@ -112,7 +118,7 @@ def _plan(task: Task, count: int, domain: Domain, noise: DapNoise | None) -> Pla
 
 
 def report_bytes(task: Task) -> int:
-    """Return the number of bytes of one report that a client uploads."""
+    """Return the number of bytes with which a client uploads one report of a task."""
     plain = [
         PlaintextInputShare((), bytes(task.prio3.share_bytes(number))).encode() for number in (0, 1)
     ]

@@ -1,8 +1,9 @@
 """The rule that ends a campaign of several rounds as soon as its largest error is small enough.
 
-After each round the sums so far are decoded jointly. The target is an error and a probability. No
-further round is needed if the largest error of all frequencies exceeds the target's error with at
-most that probability. So a campaign adapts to the frequencies of its items, without a pilot.
+A plan with such a rule names an error and a probability. After each round, the sums so far are
+decoded jointly. No further round is needed if the largest error of all frequencies is above the
+named error with at most the named probability. Then the number of rounds depends on the frequencies
+of the items, and no pilot (a small first campaign) is needed.
 """
 
 from __future__ import annotations
@@ -17,20 +18,21 @@ from fedtally.sketch import CountSketch
 
 
 def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> bool:
-    """Return whether the sums so far are accurate enough, so that no further round is needed.
+    """Return whether the plan's stopping rule is met, so that no further round is needed.
 
     Args:
         plan: the plan. If it has no stopping rule, the answer is False.
-        domain: the candidates.
-        sketches: the sums of whole rounds so far, with their noise.
+        domain: the candidates, that is, the items that may be counted.
+        sketches: the sums of the whole rounds so far, with their noise.
     """
     rule, clients = plan.stopping, sum(sketch.num_clients for sketch in sketches)
     if rule is None or clients < rule.least_clients:
         return False
-    # joint decoding treats rounds with the same hashes and signs as one round
+    # Rounds with the same hashes and signs count as one, since joint decoding only adds them up.
     if len(landed_batches(plan.spec, sketches)) < rule.least_rounds:
         return False
-    from fedtally.recovery.known_error import known_error  # SciPy: slow to load, and seldom needed
+    # imported here, because SciPy is slow to load, and most plans do not need it
+    from fedtally.recovery.known_error import known_error
 
     error = known_error(sketches, domain, rule.probability)
     return error is not None and error <= rule.linf
@@ -39,10 +41,10 @@ def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> boo
 def until_known(
     plan: Plan, domain: Domain, sketches: Sequence[CountSketch]
 ) -> Sequence[CountSketch]:
-    """Return the sums up to the last round that the stopping rule needs.
+    """Return the sums of the first rounds, as many as the plan's stopping rule needs.
 
     If the plan has no stopping rule, or the rule is never met, all sums are returned. The arguments
-    are as for `is_known`.
+    are as for `is_known`, with the sums in the order of rounds.
     """
     if plan.stopping is None:
         return sketches
@@ -52,12 +54,12 @@ def until_known(
 
 
 def ended(plan: Plan, rounds: int, by: Literal["rule", "operator"]) -> dict[str, Any] | None:
-    """Return how a finished campaign ended early, as a JSON object; None: it had all its rounds.
+    """Return how a campaign ended early, as a JSON object, or None if it had all its rounds.
 
     Args:
         plan: the plan.
         rounds: the number of rounds that took place.
-        by: whether the plan's stopping rule or an operator ended the campaign.
+        by: "rule" if the plan's stopping rule ended the campaign, "operator" if an operator did.
     """
     told = {"rounds": rounds, "num_rounds": plan.num_rounds, "by": by}
     return told if rounds < plan.num_rounds else None

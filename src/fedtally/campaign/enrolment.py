@@ -1,17 +1,18 @@
 """Enrolment: the registrar lists the clients that may take part, and signs the plan.
 
-The registrar is the party that says which clients there are. Each client shows by a `Proof` that it
-has the secret key of its identity. From the proofs, the registrar makes the allow-list. Then it
-signs a plan whose fingerprint covers the digest of the allow-list and the server's key. Clients pin
-the registrar's public key, and accept no plan without the registrar's signature.
+The registrar is the party that decides which clients may take part. Each client proves that it has
+the secret key of its identity, by a `Proof`. From the proofs, the registrar makes the allow-list,
+the list of all identities. Then it signs a plan. The plan's fingerprint covers the digest of the
+allow-list and the server's key. Each client is set up with the registrar's public key, and accepts
+no plan without this registrar's signature.
 
-A signature is valid until its last day. It also names the plans that the signed plan replaces, and
-gives the plan a number, which grows from plan to plan of the same purpose. A revocation ends plans
-at once.
+A signature is valid until its last day. It also lists the plans that the signed plan replaces. And
+it gives the plan a number, which grows from plan to plan of the same purpose. A revocation ends
+plans at once.
 
-Four kinds of files hold these data, in ASCII, each line ended by one line feed. A proof, a
-signature and a revocation have one line each. Keys and signatures are lower-case hexadecimal
-digits. The purpose is a JSON string with escapes. Fingerprints are joined by commas; `-` means no
+There are four kinds of files, in ASCII. Each line ends with one line feed. A proof, a signature and
+a revocation have one line each. Keys and signatures are lower-case hexadecimal digits. The purpose
+is a JSON string with escapes. REPLACED and REVOKED are fingerprints, joined by commas; `-` means no
 fingerprint::
 
     fedtally-proof/1 IDENTITY REGISTRAR SIGNATURE "PURPOSE"
@@ -59,10 +60,11 @@ PROOF_SCHEMA, SIGNATURE_SCHEMA = "fedtally-proof/1", "fedtally-signature/2"
 LIST_SCHEMA, REVOCATION_SCHEMA = "fedtally-allow-list/1", "fedtally-revocation/1"
 MAX_PURPOSE = 200  # characters
 MAX_NUMBER = 2**32 - 1
-MAX_ENDED = 32  # plans that one signature replaces, or one notice revokes
-DAYS_OPEN = 90  # the days for which a plan may be run if no last day is given
-_MOST_SHOWN = 5  # refused proofs that one error shows
-_MOST_BYTES = 8192  # bytes of a file of one line: 200 escaped characters and 32 fingerprints fit
+MAX_ENDED = 32  # the most plans that one signature replaces, or that one revocation ends
+DAYS_OPEN = 90  # for how many days a plan may be run if no last day is given
+_MOST_SHOWN = 5  # how many refused proofs one error shows
+# the most bytes of a file of one line: 200 escaped characters and 32 fingerprints fit
+_MOST_BYTES = 8192
 _EPOCH, _DAY = date(1970, 1, 1), 86_400
 _HEX = f"[0-9a-f]{{{2 * KEY_BYTES}}}"
 _KEY, _SIGNATURE = f"({_HEX})", f"([0-9a-f]{{{2 * SIGNATURE_BYTES}}})"
@@ -84,17 +86,17 @@ _Line = TypeVar("_Line", "Proof", "PlanSignature", "Revocation")
 class Proof:
     """A client's proof that it has the secret key of its identity.
 
-    The signature is not checked here: `check_proof` and `allow_list_of` check it.
+    This class does not check the signature; `check_proof` and `allow_list_of` do.
 
     Args:
         identity: the client's Ed25519 public key, 32 bytes.
-        registrar: the Ed25519 public key of the registrar that the proof is for, 32 bytes.
-        purpose: a text of the registrar that says why clients enrol: 1 to 200 printable characters
-            on one line. It is converted to Unicode's normal form C.
-        signature: the identity's signature over the registrar and the purpose: 64 bytes.
+        registrar: the Ed25519 public key of the registrar that shall accept the proof, 32 bytes.
+        purpose: a text that the registrar chose, which says why clients enrol: 1 to 200 printable
+            characters on one line. It is converted to Unicode's normal form C.
+        signature: the client's signature of `registrar` and `purpose`, 64 bytes.
 
     Raises:
-        InvalidInputError: a key or the purpose is not valid.
+        InvalidInputError: a key or the purpose is not valid, or `signature` is not 64 bytes.
     """
 
     identity: bytes
@@ -109,7 +111,7 @@ class Proof:
         _check_signature_bytes(self.signature)
 
     def to_line(self) -> str:
-        """Return the one line of a proof file."""
+        """Return the proof as the only line of a proof file, with its line feed."""
         return (
             f"{PROOF_SCHEMA} {self.identity.hex()} {self.registrar.hex()} {self.signature.hex()}"
             f" {json.dumps(self.purpose)}\n"
@@ -130,12 +132,12 @@ class Proof:
 
 
 def make_proof(key: SigningKey, registrar: bytes, purpose: str) -> Proof:
-    """Return a client's proof that it has this key, for one registrar and one purpose.
+    """Make the proof that a client has the secret of its key, for one registrar and purpose.
 
     Args:
         key: the client's key.
         registrar: the registrar's Ed25519 public key, 32 bytes.
-        purpose: the text that the registrar chose, as for `Proof`.
+        purpose: the text that the registrar chose, see `Proof`.
 
     Raises:
         InvalidInputError: the registrar's key or the purpose is not valid.
@@ -155,7 +157,7 @@ def make_proof(key: SigningKey, registrar: bytes, purpose: str) -> Proof:
 
 
 def check_proof(proof: Proof, registrar: bytes, purpose: str) -> None:
-    """Refuse a proof that its identity did not sign, or that is for another registrar or purpose.
+    """Refuse a proof that its client did not sign, or that is for another registrar or purpose.
 
     Args:
         proof: the proof that a client sent.
@@ -163,12 +165,12 @@ def check_proof(proof: Proof, registrar: bytes, purpose: str) -> None:
         purpose: the text that the registrar chose.
 
     Raises:
-        InvalidInputError: the proof is for another registrar or purpose, or its identity did not
-            sign it.
+        InvalidInputError: the proof is for another registrar or purpose, or the key of its identity
+            did not sign it.
     """
     fields = _proved(registrar, purpose)
-    # A client may enrol with several registrars. A registrar must not be able to use a proof that
-    # it received to enrol the client with another registrar, or for another purpose.
+    # A client may enrol with several registrars. Without these checks, a registrar could use a
+    # proof that it received to enrol the client with another registrar, or for another purpose.
     if proof.registrar != registrar:
         raise InvalidInputError(
             f"the proof is for the registrar {_short(proof.registrar)}, and not for"
@@ -191,11 +193,11 @@ def save_proof(path: str | os.PathLike[str], proof: Proof) -> None:
 
 
 def load_proof(path: str | os.PathLike[str]) -> Proof:
-    """Return the proof in a file; `allow_list_of` checks it.
+    """Return the proof in a file; the caller must check its signature, with `allow_list_of`.
 
     Raises:
         UnreadableFileError: there is no such file, or it is no proof of this version.
-        InvalidInputError: the file holds a private key.
+        InvalidInputError: the file has a private key.
     """
     return _load_line(path, Proof)
 
@@ -210,19 +212,20 @@ def allow_list_of(
     *,
     names: Sequence[str] | None = None,
 ) -> AllowList:
-    """Return the allow-list of the clients that made these proofs.
+    """Check the proofs of all clients, and return the list of their identities.
 
     Args:
-        proofs: 1 .. 2^20 proofs, one of each client, in any order.
+        proofs: 1 .. 2^20 proofs, one from each client, in any order.
         registrar: the public key of the registrar who makes the list, 32 bytes.
         purpose: the text that the registrar chose.
-        names: a name for each proof in errors, such as its file; None: its place, from 1.
+        names: what errors call each proof, for instance its file name; None: "proof 1" and so on.
 
     Raises:
         InvalidInputError: there is no proof, or `check_proof` refuses a proof, or two proofs have
-            the same identity. The error names the first five of such proofs.
+            the same identity. The error names at most five of the refused proofs.
     """
-    # The arguments are checked first: a wrong key or purpose would make every proof look wrong.
+    # The arguments are checked first, since with a wrong key or purpose every proof would look
+    # wrong.
     _check_key(registrar=registrar)
     purpose, proofs = checked_purpose(purpose), list(proofs)
     if names is None:
@@ -238,7 +241,7 @@ def allow_list_of(
             continue
         if proof.identity in first:
             # Either one client sent two proofs, or two clients have the same key. Only the
-            # registrar can find out.
+            # registrar can find out which, so both cases are refused.
             refused.append(f"{called}: {first[proof.identity]} is of the same identity")
         first.setdefault(proof.identity, name)
     if refused:
@@ -252,20 +255,20 @@ def allow_list_of(
 
 
 def save_allow_list(path: str | os.PathLike[str], allow_list: AllowList) -> None:
-    """Write an allow-list to a file: its digest, and one identity a line."""
+    """Write an allow-list to a file: its digest, then each identity on a line of its own."""
     keys = (allow_list.key(rank).hex() for rank in range(len(allow_list)))
     _save(path, "\n".join([f"{LIST_SCHEMA} {allow_list.digest.hex()}", *keys, ""]))
 
 
 def load_allow_list(path: str | os.PathLike[str]) -> AllowList:
-    """Return the allow-list in a file, checked against its digest.
+    """Return the allow-list in a file, after checking it against the digest in the file.
 
-    The digest shows damage, but not who made the list. So a client must also compare the digest
-    with the digest in its plan (`check_allow_list`).
+    The digest shows damage, but anybody can make a list with a right digest. So a client must also
+    compare it with the digest in its plan, by `check_allow_list`.
 
     Raises:
         UnreadableFileError: there is no such file, or it is damaged, or no list of this version.
-        InvalidInputError: the file holds a private key.
+        InvalidInputError: the file has a private key.
     """
     name = os.fspath(path)
     text = _read(path, (MAX_KEYS + 2) * (2 * KEY_BYTES + 1), "an allow-list")
@@ -297,11 +300,12 @@ def load_allow_list(path: str | os.PathLike[str]) -> AllowList:
 
 
 def check_allow_list(plan: Plan, allow_list: AllowList) -> None:
-    """Refuse an allow-list that the plan does not name, or that is too short for the plan.
+    """Refuse an allow-list that is not the plan's, or that has too few clients for the plan.
 
     Raises:
-        InvalidInputError: the plan names another list or no list, or the list has too few clients:
-            fewer than a full cohort of secagg, or than the smallest sum of two servers.
+        InvalidInputError: the plan names another list or no list, or the list has too few clients.
+            For secagg it needs at least as many as a full cohort, for two servers at least as many
+            as their smallest sum.
     """
     agreed = plan.secure_sum
     if agreed is None or agreed.allow_list is None:
@@ -330,15 +334,15 @@ def check_allow_list(plan: Plan, allow_list: AllowList) -> None:
 
 @dataclass(frozen=True)
 class Authority:
-    """The statement of a registrar about a plan that it signs.
+    """What a registrar says about a plan that it signs.
 
     Args:
         purpose: a text that says why clients enrol, as for `Proof`.
         number: the number of the plan, 1 .. 2^32 - 1, larger than the numbers of all earlier plans
-            of this purpose.
-        last_day: the last day, in UTC, on which clients begin or continue a session.
-        replaces: the fingerprints of up to 32 plans that this plan replaces and so ends, in any
-            order.
+            for the same purpose.
+        last_day: the last day, in UTC, on which clients take part in the plan.
+        replaces: the fingerprints of up to 32 plans that end because this plan replaces them, in
+            any order.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -359,7 +363,7 @@ class Authority:
 
     @property
     def fields(self) -> tuple[bytes, ...]:
-        """The fields that are signed together with the fingerprint of the plan."""
+        """The byte strings that the registrar signs after the fingerprint of the plan."""
         return (
             hashlib.sha256(self.purpose.encode()).digest(),
             self.number.to_bytes(4, "little"),
@@ -378,19 +382,19 @@ def end_of(last_day: date) -> int:
 
 
 def day_of(time: float) -> date:
-    """Return the day in UTC of a time in Unix seconds."""
+    """Return the day, in UTC, to which a time in Unix seconds belongs."""
     return _EPOCH + timedelta(seconds=int(time))
 
 
 @dataclass(frozen=True)
 class PlanSignature:
-    """A registrar's signature of a plan; `check_signature` checks that it is valid.
+    """A registrar's signature of a plan, which `check_signature` checks.
 
     Args:
         registrar: the registrar's Ed25519 public key, 32 bytes.
         fingerprint: the plan's fingerprint, 64 lower-case hexadecimal digits.
-        authority: the registrar's statement about the plan.
-        signature: the Ed25519 signature of the fingerprint and the authority, 64 bytes.
+        authority: what the registrar says about the plan.
+        signature: the Ed25519 signature of `fingerprint` and `authority`, 64 bytes.
 
     Raises:
         InvalidInputError: the key, the fingerprint or the signature has another form, or the plan
@@ -412,7 +416,7 @@ class PlanSignature:
         _check_signature_bytes(self.signature)
 
     def to_line(self) -> str:
-        """Return the one line of a signature file."""
+        """Return the signature as the only line of a signature file, with its line feed."""
         said = self.authority
         return (
             f"{SIGNATURE_SCHEMA} {self.registrar.hex()} {self.fingerprint} {self.signature.hex()}"
@@ -441,18 +445,18 @@ class PlanSignature:
 def sign_plan(key: SigningKey, plan: Plan, authority: Authority) -> PlanSignature:
     """Return the registrar's signature of a published plan.
 
-    It covers the authority and the plan's fingerprint. The fingerprint covers every parameter of
-    the plan, the server's key and the digest of the allow-list.
+    The registrar signs `authority` and the plan's fingerprint. The fingerprint covers every
+    parameter of the plan, the server's key and the digest of the allow-list.
 
     Args:
         key: the registrar's key.
-        plan: a plan that lacks no key.
-        authority: the registrar's statement about the plan.
+        plan: the plan, with all its keys.
+        authority: what the registrar says about the plan.
 
     Raises:
         InvalidInputError: the plan lacks a key, or replaces itself.
     """
-    # Whoever adds a missing key later could choose it freely, and the fingerprint would change.
+    # If a key were missing, whoever adds it later could choose it freely.
     plan.check_published()
     fingerprint = bytes.fromhex(plan.fingerprint)
     signature = key.sign(Label.SIGNED_PLAN, fingerprint, *authority.fields)
@@ -460,17 +464,19 @@ def sign_plan(key: SigningKey, plan: Plan, authority: Authority) -> PlanSignatur
 
 
 def check_signature(signature: PlanSignature, plan: Plan, registrar: bytes) -> None:
-    """Refuse a plan that this registrar did not sign. A plan that has ended is not refused here.
+    """Refuse a plan that this registrar did not sign.
+
+    This function does not check whether the plan has ended.
 
     Args:
         signature: the signature that came with the plan.
         plan: the plan.
-        registrar: the registrar's public key that the caller pinned, 32 bytes. It must not be a key
-            that came with the signature.
+        registrar: the registrar's public key that the caller knew before, 32 bytes. It must not be
+            a key that came with the signature.
 
     Raises:
-        InvalidInputError: the plan lacks a key; or the signature is by another registrar, of
-            another plan, or not valid.
+        InvalidInputError: the plan lacks a key; or the signature is by another registrar, is for
+            another plan, or is not valid.
     """
     _check_key(registrar=registrar)
     plan.check_published()
@@ -493,11 +499,11 @@ def save_signature(path: str | os.PathLike[str], signature: PlanSignature) -> No
 
 
 def load_signature(path: str | os.PathLike[str]) -> PlanSignature:
-    """Return the signature in a file; `check_signature` checks it.
+    """Return the plan's signature in a file; the caller must check it, with `check_signature`.
 
     Raises:
         UnreadableFileError: there is no such file, or it is no signature of this version.
-        InvalidInputError: the file holds a private key.
+        InvalidInputError: the file has a private key.
     """
     return _load_line(path, PlanSignature)
 
@@ -507,7 +513,7 @@ def load_signature(path: str | os.PathLike[str]) -> PlanSignature:
 
 @dataclass(frozen=True)
 class Revocation:
-    """A registrar's notice that plans have ended; `check_revocation` checks its signature.
+    """A registrar's notice that plans have ended, which `check_revocation` checks.
 
     Args:
         registrar: the registrar's Ed25519 public key, 32 bytes.
@@ -528,7 +534,7 @@ class Revocation:
         _check_signature_bytes(self.signature)
 
     def to_line(self) -> str:
-        """Return the one line of a revocation file."""
+        """Return the revocation as the only line of a revocation file, with its line feed."""
         revoked = ",".join(self.revoked)
         fields = (REVOCATION_SCHEMA, self.registrar.hex(), self.signature.hex(), revoked)
         return " ".join(fields) + "\n"
@@ -549,12 +555,12 @@ class Revocation:
 
 
 def revoke_plans(key: SigningKey, fingerprints: Iterable[str]) -> Revocation:
-    """Return the registrar's notice that plans have ended.
+    """Return a notice, signed by the registrar, that plans have ended.
 
     Args:
         key: the registrar's key.
-        fingerprints: the fingerprints of 1 to 32 plans. The notice ends only plans that the same
-            key has signed.
+        fingerprints: the fingerprints of 1 to 32 plans. The notice has an effect only on plans that
+            the same key has signed.
 
     Raises:
         InvalidInputError: there are no fingerprints, or too many, or one has another form.
@@ -565,11 +571,11 @@ def revoke_plans(key: SigningKey, fingerprints: Iterable[str]) -> Revocation:
 
 
 def check_revocation(revocation: Revocation, registrar: bytes) -> None:
-    """Refuse a revocation that is not by this registrar.
+    """Refuse a revocation that this registrar did not sign.
 
     Args:
         revocation: the revocation that the caller received.
-        registrar: the registrar's public key that the caller pinned, 32 bytes.
+        registrar: the registrar's public key that the caller knew before, 32 bytes.
 
     Raises:
         InvalidInputError: the revocation is by another registrar, or its signature is not valid.
@@ -588,22 +594,22 @@ def save_revocation(path: str | os.PathLike[str], revocation: Revocation) -> Non
 
 
 def load_revocation(path: str | os.PathLike[str]) -> Revocation:
-    """Return the revocation in a file; `check_revocation` checks it.
+    """Return the revocation in a file; the caller must check it, with `check_revocation`.
 
     Raises:
         UnreadableFileError: there is no such file, or it is no revocation of this version.
-        InvalidInputError: the file holds a private key.
+        InvalidInputError: the file has a private key.
     """
     return _load_line(path, Revocation)
 
 
 def _as_written(made: _Line, line: str) -> _Line:
-    """Return the object that was read from a line, if `to_line` writes that same line again.
+    """Return an object that was read from a line, if the object's `to_line` gives the same line.
 
-    So every object has one text: the same purpose, for example, cannot be escaped in two ways.
+    So each object has only one line: a purpose, for instance, cannot be escaped in two ways.
 
     Raises:
-        ValueError: `to_line` writes another line.
+        ValueError: `to_line` gives another line.
     """
     if made.to_line() != line.removesuffix("\n") + "\n":
         raise ValueError
@@ -626,12 +632,12 @@ def _forged(what: str, registrar: bytes) -> InvalidInputError:
 
 
 def _counted(fingerprints: tuple[str, ...]) -> tuple[bytes, ...]:
-    """Return the fields that are signed for a list of fingerprints: their number, then each one."""
+    """Return the byte strings to sign for some fingerprints: their number, then each of them."""
     return len(fingerprints).to_bytes(4, "little"), *map(bytes.fromhex, fingerprints)
 
 
 def _checked_fingerprints(given: tuple[str, ...], least: int) -> tuple[str, ...]:
-    """Return the distinct fingerprints in ascending order, after a check of their form and number.
+    """Return the distinct fingerprints in ascending order, after checking their form and number.
 
     Raises:
         InvalidInputError: one has another form, or there are fewer than `least` or more than 32.
@@ -653,27 +659,30 @@ def _checked_fingerprints(given: tuple[str, ...], least: int) -> tuple[str, ...]
 
 
 def _proved(registrar: bytes, purpose: str) -> tuple[bytes, bytes]:
-    """Return the fields that a proof signs: the registrar's key and the hash of the purpose.
+    """Return what a client signs in a proof: the registrar's key and a hash of the purpose.
 
-    The purpose is hashed, so that each field has a fixed length. The identity is no field, because
-    an Ed25519 signature is valid for one public key only.
+    The purpose is hashed, so that both have a fixed length. The client's identity need not be
+    signed, because a signature with Ed25519 is valid for one public key only.
+
+    Raises:
+        InvalidInputError: the registrar's key or the purpose is not valid.
     """
     text = checked_purpose(purpose).encode()
     return _check_key(registrar=registrar), hashlib.sha256(text).digest()
 
 
 def checked_purpose(text: str) -> str:
-    """Return a purpose in Unicode's normal form C, so that equal-looking texts are equal.
+    """Return a purpose in Unicode's normal form C, so that texts that look equal are equal.
 
     Raises:
-        InvalidInputError: it is no text of 1 to 200 printable characters on one line, or has
+        InvalidInputError: `text` is no text of 1 to 200 printable characters on one line, or has
             spaces at its ends.
     """
     is_short = isinstance(text, str) and 0 < len(text) <= MAX_PURPOSE
     found = unicodedata.normalize("NFC", text) if is_short else ""
-    # Printable text has no line ends, which could forge lines of a file. It has no invisible marks
-    # and no marks that reverse text, by which two purposes could look the same. And it has no half
-    # of a surrogate pair.
+    # Only printable characters are allowed. A line end could forge a line of a file. With invisible
+    # marks, or marks that reverse text, two different purposes could look the same. Half of a
+    # surrogate pair cannot be written to a file.
     if not 0 < len(found) <= MAX_PURPOSE or not found.isprintable() or found != found.strip():
         raise InvalidInputError(
             f"a purpose must be 1 to {MAX_PURPOSE} printable characters on one line, without spaces"
@@ -707,12 +716,12 @@ def _damaged(name: str, what: str, command: str) -> UnreadableFileError:
 
 
 class _File(NamedTuple):
-    """The words with which errors speak of a file of one line.
+    """What errors say about a file of one line.
 
     Attributes:
         wanted: the file that the user must give.
-        called: the name of its contents.
-        command: the command that writes it.
+        called: the name of what is in the file.
+        command: the command of fedtally that writes the file.
     """
 
     wanted: str
@@ -722,7 +731,7 @@ class _File(NamedTuple):
     lacks: str = ""  # the parts that the earlier form does not have
 
 
-# One entry for each file of one line; `_load_line` reads these files, and `_save` writes them.
+# For each class, the words for its files. `_load_line` reads these files, and `_save` writes them.
 _FILES: dict[type[Proof | PlanSignature | Revocation], _File] = {
     Proof: _File("a client's proof", "proof", "keys prove"),
     PlanSignature: _File(
@@ -737,11 +746,11 @@ _FILES: dict[type[Proof | PlanSignature | Revocation], _File] = {
 
 
 def _load_line(path: str | os.PathLike[str], kind: type[_Line]) -> _Line:
-    """Return the object in the only line of a file.
+    """Return the object of class `kind` in a file of one line.
 
     Raises:
         UnreadableFileError: there is no such file, or it is damaged or of another version.
-        InvalidInputError: the file holds a private key.
+        InvalidInputError: the file has a private key.
     """
     name, file = os.fspath(path), _FILES[kind]
     text = _read(path, _MOST_BYTES, file.wanted)
@@ -752,17 +761,29 @@ def _load_line(path: str | os.PathLike[str], kind: type[_Line]) -> _Line:
         )
     try:
         return kind.from_line(text)
-    except ValueError:  # also an InvalidInputError, such as for an invalid key of the registrar
+    # this also catches an InvalidInputError, for instance for an invalid key of the registrar
+    except ValueError:
         raise _damaged(name, file.called, file.command) from None
 
 
 def _read(path: str | os.PathLike[str], most: int, wanted: str) -> str:
-    """Return the ASCII text of a file of at most `most` bytes, with its line feeds unchanged."""
+    """Return the ASCII text of a file, with its line feeds unchanged.
+
+    Args:
+        path: the path of the file.
+        most: the most bytes that the file may have.
+        wanted: the file that the user must give, in words, for errors.
+
+    Raises:
+        UnreadableFileError: there is no such file, it is too large, it has a carriage return, or it
+            is not ASCII.
+        InvalidInputError: the file has a private key.
+    """
     name = os.fspath(path)
     try:
         with open(path, "rb") as file:
-            data = file.read(most + 1)  # bounded, because a device file may never end
-    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+            data = file.read(most + 1)  # a bounded number, because a device file may never end
+    except (OSError, ValueError) as error:  # ValueError if the path has a zero byte
         why = getattr(error, "strerror", None) or error
         raise UnreadableFileError(f"cannot read {name!r} ({why}): give {wanted}") from None
     if data.startswith(PRIVATE_SCHEMA.encode()):
@@ -782,12 +803,12 @@ def _read(path: str | os.PathLike[str], most: int, wanted: str) -> str:
 
 
 def check_overwritable(path: str | os.PathLike[str]) -> None:
-    """Refuse to write over a private key.
+    """Refuse to write over a private key file.
 
     Raises:
-        InvalidInputError: the file holds a private key.
+        InvalidInputError: the file at this path has a private key.
     """
-    # The files of this module can be made again, but a lost private key cannot.
+    # A lost private key cannot be made again, in contrast to the files of this module.
     if _is_private_key(path):
         raise InvalidInputError(
             f"{os.fspath(path)} holds a private key, and keys are never overwritten: name another"
@@ -802,7 +823,7 @@ def _save(path: str | os.PathLike[str], text: str) -> None:
 
 
 def _is_private_key(path: str | os.PathLike[str]) -> bool:
-    if not os.path.isfile(path):  # to read from a terminal or a pipe could block for ever
+    if not os.path.isfile(path):  # otherwise reading from a terminal or a pipe could wait for ever
         return False
     with suppress(OSError), open(path, "rb") as file:
         return file.read(len(PRIVATE_SCHEMA)) == PRIVATE_SCHEMA.encode()

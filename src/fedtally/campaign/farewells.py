@@ -1,6 +1,7 @@
-"""Farewells: the last frames of ended sessions, and the clients that must still get them.
+"""Farewells: the last frames of ended sessions, and which clients must still get them.
 
-A farewell tells a client how its session ended. It is *owed* to a client that may not have it yet.
+A farewell is the message that tells a client how its session ended. It is *owed* to a client until
+the client has shown that it handled the farewell.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from fedtally.secagg.server import ClientId
 
 @dataclass
 class _Over:
-    """A session that has ended, and the last frame that its clients still have to get.
+    """A session that has ended, with its farewell (the last frame for its clients).
 
     Attributes:
         farewell: the last frame, the same for all clients.
-        clients: the clients that may get it.
-        until: the time after which the session is forgotten, Unix seconds.
+        clients: the clients that may get the farewell.
+        until: the last second, Unix time, in which the session is kept.
     """
 
     farewell: bytes
@@ -29,18 +30,19 @@ class _Over:
 
 
 class Farewells:
-    """The ended sessions that are still kept, and the clients that may not know of their end.
+    """The ended sessions that are still kept, and which clients may not know that theirs ended.
 
     Args:
-        repeat: the seconds after which a client that asks again gets the same farewell again.
+        repeat: a client that asks again gets the same farewell again only after this many seconds.
+            The bound is not for clients that send digests, see `next`.
     """
 
     def __init__(self, repeat: float) -> None:
         self._repeat = repeat
         self._over: dict[bytes, _Over] = {}
-        # For each client, the sessions whose farewell is owed to it, with the time at which it last
-        # got the farewell. The time is -inf if the client has not got the farewell, or has sent a
-        # frame of the session since then.
+        # For each client: the sessions with a farewell that is owed to it, and when the client last
+        # got the farewell. The time is -inf if the client never got it, or has sent a frame of the
+        # session since.
         self._owed: dict[ClientId, dict[bytes, float]] = {}
 
     def __contains__(self, session: bytes) -> bool:
@@ -49,27 +51,27 @@ class Farewells:
     def bid(
         self, session: bytes, farewell: bytes, clients: Collection[ClientId], until: float
     ) -> None:
-        """Keep the farewell of a session that has ended; from now on it is owed to all clients.
+        """Keep the farewell of a session that has ended; from now on all `clients` must get it.
 
         Args:
             session: the 32 bytes that name the session.
             farewell: the last frame, the same for all clients.
-            clients: the clients that may get it.
-            until: the time after which the session is forgotten, Unix seconds.
+            clients: the clients that may get the farewell.
+            until: the last second, Unix time, in which the session is kept.
         """
         self._over[session] = _Over(farewell, frozenset(clients), until)
         for client in clients:
             self._owed.setdefault(client, {})[session] = -math.inf
 
     def next(self, client: ClientId, now: float, handled: bytes | None = None) -> bytes | None:
-        """Return a farewell that a client should get now; None: there is none.
+        """Return a farewell that a client should get now, or None if there is none.
 
         Args:
             client: the name of the client.
             now: the time, Unix seconds.
-            handled: the SHA-256 of the last frame that the client has handled; see `Driver.next`.
-                The farewell with this digest is not owed any more. Other farewells stay owed until
-                their digest comes. None: the client sends no digests.
+            handled: the SHA-256 of the last frame that the client has handled, see `Driver.next`.
+                The farewell with this digest is not returned any more. Another farewell is returned
+                at each call until its digest comes. None: the client sends no digests.
         """
         for session, at in list(self._owed.get(client, {}).items()):
             farewell = self._over[session].farewell
@@ -84,31 +86,30 @@ class Farewells:
         return None
 
     def note_late(self, client: ClientId, session: bytes) -> None:
-        """Note that a client sent a frame for a session that does not run here.
+        """Record that a client sent a frame for a session that does not run here.
 
-        If the session has ended, the client does not know that. Then the farewell is owed to it
-        again.
+        If the session has ended, the client does not know this, and must get the farewell again.
 
         Args:
             client: the name of the client.
-            session: any 32 bytes.
+            session: the 32 bytes that the client sent as the session's name. They may be any bytes.
         """
         over = self._over.get(session)
         if over is not None and client in over.clients:
             self._owed.setdefault(client, {})[session] = -math.inf
 
     def note_heard(self, client: ClientId) -> None:
-        """Note that a client has handled the farewells that it got, since it checked in again."""
-        if client not in self._owed:  # the usual case
+        """Record that a client has handled all farewells that it got so far."""
+        if client not in self._owed:  # most clients: nothing is owed to them
             return
         for session, at in list(self._owed[client].items()):
             if at > -math.inf:
                 self._heard(client, session)
 
     def ended_before(self, now: float) -> Iterator[bytes]:
-        """Yield the sessions whose time to be kept is over.
+        """Yield the names of the sessions whose `until` is before `now`.
 
-        Each session is forgotten when the caller asks for the next one.
+        A session is forgotten only when the caller asks for the next name.
         """
         for session, over in list(self._over.items()):
             if now > over.until:
@@ -118,22 +119,22 @@ class Farewells:
                     self._heard(client, session)
 
     def clear(self) -> None:
-        """Forget all sessions."""
+        """Forget all sessions and farewells."""
         self._over.clear()
         self._owed.clear()
 
     @property
     def are_owed(self) -> bool:
-        """Whether a farewell must still be sent to some client."""
+        """Whether a client has not got a farewell that it must get."""
         return any(-math.inf in times.values() for times in self._owed.values())
 
     @property
     def next_end(self) -> float:
-        """The time at which the next session may be forgotten, Unix seconds; inf: there is none."""
+        """The Unix time from which `ended_before` yields a session; inf if none is kept."""
         return min((over.until + 1 for over in self._over.values()), default=math.inf)
 
     def _heard(self, client: ClientId, session: bytes) -> None:
-        """Note that the farewell of a session is not owed to a client any more."""
+        """Record that a client need not get the farewell of a session any more."""
         owed = self._owed.get(client, {})
         owed.pop(session, None)
         if not owed:

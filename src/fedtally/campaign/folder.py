@@ -1,22 +1,22 @@
-"""The folder of a campaign: the files by which a server runs it, and resumes it after a crash.
+"""The folder of a campaign: the files with which a server runs it, and resumes it after a crash.
 
 ::
 
     NAME/
       campaign.toml   the paths of the key, the mark and the ledger, and the deadlines
       plan.toml       the published plan
-      clients.allow   the registered clients, if the adversary is active
+      clients.allow   the registered clients, if the plan's adversary is active
       candidates.txt  the candidate items, if the plan has only their digest
-      campaign.db     the database: sessions, the clients that were asked, the sums that landed
-      lock            locked by the process that runs the campaign; holds its PID
+      campaign.db     the database: sessions, the clients that were asked, the sums of rounds
+      lock            locked by the process that runs the campaign; contains its PID
       lock.new        the same for a process that is about to run the campaign
       result.fed      the answer, once the campaign is over
       cancelled       exists if the campaign was cancelled
-      present         the number of clients that checked in lately; see `presence`
+      present         how many clients checked in lately, see `presence`
 
-Two files lie elsewhere on purpose. A backup of the folder must not contain the server's key. The
-mark is a file that shows whether `campaign.db` is an old copy, so a backup that is restored must
-not contain the mark.
+Two files are outside of the folder on purpose. One is the server's private key: a backup of the
+folder must not contain it. The other is the mark, a small file that shows whether `campaign.db` is
+an old copy. So the mark must not be restored together with the folder.
 """
 
 from __future__ import annotations
@@ -59,19 +59,20 @@ _OPTIONAL = ("ledger", "deadlines", "screen")
 
 @dataclass(frozen=True)
 class CampaignFolder:
-    """The folder of a campaign on disk; `create` and `open` return it, and check it.
+    """The folder of a campaign on disk; make it with `create`, or read it with `open`.
 
     Args:
         path: the folder.
-        plan: the published plan, summed by secagg.
+        plan: the published plan. Its secure sum is secagg.
         domain: the candidate items.
         server_key: the path of the server's private key file.
-        mark: the path of the mark, outside of the folder.
-        ledger: the path or URL of the ledger that is charged; None: the plan is without privacy.
-        deadlines: the times for which the server waits.
-        allow_list: the registered clients, if the adversary is active.
-        screen: what happens to cohorts whose sums honest clients cannot have made, as for
-            `FrequencyServer`.
+        mark: the path of the mark, outside of the folder. A mark is a small file that shows whether
+            the database is an old copy.
+        ledger: the path or URL of the ledger of privacy budgets that is charged; None if the plan
+            is without privacy.
+        deadlines: how long the server waits for clients.
+        allow_list: the registered clients, if the plan's adversary is active; else None.
+        screen: what happens to sums that look as if clients lied, as for `FrequencyServer`.
     """
 
     path: Path
@@ -100,23 +101,25 @@ class CampaignFolder:
     ) -> Self:
         """Make the folder of a campaign, with copies of the plan, allow-list and candidates.
 
-        Everything is checked before the folder is made. The folder is complete, or is not made.
+        Everything is checked before the folder is made. If there is an error, there is no folder.
 
         Args:
             path: the folder, which must not exist.
             plan: the path of the published plan.
-            server_key: the path of the private key file of the server that the plan names.
+            server_key: the path of the private key file that belongs to the server's key in the
+                plan.
             mark: the path of the mark, outside of the folder, on another disk if possible.
-            ledger: the path or URL of the ledger that is charged, for a plan with privacy.
-            allow_list: the path of the list that the plan names, if the adversary is active.
-            candidates: the path of the list of candidate items, if the plan has only their digest;
-                the form is as for `fedtally.sources.read_candidates`.
-            deadlines: the times for which the server waits; None: the defaults.
-            screen: what happens to cohorts whose sums honest clients cannot have made, as for
-                `FrequencyServer`.
+            ledger: the path or URL of the ledger of privacy budgets, for a plan with privacy.
+            allow_list: the path of the list that the plan names, if its adversary is active.
+            candidates: the path of the list of candidate items, if the plan has only their digest.
+                The form of the file is as for `fedtally.sources.read_candidates`.
+            deadlines: how long the server waits for clients; None: the values of `Deadlines()`.
+            screen: what happens to sums that look as if clients lied, as for `FrequencyServer`.
 
         Raises:
-            InvalidInputError: the folder exists, or something is missing or does not fit the plan.
+            InvalidInputError: the folder exists, a file or setting is missing or does not fit the
+                plan, the ledger does not cover the plan, or the rounds of the plan cannot all get a
+                sum.
             UnreadableFileError: a file cannot be read.
         """
         place = Path(path)
@@ -149,7 +152,8 @@ class CampaignFolder:
                 " rename the file"
             ) from None
         with archive.drafted(place) as draft:
-            # the objects that were checked are written, since the files may have changed meanwhile
+            # The objects that were checked are written, and not copies of the files, which may have
+            # changed.
             made.plan.save(draft / PLAN)
             if made.allow_list is not None:
                 save_allow_list(draft / ALLOW_LIST, made.allow_list)
@@ -163,11 +167,11 @@ class CampaignFolder:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the campaign in a folder.
+        """Read the folder of a campaign, and return it after checking that its files fit together.
 
         Raises:
-            UnreadableFileError: there is no campaign, or a file of it cannot be read.
-            InvalidInputError: an entry of `campaign.toml` is wrong, or the files do not belong
+            UnreadableFileError: the folder has no campaign, or a file in it cannot be read.
+            InvalidInputError: an entry of `campaign.toml` is wrong, or the files do not fit
                 together.
         """
         place = Path(path)
@@ -189,7 +193,7 @@ class CampaignFolder:
         return found
 
     def state(self) -> Campaigns:
-        """Return the campaign's database, `campaign.db`.
+        """Open the campaign's database, `campaign.db`, for reading, and return it.
 
         Raises:
             UnreadableFileError: the campaign has never run.
@@ -203,22 +207,23 @@ class CampaignFolder:
         try:
             return place.exists() and place.stat().st_size > 0 and self.state().holds(self.plan)
         except UnreadableFileError:
-            # If a process dies while it makes the database, SQLite undoes the writes, and an empty
-            # file is left.
+            # If a process dies while it makes the database, SQLite undoes its writes and leaves an
+            # empty file. Such a campaign has not begun.
             if place.stat().st_size == 0:
                 return False
             raise
 
     def status(self) -> CampaignStatus:
-        """Return the progress of the campaign, which must have begun."""
+        """Return how far the campaign is; it must have begun."""
         return self.state().status(self.plan)
 
     def stage(self) -> str:
-        """Return the stage of the campaign as a word.
+        """Return the stage of the campaign in one word.
 
-        The word is new, running, stopped, over or cancelled. There are three more for a campaign
-        that `resume` refuses: lost (the database is gone), old-copy (the mark has counted more
-        writes than the database has) and no-mark.
+        The word is "new", "running", "stopped", "over" or "cancelled". Three more words are for
+        campaigns that the command `resume` refuses: "lost" (the database is gone), "old-copy" (the
+        mark, a file outside of the folder, has counted more writes than the database) and "no-mark"
+        (the mark is gone).
 
         Raises:
             UnreadableFileError: the mark cannot be read, or is of another plan.
@@ -231,15 +236,19 @@ class CampaignFolder:
             return "running"
         if not self.has_begun:
             return "lost" if self.lost() else "new"
-        # The mark is read only for a campaign that does not run: a process that runs a campaign
-        # checks the mark itself before each write.
+        # The mark is read only if no process runs the campaign. A process that runs it compares the
+        # mark itself before each write.
         if not self.state().is_put_back(self.plan, mark=self.mark):
             return "stopped"
         is_there = read_mark(self.mark, self.plan.fingerprint) is not None
         return "old-copy" if is_there else "no-mark"
 
     def why_refused(self, stage: str) -> str:
-        """Return why a campaign of this stage cannot go on, and what to do; "": it can go on."""
+        """Return why a campaign in this stage cannot go on, and what to do, or "" if it can.
+
+        Args:
+            stage: a word that `stage` returns.
+        """
         restore = f"fedtally campaign restore {self.path} gives its open sessions up"
         if stage == "lost":
             return self.lost()
@@ -254,15 +263,15 @@ class CampaignFolder:
     def lost(self) -> str:
         """Return why the campaign cannot go on if its `campaign.db` is lost, and what to do.
 
-        It is empty if the database is not lost, or if no client was ever asked. The mark shows
-        that: `create` makes an empty mark, and the first write is counted in the mark before a
-        client is asked.
+        The text is "" if the database is not lost, or if no client was ever asked. The mark, a file
+        outside of the folder, shows whether a client was asked: `create` makes it empty, and a
+        process counts its first write in the mark before it asks a client.
 
         Raises:
             UnreadableFileError: the mark cannot be read, or is of another plan.
         """
-        # The mark is read before the database: if the campaign begins between the two reads, the
-        # second read finds the database.
+        # The mark is read first. If the campaign begins between the two reads, the second read
+        # finds the database. In the other order, a new campaign could seem lost.
         marked, is_there = read_mark(self.mark, self.plan.fingerprint), self.mark.exists()
         if self.has_begun or (is_there and not marked):
             return ""
@@ -279,15 +288,17 @@ class CampaignFolder:
         )
 
     def secure_sum(self) -> dict[str, Any]:
-        """Return a description of the campaign's secure sum, for its result, as a JSON object.
+        """Return the parameters and numbers of the secure sum, as a JSON object for the result.
 
         Raises:
-            InvalidInputError: the database knows no session that has a sum.
+            InvalidInputError: no session in the database has a sum.
         """
         agreed, status = self.plan.secure_sum, self.status()
         assert agreed is not None
         sizes = [one.num_clients for one in status.ended if one.why is None]
-        if not sizes:  # if an old copy was restored, the ledger may still have a released sum
+        # even then the ledger may have a released sum: an old copy of the database may have been
+        # restored
+        if not sizes:
             raise InvalidInputError(
                 f"{self.path / STATE} knows no session that has a sum, as after an older copy was"
                 " put back: what landed since that copy is lost, unless you put a newer copy back"
@@ -304,20 +315,20 @@ class CampaignFolder:
         }
 
     def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> CampaignStore:
-        """Return the campaign's store for this process alone.
+        """Open the campaign's store for this process alone, and return it.
 
-        After that, an older process cannot write to the store any more.
+        Afterwards, a process that claimed the campaign earlier cannot write to the store.
 
         Args:
-            clock: returns the time, Unix seconds.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+            clock: returns the time in Unix seconds.
+            random: a cryptographic source; `random(n)` returns n uniform bytes.
 
         Raises:
             InvalidInputError: the mark or the ledger cannot be used, the campaign is over, was
                 cancelled or is lost, or the database is an old copy.
         """
-        # These checks come before the database is made or written, so that a campaign that cannot
-        # be claimed does not begin.
+        # These checks come before the database is made or written. Otherwise a campaign that cannot
+        # be claimed would count as begun.
         ledger = self._check_places()
         self.check_open()
         return Campaigns.open(self.path / STATE, create=True).claim(
@@ -325,7 +336,11 @@ class CampaignFolder:
         )
 
     def driver(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Driver:
-        """Return the campaign's driver for this process alone; the arguments are as for `claim`."""
+        """Claim the campaign for this process alone, and return a driver that runs it.
+
+        The arguments and errors are as for `claim`. The errors of `load_server_key` are also
+        raised.
+        """
         keys = ServerKeys(load_server_key(self.server_key), self.allow_list)
         store = self.claim(clock=clock, random=random)
         return Driver(
@@ -339,17 +354,17 @@ class CampaignFolder:
         )
 
     def restore(self, number: int) -> int:
-        """Give up all open sessions after an old copy of the database was restored.
+        """End all open sessions without a sum, after an old copy of the database was restored.
 
-        Return the number of sessions that were erased: the open ones, and the ended ones whose
-        last frames some clients may not have got.
+        Return how many sessions were erased: the open ones, and the ended ones that were still kept
+        to tell their clients how they ended.
 
         Args:
             number: the PID of this process.
 
         Raises:
-            InvalidInputError: a process runs the campaign; the campaign has never run, is over, was
-                cancelled or is lost; or the database is not an old copy.
+            InvalidInputError: another process runs the campaign; the campaign has never run, is
+                over, was cancelled or is lost; or the database is not an old copy.
         """
         check_begun(self)
         with self.lock(number):
@@ -370,21 +385,22 @@ class CampaignFolder:
         random: Callable[[int], bytes],
         take_over: bool = False,
     ) -> Iterator[Driver]:
-        """Lock the campaign while this process runs it; the context yields the driver.
+        """Lock and claim the campaign for the time of the `with` block, and yield its driver.
 
-        The lock only warns people who start a second process by mistake. It is the store that keeps
-        two processes apart: once a later process claims it, the earlier one cannot write.
+        The lock only warns people who start a second process by mistake. It does not stop a process
+        from writing. The store does: once a later process claims it, an earlier one cannot write.
 
         Args:
-            number: the PID of this process, which `runner` returns to other processes.
-            clock: returns the time, Unix seconds.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-            take_over: whether to take the campaign over from a process that runs it. The old
-                process then cannot write any more, and its lock has no effect. If the campaign
-                cannot be claimed, the old process goes on.
+            number: the PID of this process, which `runner` returns in other processes.
+            clock: returns the time in Unix seconds.
+            random: a cryptographic source; `random(n)` returns n uniform bytes.
+            take_over: whether to claim the campaign even if another process runs it. That process
+                can then not write any more, and its lock has no effect. If the campaign cannot be
+                claimed, the other process goes on.
 
         Raises:
-            InvalidInputError: another process runs the campaign, or it cannot be claimed.
+            InvalidInputError: another process runs the campaign and `take_over` is False, or the
+                campaign cannot be claimed.
         """
         with self._next_lock(number) as show:
             if not take_over:
@@ -399,7 +415,7 @@ class CampaignFolder:
         """Lock the campaign while the `with` block runs, so that no other process runs it.
 
         Args:
-            number: the PID of this process, which `runner` returns to other processes.
+            number: the PID of this process, which `runner` returns in other processes.
 
         Raises:
             InvalidInputError: another process runs the campaign.
@@ -413,11 +429,11 @@ class CampaignFolder:
     def _next_lock(self, number: int) -> Iterator[Callable[[], None]]:
         """Lock the file `lock.new`; yield a function that renames it to the campaign's `lock`.
 
-        The file is locked and has the PID before it gets the name `lock`. So another process that
-        finds the lock reads the PID of the process that has it, and not of an earlier process.
+        The file is locked and contains the PID before it gets the name `lock`. Otherwise another
+        process could find the lock and read the PID of an earlier process in it.
 
         Raises:
-            InvalidInputError: another process has locked the file, or it cannot be written.
+            InvalidInputError: another process has locked `lock.new`, or it cannot be written.
         """
         place = self.path / f"{LOCK}.new"
         try:
@@ -452,7 +468,7 @@ class CampaignFolder:
             os.close(file)
 
     def _check_free(self) -> None:
-        """Refuse a campaign that another process runs."""
+        """Raise an error if another process runs the campaign."""
         if (other := self.runner()) is not None:
             raise InvalidInputError(
                 f"process {other} runs {self.path}: fedtally campaign drain ends it after its open"
@@ -460,17 +476,21 @@ class CampaignFolder:
             )
 
     def runner(self) -> int | None:
-        """Return the PID of the process that runs the campaign; None: no process runs it."""
+        """Return the PID of the process that runs the campaign, or None if no process runs it.
+
+        Raises:
+            InvalidInputError: the file `lock` cannot be opened.
+        """
         place = self.path / LOCK
         try:
-            # O_NONBLOCK: if the file is a pipe, for example, `open` must not block
+            # With O_NONBLOCK, `open` does not wait if the file is a pipe, for example.
             file = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise _no_lock(self.path, place, error) from None
         try:
-            # A shared lock is refused while another process has the exclusive lock.
+            # This raises BlockingIOError while another process has the exclusive lock.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return int(os.read(file, 20).strip() or 0)
@@ -501,30 +521,36 @@ class CampaignFolder:
             )
 
     def cancel(self) -> int:
-        """End the campaign without a result, and give up its open sessions.
+        """End the campaign without a result, and end its open sessions without a sum.
 
-        Return the number of sessions that were erased, as for `restore`.
+        Return how many sessions were erased, as for `restore`.
 
         Raises:
             InvalidInputError: the campaign has its result already.
         """
         self._check_not_over()
-        # The file `cancelled` is made first, so that a process that claims the campaign later sees
-        # it. After a crash here, another `cancel` gives up the sessions that are still open.
+        # The file `cancelled` is made first, so that no process claims the campaign later. After a
+        # crash here, another `cancel` ends the sessions that are still open.
         (self.path / CANCELLED).touch()
         return self.state().give_up(self.plan, mark=self.mark) if self.has_begun else 0
 
     def _check(self) -> None:
-        """Refuse files that do not belong together, before any client is invited."""
+        """Refuse files that do not fit together, before any client is invited."""
         check_mark(self.mark, self.path, "the campaign's folder")
         check_ledger(self.ledger, self.plan)
-        # Books in memory are enough: this server opens no sum, and only compares keys.
+        # The server is only used to compare keys. It opens no sum, so books in memory are enough.
         server = FrequencyServer(self.plan, MemoryBooks(), screen=self.screen)
         server.check_keys(load_server_key(self.server_key), self.allow_list)
 
     def _check_places(self) -> Ledger | None:
-        """Refuse a mark that cannot be written, or a ledger that is missing; return the ledger."""
-        folder = real_path(self.mark).parent  # links are followed, to the disk of the mark
+        """Refuse a mark that cannot be written; open the ledger, if there is one, and return it.
+
+        Raises:
+            InvalidInputError: the mark cannot be written.
+            UnreadableFileError: the ledger is missing.
+        """
+        # links are followed, so that the folder on the disk of the mark is checked
+        folder = real_path(self.mark).parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise InvalidInputError(
                 f"cannot write the mark {self.mark}: "
@@ -537,7 +563,10 @@ class CampaignFolder:
         return None if self.ledger is None else Ledger.open(self.ledger)
 
     def _check_budget(self, ledger: Ledger | None) -> None:
-        """Refuse a ledger that cannot pay for this campaign, since no sum could be opened."""
+        """Refuse a plan that the ledger does not cover, or that another run has charged to it.
+
+        Otherwise clients would take part, and no sum could be opened.
+        """
         privacy = self.plan.privacy
         if ledger is None or privacy is None:
             return
@@ -548,7 +577,8 @@ class CampaignFolder:
             raise InvalidInputError(
                 f"the ledger {self.ledger} does not cover this campaign: {error.marked}"
             ) from error
-        # A charge belongs to the run that made it, and this campaign has not run yet.
+        # A charge belongs to the run that made it. This campaign has not run yet, so another run
+        # made the charge.
         if ledger.reserved(self.plan.fingerprint):
             raise InvalidInputError(
                 f"another run charged this plan to the ledger {self.ledger}, and no other may open"
@@ -556,7 +586,7 @@ class CampaignFolder:
             )
 
     def _check_screen(self) -> None:
-        """Refuse `Screen.REFUSE` if no round of the plan can have enough cohorts for a test."""
+        """Refuse `Screen.REFUSE` if no round can have enough cohorts to compare them."""
         if self.screen is not Screen.REFUSE:
             return
         most = self.plan.max_round_clients // self.plan.summing.least_clients
@@ -589,7 +619,11 @@ def _no_lock(folder: Path, place: Path, error: OSError) -> InvalidInputError:
 
 
 def check_begun(folder: CampaignFolder) -> None:
-    """Refuse a campaign that has never run, or that `CampaignFolder.check_open` refuses."""
+    """Refuse a campaign that has never run, is over, was cancelled or is lost.
+
+    Raises:
+        InvalidInputError: the campaign is refused.
+    """
     folder.check_open()
     if not folder.has_begun:
         raise InvalidInputError(
@@ -599,10 +633,11 @@ def check_begun(folder: CampaignFolder) -> None:
 
 
 def _locked(place: Path) -> int:
-    """Open a file, which is made if it does not exist, and lock it; return its handle.
+    """Open a file, lock it, and return its handle; the file is made if it does not exist.
 
     Raises:
         BlockingIOError: another process has locked the file.
+        OSError: the file cannot be opened.
     """
     while True:
         file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -614,14 +649,15 @@ def _locked(place: Path) -> int:
         except BaseException:
             os.close(file)
             raise
-        os.close(file)  # the file was renamed before it was locked: try again with a new file
+        # another process renamed the file before it was locked: try again with a new file
+        os.close(file)
 
 
 def _checked_plan(path: str | os.PathLike[str]) -> Plan:
     """Return the plan in a file, if a driver can run it.
 
     Raises:
-        InvalidInputError: the plan lacks a key, or is not summed by secagg.
+        InvalidInputError: the plan lacks a key, or its secure sum is not secagg.
     """
     plan = Plan.load(path)
     plan.check_published()
@@ -634,7 +670,7 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
-    """Return the entries of a `campaign.toml`.
+    """Return the entries of a `campaign.toml`, by name.
 
     Raises:
         UnreadableFileError: there is no such file, it cannot be read, or it is of another version.

@@ -6,18 +6,24 @@ A private key file is three lines of ASCII, each ended by one line feed::
     public PUBLIC
     secret SECRET
 
-ROLE is ``server`` (Ed25519: it signs Invites), ``leader`` or ``helper`` (X25519: clients seal to
-it), ``registrar`` (Ed25519: it signs plans), ``client`` (Ed25519: its public key is the client's
-identity), ``aggregator`` (X25519: clients of DAP seal to it) or ``collector`` (X25519: the servers
-of DAP seal to it). PUBLIC and SECRET are 64 lower-case hexadecimal digits. The public key file has
-the same name with ``.pub`` at its end, and one line::
+PUBLIC and SECRET are 64 lower-case hexadecimal digits. ROLE says who has the key and what it is
+for:
+
+- ``server``: Ed25519; it signs Invites, the first messages of a secure sum,
+- ``leader`` and ``helper``: X25519; clients encrypt reports to these two servers,
+- ``registrar``: Ed25519; it signs plans,
+- ``client``: Ed25519; its public key is the client's identity,
+- ``aggregator``: X25519; clients of DAP encrypt reports to it,
+- ``collector``: X25519; the servers of DAP encrypt sums to it.
+
+The public key file has the same name with ``.pub`` at its end, and one line::
 
     fedtally-public-key/1 ROLE PUBLIC
 
 `create_key_files` makes both files, and never overwrites one. `load_server_key`, `load_leader_key`,
 `load_helper_key`, `load_registrar_key`, `load_client_key`, `load_aggregator_key` and
-`load_collector_key` read a private key, and refuse a file that users other than its owner may read
-or write. `read_public_key` reads a public key for a plan. `retire_key` destroys a private key.
+`load_collector_key` read a private key. They refuse a file that users other than its owner have any
+right on. `read_public_key` reads a public key for a plan. `retire_key` destroys a private key.
 
 The source of randomness is an argument. A secret is only in its file and in the key object, and
 never in an error.
@@ -45,8 +51,8 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 
 PRIVATE_SCHEMA, PUBLIC_SCHEMA = "fedtally-private-key/1", "fedtally-public-key/1"
 PUBLIC_SUFFIX = ".pub"
-# The most bytes that are read of a file. A key file of any version will be shorter. The bound is
-# for device files, which may never end.
+# The most bytes that are read of a file: more than any key file has. Without this bound, reading a
+# device file might never end.
 _MOST_BYTES = 4096
 _HEX = b"[0-9a-f]{%d}" % (2 * KEY_BYTES)
 _PRIVATE = re.compile(
@@ -56,11 +62,12 @@ _PUBLIC = re.compile(rb"%s (\w+) (%s)\n?" % (PUBLIC_SCHEMA.encode(), _HEX))
 
 
 class Role(StrEnum):
-    """The owner of a key.
+    """What the owner of a key is.
 
-    `SERVER` sums by secagg. `LEADER` and `HELPER` are two servers that sum together. `REGISTRAR`
-    says which clients may take part, and signs plans. `CLIENT` is a client. `AGGREGATOR` is a
-    server of DAP, and `COLLECTOR` gets the sums of DAP.
+    A `SERVER` computes sums by secagg. `LEADER` and `HELPER` are two servers that compute sums
+    together. The `REGISTRAR` decides which clients may take part, and signs plans. A `CLIENT` takes
+    part in sums. An `AGGREGATOR` is one of the two servers of DAP. A `COLLECTOR` gets the sums of
+    DAP.
     """
 
     SERVER = "server"
@@ -72,8 +79,8 @@ class Role(StrEnum):
     COLLECTOR = "collector"
 
 
-# The class of each role's key; the comment says what the owner signs or opens with it. A new role
-# needs an entry here and a name in `Role`.
+# The class of each role's key. The comment says what the owner signs or decrypts with the key. A
+# new role needs an entry here and a name in `Role`.
 _KINDS: dict[Role, type[SigningKey] | type[PrivateKey] | type[RecipientKey]] = {
     Role.SERVER: SigningKey,  # Invites
     Role.LEADER: PrivateKey,  # shares of reports
@@ -110,18 +117,19 @@ class PublicKey:
 def create_key_files(
     path: str | os.PathLike[str], role: Role | str, random: Callable[[int], bytes]
 ) -> PublicKey:
-    """Write a new private key and its public key beside it; return the public key.
+    """Write a new private key file and its public key file, and return the public key.
 
-    The private key file has mode 0600 and is not encrypted. It is complete, or is not made, and it
-    is on the disk before this returns.
+    The private key file has mode 0600 and is not encrypted. If there is an error, no file is made.
+    Both files are on the disk before this function returns.
 
     Args:
         path: the path of the private key file. The path of the public key file has `.pub` added.
         role: the role of the owner.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        random: a cryptographic source; `random(n)` returns n uniform bytes.
 
     Raises:
-        InvalidInputError: a file exists or cannot be written, or there is no such role.
+        InvalidInputError: one of the two files exists or cannot be written, or there is no such
+            role.
     """
     role = _parse(role)
     private, public = Path(path), public_path(path)
@@ -129,18 +137,18 @@ def create_key_files(
         if os.path.lexists(each):
             raise _exists(each)
     secret, text = bytearray(random(KEY_BYTES)), bytearray()
-    # in bytearrays, because bytes and str cannot be erased
+    # Both are bytearrays, because bytes and str cannot be erased.
     try:
         key = PublicKey(role, _key_of(role, Secret(secret)).public)
         text += f"{PRIVATE_SCHEMA} {role}\npublic {key.value.hex()}\nsecret ".encode()
         text += binascii.hexlify(secret) + b"\n"
         _create(private, text, 0o600)
-    finally:  # otherwise the traceback of an error would hold the secret
+    finally:  # otherwise the traceback of an error would show the secret
         _erase(secret, text)
     try:
         _create(public, key.to_line().encode(), 0o644)
     except InvalidInputError:
-        os.unlink(private)  # made above; without its public key file it has no use
+        os.unlink(private)  # without its public key file, the private key file has no use
         raise
     return key
 
@@ -148,14 +156,15 @@ def create_key_files(
 def retire_key(
     path: str | os.PathLike[str], warn: Callable[[str], None] | None = None
 ) -> PublicKey:
-    """Destroy a private key file, and return its public key; the public key file stays.
+    """Destroy a private key file, and return its public key.
 
-    The file is overwritten with zeros, which are written to the disk, and then removed. Copies
-    that a disk, a file system or a backup keeps elsewhere are not destroyed.
+    The public key file stays. The private key file is overwritten with zeros, which are written to
+    the disk, and then removed. Copies that a disk, a file system or a backup keeps elsewhere are
+    not destroyed.
 
     Args:
         path: the path of the private key file. Its mode may let other users read it.
-        warn: called with a warning, in words, if users other than the owner could read or write the
+        warn: called with a warning, in words, if users other than the owner had a right on the
             file.
 
     Raises:
@@ -196,19 +205,19 @@ def public_path(path: str | os.PathLike[str]) -> Path:
 
 
 def load_server_key(path: str | os.PathLike[str]) -> SigningKey:
-    """Return the server's private key, which signs Invites, for `FrequencyServer.open`.
+    """Return the private key with which a server signs Invites, for `FrequencyServer.open`.
 
     Raises:
         UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
             version.
-        InvalidInputError: users other than its owner may read or write the file, or the key is of
+        InvalidInputError: users other than the owner have a right on the file, or the key has
             another role.
     """
     return _key(path, Role.SERVER, SigningKey)
 
 
 def load_registrar_key(path: str | os.PathLike[str]) -> SigningKey:
-    """Return the registrar's private key, which signs plans, for `enrolment.sign_plan`.
+    """Return the private key with which a registrar signs plans, for `enrolment.sign_plan`.
 
     Raises:
         UnreadableFileError, InvalidInputError: as for `load_server_key`.
@@ -226,7 +235,7 @@ def load_client_key(path: str | os.PathLike[str]) -> SigningKey:
 
 
 def load_leader_key(path: str | os.PathLike[str]) -> PrivateKey:
-    """Return the leader's private key, which opens sealed reports, for `FrequencyServer.leader`.
+    """Return the private key with which a leader decrypts reports, for `FrequencyServer.leader`.
 
     Raises:
         UnreadableFileError, InvalidInputError: as for `load_server_key`.
@@ -235,7 +244,7 @@ def load_leader_key(path: str | os.PathLike[str]) -> PrivateKey:
 
 
 def load_helper_key(path: str | os.PathLike[str]) -> PrivateKey:
-    """Return the helper's private key, which opens sealed reports, for `FrequencyServer.helper`.
+    """Return the private key with which a helper decrypts reports, for `FrequencyServer.helper`.
 
     Raises:
         UnreadableFileError, InvalidInputError: as for `load_server_key`.
@@ -244,7 +253,7 @@ def load_helper_key(path: str | os.PathLike[str]) -> PrivateKey:
 
 
 def load_aggregator_key(path: str | os.PathLike[str]) -> RecipientKey:
-    """Return the private key of a DAP server, which opens reports that clients sealed.
+    """Return the private key with which a DAP server decrypts the reports of clients.
 
     Raises:
         UnreadableFileError, InvalidInputError: as for `load_server_key`.
@@ -253,7 +262,7 @@ def load_aggregator_key(path: str | os.PathLike[str]) -> RecipientKey:
 
 
 def load_collector_key(path: str | os.PathLike[str]) -> RecipientKey:
-    """Return the private key of a DAP collector, which opens sums that both servers sealed.
+    """Return the private key with which a DAP collector decrypts the sums of both servers.
 
     Raises:
         UnreadableFileError, InvalidInputError: as for `load_server_key`.
@@ -262,12 +271,12 @@ def load_collector_key(path: str | os.PathLike[str]) -> RecipientKey:
 
 
 def public_key_of(path: str | os.PathLike[str]) -> PublicKey:
-    """Return the public key in a private key file, after a check that it fits the secret key.
+    """Return the public key in a private key file, after checking that it fits the secret.
 
     Raises:
         UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
             version.
-        InvalidInputError: users other than its owner may read or write the file.
+        InvalidInputError: users other than the owner have a right on the file.
     """
     role, key = _load(path, None)
     return PublicKey(role, key.public)
@@ -276,15 +285,15 @@ def public_key_of(path: str | os.PathLike[str]) -> PublicKey:
 def read_public_key(given: str | os.PathLike[str], role: Role | str) -> bytes:
     """Return a public key, 32 bytes, from 64 hexadecimal digits or a public key file.
 
-    Give the file if there is one: it names the role of its key, which is then checked.
+    Prefer the file: it names the role of its key, so that the role is checked.
 
     Args:
         given: the digits, or the path of the file.
         role: the role that the key in the file must have.
 
     Raises:
-        UnreadableFileError: the text is neither digits nor a file, or the file is damaged.
-        InvalidInputError: the key is of another role, or the file holds a private key.
+        UnreadableFileError: `given` is neither 64 digits nor a file, or the file is damaged.
+        InvalidInputError: the key has another role, or the file has a private key.
 
     >>> read_public_key("09" * 32, "helper") == bytes([9]) * 32
     True
@@ -302,11 +311,11 @@ def read_public_key(given: str | os.PathLike[str], role: Role | str) -> bytes:
 
 
 def load_public_key(path: str | os.PathLike[str]) -> PublicKey:
-    """Return the key in a public key file.
+    """Return the key in a public key file, with its role.
 
     Raises:
         UnreadableFileError: there is no such file, or it is no public key file of this version.
-        InvalidInputError: the file holds a private key.
+        InvalidInputError: the file has a private key.
     """
     name, (text, _) = (
         os.fspath(path),
@@ -341,8 +350,17 @@ def _load(
 ) -> tuple[Role, SigningKey | PrivateKey | RecipientKey]:
     """Return the role and the key in a private key file.
 
-    If `role` is given, another role in the file is an error. If users other than the owner may read
-    or write the file, `opened` is called with the file's mode; without `opened` that is an error.
+    Args:
+        path: the path of the file.
+        role: the role that the key must have; None: any role.
+        opened: called with the file's mode if users other than the owner have a right on the file;
+            None: such a file is an error.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
+            version.
+        InvalidInputError: the key has another role; or users other than the owner have a right on
+            the file, and `opened` is None.
     """
     name, (text, mode) = os.fspath(path), _read(path, "a private key file")
     raw = bytearray()
@@ -352,7 +370,8 @@ def _load(
             f" {PUBLIC_SUFFIX}"
         )
     try:
-        # This check comes before the check of the mode: a file that is no key needs no protection.
+        # This check comes before the check of the mode, since a file without a key needs no
+        # protection.
         if not text.startswith(PRIVATE_SCHEMA.encode()):
             raise _no_private_key(name)
         # Other users may know a key that they can read, and may replace a key that they can write.
@@ -373,7 +392,8 @@ def _load(
             )
         raw += binascii.unhexlify(text[slice(*found.span(3))])
         key = _key_of(held, Secret(raw))
-        # With a damaged secret, no client would accept the Invites, or no report could be opened.
+        # A damaged secret is refused here. Otherwise no client would accept the server's Invites,
+        # or no report could be decrypted.
         if key.public != binascii.unhexlify(found[2]):
             raise UnreadableFileError(
                 f"{name} is damaged: its secret is not that of its public key"
@@ -384,7 +404,7 @@ def _load(
 
 
 def _key_of(role: Role, secret: Secret) -> SigningKey | PrivateKey | RecipientKey:
-    """Return the key made from a secret, and wipe the secret."""
+    """Make a role's key from a secret, erase the secret, and return the key."""
     key = _KINDS[role](secret)
     secret.wipe()
     return key
@@ -410,15 +430,19 @@ def _known(name: bytes) -> Role | None:
 
 
 def _read(path: str | os.PathLike[str], wanted: str) -> tuple[bytearray, int]:
-    """Return up to `_MOST_BYTES` bytes of a file, and the file's mode."""
-    # The mode is read from the opened file. If it were read by name, another file could take the
-    # name before the file is opened. The file is unbuffered, so that no buffer keeps the secret.
+    """Return up to `_MOST_BYTES` bytes of a file, and the file's mode, its access rights.
+
+    Raises:
+        UnreadableFileError: the file cannot be read.
+    """
+    # The mode is read from the open file. A mode that is read by name could belong to another file,
+    # which got the name in between. The file is unbuffered, since a buffer would keep the secret.
     text = bytearray(_MOST_BYTES)
     try:
         with open(path, "rb", buffering=0) as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             del text[file.readinto(text) :]
-    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+    except (OSError, ValueError) as error:  # ValueError if the path has a zero byte
         why = getattr(error, "strerror", None) or error
         raise UnreadableFileError(
             f"cannot read {os.fspath(path)!r} ({why}): give {wanted}"
@@ -427,16 +451,20 @@ def _read(path: str | os.PathLike[str], wanted: str) -> tuple[bytearray, int]:
 
 
 def _create(path: Path, text: bytes | bytearray, mode: int) -> None:
-    """Write a new file: the complete file gets its name at the end. Never overwrite a file."""
+    """Write a new file, which gets its name only when it is complete; never overwrite a file.
+
+    Raises:
+        InvalidInputError: the file exists, or cannot be written.
+    """
     temporary = None
     try:
-        # mkstemp makes the file with mode 0600, so that other users can never read it
+        # `mkstemp` makes the file with mode 0600, so that other users can never read it.
         handle, temporary = tempfile.mkstemp(prefix=".fedtally-", dir=path.parent)
         with os.fdopen(handle, "wb", buffering=0) as file:
             file.write(text)
             os.fsync(handle)
         os.chmod(temporary, mode)
-        os.link(temporary, path)  # unlike `os.rename`, this fails if the name is taken
+        os.link(temporary, path)  # in contrast to `os.rename`, this fails if the name is taken
         with suppress(OSError):  # some systems cannot sync a folder
             sync(path.parent)
     except FileExistsError:

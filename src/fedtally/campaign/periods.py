@@ -1,6 +1,6 @@
-"""The times at which the rounds of a campaign open and close, by the calendar of the plan.
+"""When the rounds of a campaign open and close, by the calendar of the plan.
 
-All times are Unix seconds. Without a calendar, all rounds are open at any time.
+All times are Unix seconds. Without a calendar, all rounds are always open.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from fedtally.plan.calendar import DAY, Calendar, time_text
 
 @dataclass(frozen=True)
 class Periods:
-    """The periods of a campaign's rounds.
+    """The period of each round: the time in which sessions of the round may open.
 
     Args:
-        calendar: the plan's calendar; None: each round is open at any time.
+        calendar: the plan's calendar; None: each round is always open.
         num_rounds: the number of rounds of the plan.
-        session: the longest duration of a session, in seconds. A session that opened in a period
-            may still run after the period. So the round is closed only when this time, and one
-            second more, has passed after the period.
+        session: how long a session may last, in seconds. A session that opened in a period may run
+            on after it. So a round is closed only `session` + 1 seconds after its period.
 
     >>> from datetime import UTC, datetime
     >>> days = Periods(Calendar(datetime(1970, 1, 2, tzinfo=UTC), DAY, 3), 3, 3600)
@@ -46,15 +45,18 @@ class Periods:
         return self.calendar.period.total_seconds()
 
     def opens(self, round: int) -> float:
-        """Return the time at which a round opens; -inf without a calendar."""
+        """Return when the period of a round begins, Unix seconds; -inf without a calendar."""
         return -math.inf if self.calendar is None else self._start + round * self._seconds
 
     def closes(self, round: int) -> float:
-        """Return the time from which no session of a round may open; inf without a calendar."""
+        """Return when the period of a round is over, Unix seconds; inf without a calendar.
+
+        From that time on, no session of the round may open.
+        """
         return math.inf if self.calendar is None else self.opens(round + 1)
 
     def open_at(self, now: float) -> range:
-        """Return the rounds that are open at a time: at most one, or all without a calendar."""
+        """Return the rounds that are open at `now`: at most one, or all without a calendar."""
         if self.calendar is None:
             return range(self.num_rounds)
         left = self.left_at(now)
@@ -62,22 +64,22 @@ class Periods:
         return range(left.start, left.start + is_open)
 
     def left_at(self, now: float) -> range:
-        """Return the rounds that are open at a time or open later."""
+        """Return the rounds whose period is not over at the time `now`; all without a calendar."""
         if self.calendar is None:
             return range(self.num_rounds)
         return range(self._before(now), self.num_rounds)
 
     def num_closed(self, now: float) -> int:
-        """Return the number of closed rounds, from the first; none of their sessions can still run.
+        """Return how many rounds, from the first, are closed: none of their sessions can still run.
 
         Without a calendar this is 0.
         """
         return 0 if self.calendar is None else self._before(now - self.session - 1)
 
     def next_change(self, now: float) -> float:
-        """Return the next time at which a round opens, takes no new session, or is closed.
+        """Return when a period begins or ends next, or a round is closed, Unix seconds.
 
-        It is inf if there is no such time.
+        The result is inf if nothing changes any more.
         """
         if self.calendar is None:
             return math.inf
@@ -90,18 +92,25 @@ class Periods:
         )
 
     def _before(self, now: float) -> int:
-        """Return the number of periods that are over at a time."""
+        """Return how many periods are over at the time `now`."""
         over = (now - self._start) // self._seconds
         return int(min(max(over, 0), self.num_rounds))
 
 
 def periods_of(plan: Plan, session: int) -> Periods:
-    """Return the periods of a plan's rounds; a session lasts at most `session` seconds."""
+    """Return the periods of a plan's rounds.
+
+    Args:
+        plan: the plan.
+        session: how long a session may last, in seconds.
+    """
     return Periods(plan.calendar, plan.num_rounds, session)
 
 
 def last_day(calendar: Calendar, round: int) -> str:
-    """Return the last day of a round's period, in UTC; its end time if periods are under a day.
+    """Return the last day of a round's period, in UTC, as text.
+
+    If periods are shorter than a day, the text is the time at which the period ends.
 
     >>> from datetime import UTC, datetime
     >>> last_day(Calendar(datetime(2026, 12, 1, tzinfo=UTC), DAY, 28), 13)
@@ -112,7 +121,9 @@ def last_day(calendar: Calendar, round: int) -> str:
 
 
 def missing_text(rounds: list[int]) -> str:
-    """Return a text that rounds are missing, with the numbers of the first ones.
+    """Return a text which says that rounds are missing, with their numbers.
+
+    At most ten numbers or spans of numbers are shown.
 
     >>> missing_text([3])
     'round 3 is missing'

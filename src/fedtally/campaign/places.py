@@ -15,21 +15,22 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 
-LOCK = "lock"  # a file in the folder; the process that runs the folder locks it, and writes its PID
+LOCK = "lock"  # a file in the folder, locked by the process that runs the folder, with its PID
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
-_BLOCK = 1 << 16  # candidates in one write
+_BLOCK = 1 << 16  # how many candidates are written at a time
 
 
 @contextmanager
 def held_by(folder: Path, number: int) -> Iterator[None]:
-    """Lock a folder while a process runs it.
+    """Lock a folder for the time of the `with` block, in which a process runs it.
 
-    The lock only warns people who start a second process by mistake. It is the store (the database)
-    that keeps two processes apart: once a later process opens it, the earlier one cannot write.
+    The lock only warns people who start a second process by mistake. It does not stop a process
+    from writing. The store (the database) does: once a later process opens it, an earlier one
+    cannot write.
 
     Args:
         folder: the folder.
-        number: the PID of the process.
+        number: the PID of this process.
 
     Raises:
         InvalidInputError: another process has locked the folder, or it cannot be locked.
@@ -57,7 +58,11 @@ def held_by(folder: Path, number: int) -> Iterator[None]:
 
 
 def holder(folder: Path) -> int | None:
-    """Return the PID of the process that runs a folder; None: none, or the lock is unreadable."""
+    """Return the PID of the process that runs a folder.
+
+    Returns None if no process runs it, or if the lock cannot be read. Returns 0 if the process has
+    not written its PID yet.
+    """
     try:
         file = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -76,13 +81,13 @@ def _number_in(file: int) -> int:
 
 
 def check_origins(origins: Iterable[str]) -> None:
-    """Refuse a text that is no origin of a web page.
+    """Refuse texts that are not the origin of a web page.
 
     Args:
         origins: the origins, each as `https://page.example`.
 
     Raises:
-        InvalidInputError: a text is no origin.
+        InvalidInputError: a text is not the origin of a web page.
     """
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
@@ -94,14 +99,15 @@ def check_origins(origins: Iterable[str]) -> None:
 def read_settings(
     path: Path, schema: str, command: str, entries: Sequence[str], optional: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the entries of the settings file of one of two servers.
+    """Return the entries of the settings file of one of two servers, by name.
 
     Args:
         path: the path of the file.
         schema: the name and version of the file's schema.
-        command: the command of fedtally whose `leader init` makes the file, for errors.
-        entries: the names of all entries that are allowed.
-        optional: the names of entries that may be missing.
+        command: the name in `fedtally NAME leader init`, the command that makes the file, for
+            errors.
+        entries: the names of all entries that the file may have.
+        optional: the names of the entries that may be missing.
 
     Raises:
         UnreadableFileError: there is no file, or it cannot be read, or it is of another version.
@@ -124,7 +130,7 @@ def read_settings(
 
 
 def text_in(file: str, values: Mapping[str, Any], name: str) -> str:
-    """Return the value of an entry of a settings file that must be a text.
+    """Return the value of an entry of a settings file, after checking that it is a text.
 
     Args:
         file: the name of the file, for errors.
@@ -141,11 +147,11 @@ def text_in(file: str, values: Mapping[str, Any], name: str) -> str:
 
 
 def texts_in(file: str, values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return the value of an entry of a settings file that must be a list of texts.
+    """Return the texts in an entry of a settings file, after checking that it is a list of texts.
 
     Args:
         file: the name of the file, for errors.
-        values: the entries of the file, among them this one.
+        values: the entries of the file. `name` must be among them.
         name: the name of the entry.
 
     Raises:
@@ -158,18 +164,18 @@ def texts_in(file: str, values: Mapping[str, Any], name: str) -> tuple[str, ...]
 
 
 def check_mark(mark: Path, folder: Path, called: str) -> None:
-    """Refuse a mark that lies in the folder that it belongs to.
+    """Refuse a mark that is in the folder for which it is made.
 
-    A mark is a file that shows whether an old copy of the folder was restored. If it lay in the
-    folder, it would be restored with it.
+    A mark is a small file that shows whether an old copy of the folder was restored. A mark in the
+    folder would be restored together with the folder, and show nothing.
 
     Args:
         mark: the path of the mark.
         folder: the path of the folder, which need not exist yet.
-        called: the words for the folder in the error.
+        called: what the error calls the folder.
 
     Raises:
-        InvalidInputError: the mark lies in the folder.
+        InvalidInputError: the mark is in the folder.
     """
     # Real paths are compared, since `..` or a link could hide that the mark is in the folder.
     if Path(os.path.realpath(mark)).is_relative_to(os.path.realpath(folder)):
@@ -180,14 +186,16 @@ def check_mark(mark: Path, folder: Path, called: str) -> None:
 
 
 def check_ledger(ledger: str | None, plan: Plan) -> None:
-    """Refuse a plan with privacy if there is no ledger, and a ledger if there is no privacy.
+    """Refuse a plan with privacy but no ledger, and a plan with a ledger but no privacy.
 
     Args:
-        ledger: the path or URL of the ledger; None: there is none.
+        ledger: the path or URL of the ledger of privacy budgets; None: no ledger is given. Whether
+            it exists is not checked.
         plan: the plan, which is charged to the ledger if it has privacy.
 
     Raises:
-        InvalidInputError: the plan has privacy and there is no ledger, or the reverse.
+        InvalidInputError: the plan has privacy and `ledger` is None, or the plan has no privacy and
+            `ledger` is given.
     """
     if (ledger is None) == (plan.privacy is None):
         return
@@ -199,22 +207,29 @@ def check_ledger(ledger: str | None, plan: Plan) -> None:
 
 
 def cautions(ledger: str | None, plan: Plan) -> list[str]:
-    """Return a warning if the ledger's grant has too large a delta for the clients of a plan.
+    """Return a warning if the delta that the ledger grants is too large for the clients of a plan.
+
+    The list has one text, or is empty.
 
     Args:
-        ledger: the path or URL of the ledger; None: there is none.
+        ledger: the path or URL of the ledger of privacy budgets; None: there is none, and no
+            warning.
         plan: the plan, which is charged to the ledger if it has privacy.
     """
     if ledger is None or plan.privacy is None:
         return []
-    from fedtally.store import Ledger  # it loads a database library, which a path does not need
+    # imported here, because it loads a database library, which the other functions do not need
+    from fedtally.store import Ledger
 
     books = Ledger.open(ledger)
     return books.cautions(plan.privacy.population, plan.num_clients * plan.people)
 
 
 def write_candidates(path: Path, domain: Domain) -> None:
-    """Write the candidates of a domain to a file, one a line; no candidate may hold a line end."""
+    """Write the candidates of a domain to a file, one on each line, in UTF-8.
+
+    No candidate may contain a line end.
+    """
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         for start in range(0, domain.size, _BLOCK):
             labels = domain.labels(range(start, min(start + _BLOCK, domain.size)))

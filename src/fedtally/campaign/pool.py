@@ -1,8 +1,8 @@
-"""The pool of clients from which the sessions of a campaign draw.
+"""The pool of clients from which the driver draws the clients of a session.
 
 The pool knows which clients are present, which are in a session, and in which rounds each client
-was asked. The time of a call does not grow with the number of clients in the pool, except for
-`ready`, which lists them.
+was asked for its items. The time of a call does not grow with the number of clients in the pool,
+except for `ready`, which lists clients.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from fedtally.secagg.server import ClientId
 
-# After this number of misses (unanswered frames or Aborts) a client is benched: it is not drawn for
-# some time.
+# After this many misses (frames that a client does not answer, or answers with an Abort) the client
+# is benched: it is not drawn for some time.
 MISSES = 2
 _NOWHERE: frozenset[int] = frozenset()
 
 
 class Pool:
-    """The clients that are present, those in sessions, and the rounds in which each was asked.
+    """The clients that are present or in sessions, and the rounds in which each client was asked.
 
     A client is free if it is present and in no session.
 
     Args:
-        allows: says whether a client that was asked for its items in some rounds may be asked in
-            another round. If several rounds may be open at a time, the answer must depend only on
-            the number of rounds in which the client was asked.
-        presence: the seconds for which a client counts as present after it has checked in.
-        bench: the seconds for which a client is benched, so that it does not count as present. A
-            client is benched after two frames that it left unanswered or answered with an Abort.
+        allows: returns whether a client that was asked for its items in some rounds, the first
+            argument, may be asked in another round, the second. If several rounds may be open at a
+            time, the answer must depend only on the number of rounds in the first argument.
+        presence: how long a client counts as present after it has checked in, in seconds.
+        bench: how long a client is benched, in seconds. A benched client does not count as present.
+            A client is benched after its second frame that it did not answer, or answered with an
+            Abort.
 
     Attributes:
-        session_of: the session of each client that is in one, by the name of the client.
-        num_arrivals: the number of times that some client became free.
+        session_of: for each client in a session, by its name: the name of the session.
+        num_arrivals: how many times a client has become free.
     """
 
     def __init__(
@@ -43,19 +44,25 @@ class Pool:
         self._allows, self._presence, self._bench = allows, presence, bench
         self.session_of: dict[ClientId, bytes] = {}
         self.num_arrivals = 0
-        self._asked: dict[ClientId, frozenset[int]] = {}  # the rounds in which a client was asked
-        # All sets of rounds in `_asked`, so that clients with equal sets share one object
+        # for each client, the rounds in which it was asked
+        self._asked: dict[ClientId, frozenset[int]] = {}
+        # Maps each set of rounds in `_asked` to itself, so that clients with equal sets share one
+        # object.
         self._histories: dict[frozenset[int], frozenset[int]] = {}
-        # Free clients, grouped by the rounds in which they were asked. All clients of a group may
-        # join the same rounds. There are few groups, so no call must go through all clients.
+        # The free clients, grouped by the rounds in which they were asked. Clients of a group may
+        # join the same rounds. Without the groups, `count` would have to look at each client.
         self._free: dict[frozenset[int], dict[ClientId, None]] = {}
-        # Both dicts are in the order of their times, so that expired entries are at the front.
-        self._seen: dict[ClientId, float] = {}  # the time of the last check-in
-        self._benched: dict[ClientId, float] = {}  # the time until which a client is benched
+        # Both dicts are in the order of their times, so that `expire` finds old entries at the
+        # front.
+        self._seen: dict[ClientId, float] = {}  # when each client last checked in
+        self._benched: dict[ClientId, float] = {}  # for each benched client, until when
         self._misses: Counter[ClientId] = Counter()
 
     def check_in(self, client: ClientId, now: float, rounds: Collection[int]) -> bool:
-        """Note that a client is present; return whether it is in a session, or may join one.
+        """Record that a client is present; return whether it is in a session, or may join one.
+
+        A client that is benched is not recorded. A client without a session that may not join
+        another round is not recorded, either.
 
         Args:
             client: the name of the client.
@@ -64,42 +71,43 @@ class Pool:
         """
         is_busy = client in self.session_of
         if self._benched.get(client, -math.inf) > now:
-            return is_busy  # not noted as present: else it could be drawn again after its session
+            # it is not present, since otherwise it could be drawn again after its session
+            return is_busy
         if not is_busy:
             history = self._asked.get(client, _NOWHERE)
             # One round in which the client was not asked is enough for the test, since the answer
-            # of `allows` depends only on the number of rounds. The test must be fast: clients that
-            # may join no more rounds still check in again and again.
+            # of `allows` depends only on the number of rounds. The test must be fast, because
+            # clients that may join no more rounds still check in again and again.
             new = next((round for round in rounds if round not in history), None)
             if new is None or not self._allows(history, new):
                 return False
         is_new = self._seen.pop(client, None) is None
-        self._seen[client] = now  # the latest check-in is last in the dict
+        self._seen[client] = now  # so the last check-in is at the end of the dict
         if is_new and not is_busy:
             self._settle(client)
         return True
 
     @property
     def num_present(self) -> int:
-        """The number of clients that are present, free or in a session."""
+        """How many clients are present, free or in a session."""
         return len(self._seen)
 
     def expire(self, now: float) -> None:
-        """Remove clients whose last check-in is too old; end benches that are over."""
+        """Remove clients that checked in too long ago, and end benches whose time is over."""
         while self._seen and self._seen[first := next(iter(self._seen))] < now - self._presence:
             self._leave(first)
         while self._benched and self._benched[first := next(iter(self._benched))] <= now:
             del self._benched[first]
 
     def put_back(self, seconds: float) -> None:
-        """Shift all times back by `seconds`, after the clock was set back by as much."""
+        """Move all times back by `seconds`, after the clock was put back by as much."""
         self._seen = {client: at - seconds for client, at in self._seen.items()}
         self._benched = {client: until - seconds for client, until in self._benched.items()}
 
     def note_miss(self, client: ClientId, now: float) -> None:
-        """Note that a client has not answered, or aborted; it is absent until it checks in again.
+        """Record that a client has not answered a frame, or has answered with an Abort.
 
-        After `MISSES` such misses it is benched.
+        It is not present until it checks in again. After its second miss the client is benched.
         """
         self._leave(client)
         self._misses[client] += 1
@@ -109,7 +117,7 @@ class Pool:
             self._benched[client] = now + self._bench
 
     def begin(self, session: bytes, clients: Iterable[ClientId]) -> None:
-        """Put clients into a session, so that they cannot be drawn for another one."""
+        """Put clients into a session, so that they are not drawn for another session."""
         for client in clients:
             self.session_of[client] = session
             self._settle(client)
@@ -122,21 +130,21 @@ class Pool:
                 self._settle(client)
 
     def keep(self, sessions: Container[bytes]) -> None:
-        """Take clients out of all sessions except the given ones."""
+        """Take clients out of all sessions that are not in `sessions`."""
         for client, session in list(self.session_of.items()):
             if session not in sessions:
                 self.end(session, [client])
 
     def note_asked(self, round: int, clients: Iterable[ClientId]) -> None:
-        """Note that clients are asked for their items of a round."""
+        """Record that clients are asked for their items in a round."""
         for client in clients:
-            self._ungroup(client)  # before `_asked` changes, by which its group is found
+            self._ungroup(client)  # before `_asked` changes, because it gives the client's group
             history = self._asked.get(client, _NOWHERE) | {round}
             self._asked[client] = self._histories.setdefault(history, history)
             self._settle(client)
 
     def read_asked(self, asked: Mapping[int, Collection[ClientId]]) -> None:
-        """Replace the record of which clients were asked in each round."""
+        """Replace the record of the clients that were asked in each round."""
         self._free.clear()
         self._asked.clear()
         for round, clients in asked.items():
@@ -145,13 +153,13 @@ class Pool:
             self._settle(client)
 
     def count(self, round: int) -> int:
-        """Return the number of free clients that may join a session of a round."""
+        """Return how many free clients may join a session of a round."""
         return sum(
             len(group) for history, group in self._free.items() if self._may_join(history, round)
         )
 
     def ready(self, round: int) -> list[ClientId]:
-        """Return the free clients that may join a session of a round."""
+        """Return the names of the free clients that may join a session of a round."""
         return [
             client
             for history, group in self._free.items()
@@ -164,7 +172,7 @@ class Pool:
         return round not in history and self._allows(history, round)
 
     def _settle(self, client: ClientId) -> None:
-        """Add a client to the free clients if it is free, and remove it from them otherwise."""
+        """Add a client to the free clients if it is free; remove it from them if it is not."""
         if client in self._seen and client not in self.session_of:
             group = self._free.setdefault(self._asked.get(client, _NOWHERE), {})
             self.num_arrivals += client not in group

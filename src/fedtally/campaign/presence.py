@@ -1,7 +1,8 @@
-"""The number of clients that checked in lately, for the command `status`.
+"""The file with the number of clients that checked in lately, for the command `status`.
 
-The process that runs a campaign writes it to the file `present` in the campaign's folder, with its
-PID. The file only informs operators: nothing else reads it, and a full disk does not end a run.
+The process that runs a campaign writes the number, with its PID, to the file `present` in the
+campaign's folder. The file only informs operators. Nothing else reads it, and an error of the disk
+does not end the process.
 """
 
 from __future__ import annotations
@@ -16,21 +17,19 @@ FILE = "present"
 
 
 def note(folder: Path, process: int, clients: int) -> None:
-    """Write the number of clients that checked in lately; errors of the disk are ignored.
+    """Write how many clients checked in lately; errors of the disk are ignored.
 
     Args:
         folder: the folder of the campaign.
         process: the PID of the process that runs the campaign.
-        clients: the number of clients.
+        clients: how many clients checked in lately.
     """
     with suppress(OSError, InvalidInputError), archive.replacing(folder / FILE) as temporary:
         Path(temporary).write_text(f"{process} {clients}\n", encoding="ascii")
 
 
 def read(folder: Path, process: int | None) -> int | None:
-    """Return the number of clients that checked in lately.
-
-    It is None if the process that runs the campaign has written no number.
+    """Return how many clients checked in lately, or None if the process has written no number.
 
     Args:
         folder: the folder of the campaign.
@@ -40,4 +39,5 @@ def read(folder: Path, process: int | None) -> int | None:
         said, clients = map(int, (folder / FILE).read_text("ascii").split())
     except (OSError, ValueError):
         return None
-    return clients if said == process else None  # another PID is of a process that has ended
+    # with another PID, the number is from a process that has ended
+    return clients if said == process else None

@@ -1,4 +1,7 @@
-"""The release of sums that landed: charge it, add noise, keep the noised sum, erase the exact."""
+"""The release of sums: charge the privacy budget, add noise, keep the noised sums.
+
+The exact sums are erased.
+"""
 
 from __future__ import annotations
 
@@ -25,35 +28,36 @@ def release_sums(
     used: Sequence[CountSketch] | None = None,
     num_closed: int | None = None,
 ) -> list[CountSketch]:
-    """Return the noised sums, which may leave the trusted part of a campaign.
+    """Make all releases that may be made now, and return all noised sums, which anybody may see.
 
-    Each sum is charged before its noise is drawn. The books keep the noised sum. A sketch with
-    noise has a mark (`CountSketch.noise`); a `Result` under a plan with privacy refuses sketches
-    without the mark. `FrequencyServer.release` calls this function; its docstring has details.
+    Each sum is charged to the privacy budget before its noise is drawn. The books keep the noised
+    sum. A noised sum has a mark, `CountSketch.noise`. If the plan has privacy, a `Result` refuses
+    sums without the mark. `FrequencyServer.release` calls this function, and says more.
 
     Args:
         plan: the plan of the campaign, with privacy.
-        books: the books that hold the sums that landed, and that are charged.
-        random: returns as many uniform bytes as it is asked for.
-        used: the sums to release, without the cohorts that screening left out; None: all sums that
-            landed. It is ignored unless the noise is in the sums before they are opened: which
-            exact sums are left out would show something of them (docs/privacy-proofs/screening.md).
-        num_closed: the number of rounds, from the first, that take no more sums; None: all. It has
-            an effect only if an aggregator adds the noise and the plan has a calendar.
+        books: the books with the sums of all rounds, which also charge the privacy budget.
+        random: a cryptographic source; `random(n)` returns n uniform bytes.
+        used: the sums to release, without the cohorts that screening left out; None: all sums in
+            the books. It is ignored unless clients or servers add the noise before the sums are
+            opened. To leave out some exact sums would show something of them, see
+            docs/privacy-proofs/screening.md.
+        num_closed: how many rounds, from the first, get no more sums; None: all. It has an effect
+            only if an aggregator adds the noise and the plan has a calendar.
 
     Proof: docs/privacy-proofs/central.md.
     """
-    # Central noise is drawn once for each release: the mean of two noised versions of one sum would
-    # have less noise. Without a calendar all releases are noised at once; with a calendar, a
-    # release is noised when all its rounds are closed (see `_due`). Shares of clients belong to
-    # single rounds, so a round that lands later is released later.
+    # An aggregator draws the noise of a release only once: the mean of two noised versions of a sum
+    # would have less noise. Without a calendar, all releases get their noise at once. With a
+    # calendar, a release gets it when all its rounds are closed, see `_due`. If clients add the
+    # noise, each round is a release, and may be released later than others.
     if plan.protection.sums is Sums.NOISED:
         opened = books.sums(plan) if used is None else used
         number_of = releases_by_round(plan)
         noised = {number_of[sketch.round]: sketch for sketch in opened}
         for number in noised:
-            # The release was reserved before its sum was opened. It is charged again in case an old
-            # copy of the ledger, without the charge, was restored since then.
+            # The release was reserved before its sum was opened. It is charged again, since an old
+            # copy of the ledger, without the charge, may have been restored since then.
             charge(books, plan, number)
         books.release(plan, noised)
     elif plan.protection.of_client() is not None:
@@ -66,11 +70,14 @@ def release_sums(
 
 
 def released_sums(plan: Plan, books: Books) -> list[CountSketch]:
-    """Return copies of the released sums that have clients, in the order of rounds."""
+    """Return copies of the noised sums that were released, in the order of rounds.
+
+    Sums without clients are left out.
+    """
     released = [copy_of(sketch) for _, sketch in sorted(books.released(plan).items())]
     for sketch in released:
         if sketch.num_silos:
-            # Noise may bring the number of people below 1, and a result divides by this number.
+            # With noise, the number of people may be below 1, and a result divides by this number.
             sketch.num_clients = max(1, sketch.num_clients)
     return [sketch for sketch in released if sketch.num_clients]
 
@@ -78,18 +85,20 @@ def released_sums(plan: Plan, books: Books) -> list[CountSketch]:
 def folded(total: I64, largest: int) -> I64:
     """Return an exact sum with each entry brought into -largest .. largest, so that noise hides it.
 
-    Entries within the range stay as they are, so the sums of honest clients do not change. An entry
-    beyond `largest` by d becomes largest - d, but not less than 0; negative entries likewise.
+    Entries within the range do not change, so sums of honest clients stay as they are. An entry
+    `largest` + d becomes `largest` - d, but at least 0. An entry -(`largest` + d) becomes
+    -(`largest` - d), but at most 0.
 
-    Reason: a secure sum is known only modulo its modulus. Clients that lie can bring an entry to
-    the point where a change by 1 turns the largest number into the smallest. Then the items of one
-    other client decide between the two, and noise does not hide so large a step. After the folding,
-    a change of an entry by 1 changes the result by at most 1. This also holds around the modulus,
-    if the modulus is at least 4 largest, or 2 largest where no honest entry is negative.
+    The reason: a secure sum is known only modulo its modulus. Clients that lie can bring an entry
+    to the point where a change by 1 turns the largest number into the smallest. Then the items of
+    one other client decide between the two, and noise does not hide so large a step. After this
+    function, a change of an entry by 1 changes the result by at most 1. This is also true around
+    the modulus, if the modulus is at least 4 `largest`, or at least 2 `largest` where no honest
+    entry is negative.
 
     Args:
         total: the entries of a sum, read as integers around 0.
-        largest: the largest absolute value of an entry of honest clients.
+        largest: the largest absolute value that an entry of honest clients can have.
 
     Proof: docs/privacy-proofs/central.md.
 
@@ -101,11 +110,11 @@ def folded(total: I64, largest: int) -> I64:
 
 
 def _due(plan: Plan, books: Books, num_closed: int | None) -> list[int]:
-    """Return the numbers of the releases to which an aggregator adds its noise now.
+    """Return the numbers, from 0, of the releases to which an aggregator adds its noise now.
 
-    Without a calendar these are all releases, or none if they were made before; a release without
-    clients gets noise, too. With a calendar these are the releases whose rounds are all closed and
-    of which a sum landed.
+    Without a calendar, all releases get their noise at once, also a release without clients. The
+    list is empty if this was done before. With a calendar, a release is in the list if all its
+    rounds are closed and it has a sum without noise.
     """
     releases = plan.releases
     if plan.calendar is None:
@@ -117,12 +126,12 @@ def _due(plan: Plan, books: Books, num_closed: int | None) -> list[int]:
 
 
 def releases_by_round(plan: Plan) -> list[int]:
-    """Return a list with the number of the release of each round, in the order of rounds."""
+    """Return the number of the release of each round, in the order of rounds."""
     return [number for number, rounds in enumerate(plan.releases) for _ in rounds]
 
 
 def release_of(plan: Plan, round: int) -> int:
-    """Return the number of the release that a round belongs to.
+    """Return the number of the release to which a round belongs.
 
     >>> from fedtally.domain import IntegerRange
     >>> plan = Plan(rows=3, width=8, schedule="shared", num_rounds=4, num_clients=50,
@@ -137,24 +146,24 @@ def release_of(plan: Plan, round: int) -> int:
 def add_noise(
     plan: Plan, sketches: list[CountSketch], random: Random, books: Books, due: Sequence[int]
 ) -> dict[int, CountSketch]:
-    """Return the noised sum of each release that is due, by the number of the release.
+    """Return the noised sum of each release in `due`, by the number of the release.
 
-    Each release is charged before its noise is drawn. The given sums are not changed.
+    Each release is charged before its noise is drawn. The sums in `sketches` are not changed.
 
     Args:
-        plan: a plan with privacy, whose noise an aggregator adds.
-        sketches: the sums of all rounds that have clients.
-        random: returns as many uniform bytes as it is asked for.
-        books: the books that are charged.
-        due: the numbers of the releases.
+        plan: a plan with privacy, for which an aggregator adds the noise.
+        sketches: the exact sums of all rounds that have clients.
+        random: a cryptographic source; `random(n)` returns n uniform bytes.
+        books: the books, which charge the privacy budget.
+        due: the numbers of the releases to make.
     """
-    # Each release is charged before the draw. If the charge failed after the draw, the noise would
-    # be drawn a second time later, and the mean of two noised sums has less noise.
+    # The charge comes before the draw. If a charge failed after the draw, the noise would later be
+    # drawn again, and the mean of two noised sums has less noise.
     found, releases = [], plan.releases
     for number in due:
         charge(books, plan, number)
         found.append(_opened(plan, releases[number], sketches, random))
-    # Silos are public and have unequal sizes, so each release keeps its own number of people.
+    # Silos are public and differ in size, so the number of people in each release stays as it is.
     if plan.clients.are_hidden(_terms(plan).event.relation):
         _share_out(plan, found)
     return dict(zip(due, found, strict=True))
@@ -163,9 +172,9 @@ def add_noise(
 def _add_all_shares(
     plan: Plan, sketches: list[CountSketch], random: Random, books: Books
 ) -> dict[int, CountSketch]:
-    """Return noised copies of exact sums, by round, as a simulation of noise by clients.
+    """Return noised copies of exact sums, by round; this simulates clients that add the noise.
 
-    Each release is charged before its noise is drawn. Such a plan has one release for each round.
+    Each round is a release of its own, and is charged before its noise is drawn.
     """
     shared = [copy_of(sketch) for sketch in sketches]
     for sketch in shared:
@@ -175,11 +184,11 @@ def _add_all_shares(
 
 
 def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
-    """Set the number of clients of each release to its part of the noised total.
+    """Set the number of clients in each release to a part of the noised total over all releases.
 
-    The part is in proportion to the number of the release's rounds, and at least 1. Clients draw
-    their rounds uniformly, so the parts differ from the true numbers only by chance. A noised
-    number of each release would be worse: it can be below 0, and to raise it to 0 would make the
+    The part is in proportion to the number of rounds in the release, and at least 1. Clients draw
+    their rounds uniformly, so the parts differ from the true numbers only by chance. To use the
+    noised number of each release would be worse: it can be below 0, and raising it to 0 makes the
     numbers too large on average.
     """
     total = max(plan.num_rounds, sum(sketch.num_clients for sketch in released))
@@ -191,27 +200,27 @@ def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
 def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
     """Add the noise of all clients of a round to its sum and, with silos, to the number of people.
 
-    One draw replaces the shares of all clients, since Skellam shares add up to Skellam noise.
+    One draw replaces the draws of all clients, since sums of Skellam noise are Skellam noise.
     """
     [noise] = plan.protection.of_sum(sketch.num_vectors)
     drawn = noise.draw(Secret(random(KEY_BYTES)), plan.vector_length)
     size = sketch.vector.size
     sketch.vector += drawn[:size]
-    sketch.num_clients += int(drawn[size:].sum())  # one entry with silos, else none
+    sketch.num_clients += int(drawn[size:].sum())  # with silos the slice has one entry, else none
     sketch.noise = plan.noise_mark
 
 
 def _opened(
     plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: Random
 ) -> CountSketch:
-    """Return the noised sum of the rounds of a release; its round number is the first of them."""
+    """Return the noised sum of a release; its round is the first round of the release."""
     privacy = _terms(plan)
     own = [sketch for sketch in sketches if sketch.round in rounds]
     total = CountSketch(plan.spec, rounds.start)
     clients, size = sum(sketch.num_clients for sketch in own), total.vector.size
-    # One value more than there are counters is drawn, for the number of clients. It is drawn also
-    # if the number of clients is public, so that random bytes are used alike in both cases. The
-    # noise is added first, so that the new sketch never holds an exact sum.
+    # For the number of clients, one value more is drawn than there are counters. It is also drawn
+    # if the number is public, so that both cases use the same random bytes. The noise is added
+    # before the sums, so that the new sketch never has an exact sum.
     noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)
     total.vector += noise[:size]
     total.noise = plan.noise_mark

@@ -1,10 +1,11 @@
-"""Screening: a test whether honest clients can have made the sums of a round's cohorts.
+"""Screening: a test that finds sums of cohorts which honest clients would hardly make.
 
-The server never sees a client's vector, so it cannot check it. But it opens the sum of each cohort,
-and the cohorts of a round have the same hashes. If clients are assigned to cohorts at random, the
-variance of a counter between cohorts shows the mean square of the value that a client adds to it.
-If each client adds +1 or -1 to one counter of a row, these mean squares add up to 1 over the row,
-whatever items the clients hold. If some clients add more, the mean squares add up to more than 1.
+The server never sees a client's vector, so it cannot check it. But it opens the sum of each cohort
+(a group of clients), and all cohorts of a round have the same hashes. If clients are assigned to
+cohorts at random, the variance of a counter between cohorts shows the mean square of the value that
+a client adds to it. An honest client adds +1 or -1 to one counter of each row. Then the mean
+squares of a row add up to 1, whatever items the clients hold. If some clients add more, they add up
+to more.
 
 Screening uses only sums that the server may read: see `why_unscreened`. docs/threat-model.md says
 which attacks it finds and which it does not; `python -m experiments poisoning` measures both.
@@ -26,14 +27,15 @@ from fedtally.errors import FedtallyError, InvalidInputError, opt
 from fedtally.plan import Plan, Sums
 from fedtally.sketch import CountSketch
 
-FEWEST = 8  # the fewest cohorts of a round: the variance between fewer is too uncertain
-ALPHA = 1e-4  # the rate of false alarms of honest rounds, for all tests of a round together
-_ONE_IN = 4  # at most one cohort in _ONE_IN is left out
-# A counter is heavy if more than _HEAVY / width of the clients add to it, six times the share that
-# it would have if all counters were equal. Then its sum shows the share well.
+# the fewest cohorts of a round that is screened: between fewer, the variance is too uncertain
+FEWEST = 8
+ALPHA = 1e-4  # how often an honest round gives a false alarm, for all tests of a round together
+_ONE_IN = 4  # at most 1 / _ONE_IN of the cohorts are left out
+# A counter is heavy if the share of clients that add to it is above _HEAVY / width. This is six
+# times the share that it would have if all counters were equal. Its sum then shows the share well.
 _HEAVY = 6.0
-# In standard deviations of the noise: a heavy counter must be above this value, and the limit of
-# `Consistency.votes` is this much larger because of the noise.
+# In standard deviations of the noise: the smallest sum of a heavy counter, and how much the noise
+# raises `Consistency.votes_limit`.
 _SDS = 6.0
 _NORMAL = 1 / math.sqrt(2 * math.pi)  # E[max(0, Z)] for a standard normal Z
 
@@ -42,13 +44,13 @@ F64 = npt.NDArray[np.float64]
 
 
 class PoisonedError(FedtallyError):
-    """Screening refused every round that landed: there is no sum to release."""
+    """All rounds that have a sum were refused by screening, so that there is no sum to release."""
 
 
 class Screen(Named, option="screen"):
-    """What the server does with cohorts whose sums honest clients cannot have made.
+    """What the server does with cohorts whose sums look as if clients lied.
 
-    `REFUSE`: leave them out. `WARN`: count them, with a warning. `OFF`: do not screen.
+    `REFUSE` leaves their sums out. `WARN` uses their sums, with a warning. `OFF` does not screen.
     """
 
     REFUSE = "refuse"
@@ -57,12 +59,12 @@ class Screen(Named, option="screen"):
 
 
 def why_unscreened(plan: Plan) -> str | None:
-    """Return why the cohorts of a plan cannot be screened, in words; None: they can.
+    """Return why the cohorts of a plan cannot be screened, in words, or None if they can.
 
-    If a trusted aggregator adds the noise, the sums of cohorts are exact. Only the noised sum of a
-    release may be seen, and the verdict of a screening would depend on exact sums. If clients add
-    the noise, the sum of each cohort has all of its noise before it is opened, and is charged. So
-    it may be screened.
+    If a trusted aggregator adds the noise, the sums of cohorts are exact. Nobody may see more than
+    the noised sum of a release, but a verdict of screening would show something of the exact sums.
+    If clients add the noise, the sum of each cohort has all its noise, and is charged, before it is
+    opened. Such sums may be screened.
 
     Proof: docs/privacy-proofs/screening.md.
     """
@@ -83,14 +85,15 @@ def why_unscreened(plan: Plan) -> str | None:
 
 
 def checked_screen(plan: Plan, screen: Screen | str | None) -> Screen:
-    """Return how a plan's cohorts are screened.
+    """Return `screen`, or the default of the plan, after checking that the plan can have it.
 
     Args:
         plan: the plan.
-        screen: the choice of the user; None: `WARN` if the cohorts can be screened, else `OFF`.
+        screen: what the user chose; None: `WARN` if the cohorts can be screened, else `OFF`.
 
     Raises:
-        InvalidInputError: the user chose screening, and the plan's cohorts cannot be screened.
+        InvalidInputError: `screen` is `REFUSE` or `WARN`, and the plan's cohorts cannot be
+            screened.
     """
     asked = None if screen is None else Screen.parse(screen)
     why = why_unscreened(plan)
@@ -105,25 +108,25 @@ def checked_screen(plan: Plan, screen: Screen | str | None) -> Screen:
 
 @dataclass(frozen=True)
 class Consistency:
-    """The test statistics of a round's cohorts, and limits that honest rounds rarely exceed.
+    """The test statistics of a round's cohorts, each with a limit that honest rounds rarely exceed.
 
-    The rate at which an honest round exceeds some limit is `alpha` of `consistency`.
+    For each counter, take the mean and the mean square of the value that a client adds, over all
+    clients. A counter is heavy if its mean or mean square is large, see `_HEAVY`.
 
     Attributes:
-        votes: the median over rows of a row's votes. For each counter, take the mean and the mean
-            square, over all clients, of the value that a client adds. A row's votes are the sum of
-            |mean| over its heavy counters, plus the sum of the mean squares over its other
-            counters. For honest clients `votes` exceeds 1 only by chance.
+        votes: an estimate of how much a client adds to a row. In each row, |mean| is added up over
+            the heavy counters, and the mean square over the other counters. `votes` is the median
+            of the rows. For honest clients it is above 1 only by chance.
         votes_limit: the largest value that `votes` may have.
-        squares: the median over rows of a row's sum of mean squares. For honest clients it is about
-            1, or less if some of them add nothing.
+        squares: in each row, the mean squares of all counters are added up; `squares` is the median
+            of the rows. For honest clients it is about 1, or less if some of them add nothing.
         squares_limit: the largest value that `squares` may have.
-        energies: float64 [cohorts, rows], the squared distance between a cohort's sum and the
-            cohort's part of the total, per client of the cohort. The expected part of the noise is
-            subtracted, so an energy may be below 0.
-        energy_limit: the largest value that a cohort's energy may have.
-        has_least: whether `squares` also has a lower limit, 2 - squares_limit. It has one if every
-            honest client adds something.
+        energies: float64 [cohorts, rows], the squared distance between the sum of a cohort and the
+            cohort's part of the total, divided by the cohort's number of clients. The expected part
+            of the noise is subtracted, so an energy may be below 0.
+        energy_limit: the largest value that an energy may have.
+        has_least: whether `squares` also has a lower limit, 2 - `squares_limit`. It has one if
+            every honest client adds something.
     """
 
     votes: float
@@ -142,7 +145,7 @@ class Consistency:
 
     @property
     def outliers(self) -> npt.NDArray[np.intp]:
-        """The indices of cohorts whose energy exceeds its limit in more than half of the rows."""
+        """The indices of cohorts with an energy above its limit in more than half of the rows."""
         return np.flatnonzero((self.energies > self.energy_limit).mean(axis=1) > 0.5)
 
 
@@ -154,20 +157,21 @@ def consistency(
     *,
     may_be_empty: bool = False,
 ) -> Consistency:
-    """Return the test statistics of a round's cohorts, with limits for a rate of false alarms.
+    """Return the test statistics of a round's cohorts, with their limits.
 
-    Let q be the vector of the shares of clients in the counters of a row. The squared deviations of
-    the row, summed over cohorts and counters, are a sum of chi squares with weights q. By Laurent
-    and Massart (2000, lemma 1), for every x > 0, this sum exceeds its mean by more than
-    2 |q| sqrt x + 2 max(q) x with a probability of at most exp(-x). But q is estimated from the
-    sums, and counts are treated as normal variables. So the rate of false alarms is measured, not
-    proven.
+    Let q be the vector of the shares of clients that add to each counter of a row. Take the squared
+    deviations of the row and add them up over cohorts and counters. This is a sum of chi squares
+    with weights q. By Laurent and Massart (2000, lemma 1), for every x > 0, this sum exceeds its
+    mean by more than 2 |q| sqrt x + 2 max(q) x with a probability of at most exp(-x). But q is
+    estimated from the sums, and counts are treated as normal variables. So the rate of false alarms
+    is measured, not proven.
 
     Args:
         sums: int64 [cohorts, rows, width], the sum of each cohort, all with the same hashes.
-        sizes: int64 [cohorts], the number of clients of each cohort, at least 1.
-        alpha: the rate of false alarms of a round, above 0 and below 1.
-        noise: the variance of the noise in a counter of a cohort, per client of the cohort.
+        sizes: int64 [cohorts], the number of clients in each cohort, at least 1.
+        alpha: the probability that an honest round exceeds some limit, above 0 and below 1.
+        noise: the variance of the noise in a counter of a cohort, divided by the cohort's number of
+            clients.
         may_be_empty: whether honest clients may add nothing.
 
     >>> rng = np.random.default_rng(1)
@@ -184,15 +188,15 @@ def consistency(
     mean = sums.sum(axis=0) / clients
     part, smallest = sizes / clients, int(sizes.min())
     deviations = sums - sizes[:, None, None] * mean
-    # The noise of a cohort has the variance `noise` times the cohort's clients. The factor 1 - part
-    # is there because the same noise is also in the mean.
+    # The noise of a cohort has the variance `noise` times the cohort's number of clients. The
+    # factor 1 - part is needed because the same noise is also in the mean.
     own = noise * (1 - part)
     spread = deviations**2 / sizes[:, None, None] - own[:, None, None]
     # The mean square of a client's value in a counter is the variance between clients plus the
-    # squared mean. The squared mean contains noise, which is subtracted.
+    # squared mean. The squared mean contains noise, whose variance is subtracted.
     square = spread.sum(axis=0) / (cohorts - 1) + mean**2 - noise / clients
     share = np.abs(mean)
-    # the cut must be so high that noise of the mean alone does not make a counter heavy
+    # The cut is high enough that the noise of a mean does not make a counter heavy.
     noise_of_mean = math.sqrt(noise / clients)
     cut = max(_HEAVY / width, _SDS * noise_of_mean)
     # Frequent items of opposite signs may cancel in a counter's mean, but not in its mean square.
@@ -201,34 +205,35 @@ def consistency(
     unsure = math.sqrt(2 / (cohorts - 1)) * (cut + noise)
     heavy = (share > cut) | (square > cut + _SDS * unsure)
     # An honest client adds -1, 0 or +1 to a counter. So |mean| is at most the mean square, and the
-    # mean squares of a row add up to at most 1. Therefore honest votes exceed 1 only by chance,
-    # whatever items share a counter or cancel.
+    # mean squares of a row add up to at most 1. Therefore honest votes are above 1 only by chance,
+    # even if items share a counter or cancel.
     votes = (share * heavy).sum(axis=1) + (square * ~heavy).sum(axis=1)
-    # If chance lifts a counter above the cut, the counter's chance error is added to the votes: on
-    # average at most E[max(0, Z)] for a normal Z. `near` is the number of counters to which this
-    # may happen: those within 3 standard deviations of the cut. A row has room for at most 1 / cut
-    # counters of the share `cut`, so a smaller counter counts as a fraction, share / cut.
+    # A counter that is heavy only by chance adds its chance error to the votes: on average at most
+    # E[max(0, Z)] standard deviations, for a normal Z. `near` counts the counters to which this may
+    # happen: those within 3 standard deviations of the cut. A row has room for at most 1 / cut
+    # counters with the share `cut`, so a smaller counter counts as a fraction, share / cut.
     sd = math.sqrt((cut + noise) / clients)
     near = (np.minimum(share / cut, 1) * (np.abs(share - cut) < 3 * sd)).sum(axis=1)
     chance = _SDS * noise_of_mean * math.sqrt(heavy.sum(axis=1).max())
     chance += _NORMAL * sd * float(near.max())
-    # |q|^2 and max q (see the docstring) of all counters (`whole`), and of the counters that are
-    # not heavy (`rest`). Each value is from the row where it is largest, since frequent items may
-    # cancel in the other rows. Items that cancel in every row may hide a part. So `limit` adds
-    # 1 / width to |q|^2, and 3 / width to max q.
+    # Each pair is |q|^2 and max q (see the docstring): `whole` for all counters, `rest` for the
+    # counters that are not heavy. Each value is from the row where it is largest, since frequent
+    # items may cancel in the other rows. A part may still be hidden by items that cancel in every
+    # row. So `limit` adds 1 / width to |q|^2, and 3 / width to max q.
     whole = float((mean**2).sum(axis=1).max()), float(share.max())
     rest = float((mean**2 * ~heavy).sum(axis=1).max()), cut
 
     def limit(freedom: int, x: float, second: float, largest: float) -> float:
         norm_squared: float = min(1.0, second + 1 / width)
-        norm_squared += 1 / (2 * smallest)  # the kurtosis of counts exceeds that of normal values
-        # products of clients' values with noise, and of noise with noise
+        # the kurtosis of counts is larger than the kurtosis of normal values
+        norm_squared += 1 / (2 * smallest)
+        # This is for the products of clients' values with noise, and of noise with noise.
         norm_squared += 2 * noise + width * noise**2
         peak: float = min(1.0, largest + 3 / width) + noise
         return 1 + (2 * math.sqrt(freedom * x * norm_squared) + 2 * peak * x) / freedom
 
-    # Each of four tests has a quarter of alpha: votes, squares too large, squares too small, and
-    # all energies together.
+    # Each of four tests gets a quarter of alpha: votes, squares above the limit, squares below the
+    # lower limit, and all energies together.
     x = math.log(4 / alpha)
     return Consistency(
         votes=float(np.median(votes)),
@@ -242,7 +247,7 @@ def consistency(
 
 
 def most_lost(cohorts: int) -> int:
-    """Return the number of bad cohorts that a round may have and still be used: a quarter."""
+    """Return how many bad cohorts a round may have and still be used: a quarter, rounded down."""
     return cohorts // _ONE_IN
 
 
@@ -251,27 +256,28 @@ def keep_cohorts(
 ) -> tuple[list[int], Consistency]:
     """Return the indices of the cohorts that can be used, and their test statistics.
 
-    Cohorts are left out one by one until the others are consistent. There are two bounds, since a
-    test that could leave out any number of cohorts until it passes would be no test. First, at most
-    a quarter of all cohorts may be left out or rejected. Second, all cohorts that are left out must
-    be outliers, except for one. If the other cohorts are still not consistent, the round is bad
-    everywhere.
+    Cohorts are left out one by one until the others are consistent (see `Consistency`). There are
+    two bounds, since a test that may leave out cohorts until it passes would be no test. First, at
+    most a quarter of all cohorts may be left out or rejected. Second, all cohorts that are left out
+    must be outliers, except for one. If the other cohorts are still not consistent, the whole round
+    is bad.
 
     Args:
         sums: int64 [cohorts, rows, width], the sum of each cohort, all with the same hashes.
-        sizes: int64 [cohorts], the number of clients of each cohort.
-        noise: the variance of the noise in a counter of a cohort, per client of the cohort.
+        sizes: int64 [cohorts], the number of clients in each cohort.
+        noise: the variance of the noise in a counter of a cohort, divided by the cohort's number of
+            clients.
         may_be_empty: whether honest clients may add nothing.
-        rejected: the number of further cohorts of the round, whose sums were rejected because no
-            clients can have made them.
+        rejected: how many more cohorts the round had, whose sums were rejected: no honest vectors
+            could add up to them.
 
     Returns:
-        The indices of the cohorts that can be used, and the statistics of these cohorts. If the
-        round is bad everywhere: all indices, and the statistics of all cohorts.
+        The indices of the cohorts that can be used, in order, and the statistics of these cohorts.
+        If the whole round is bad: all indices, and the statistics of all cohorts.
     """
     kept = np.arange(len(sizes))
     fewest = len(sizes) + rejected - most_lost(len(sizes) + rejected)
-    may_go = 1  # the number of cohorts that may still be left out although they are no outliers
+    may_go = 1  # how many more cohorts may be left out that are no outliers
     of_all = found = consistency(sums, sizes, noise=noise, may_be_empty=may_be_empty)
     while not found.is_consistent:
         worst = int(np.argmax(np.median(found.energies, axis=1)))
@@ -286,18 +292,18 @@ def keep_cohorts(
 
 @dataclass(frozen=True)
 class RoundScreening:
-    """The verdict of screening on the cohorts of one round.
+    """What screening says of the cohorts of one round.
 
     Attributes:
         round: the number of the round, from 0.
-        found: the test statistics of the cohorts that are not in `left_out`; None: the round was
+        found: the test statistics of the cohorts that are not in `left_out`; None if the round was
             not screened.
-        left_out: the indices of the cohorts that are left out, in the books' order of cohorts. All
-            of them are outliers, except for at most one.
-        num_rejected: the number of further cohorts that could not land, since no clients can have
-            made their sums.
+        left_out: the indices of the cohorts that are left out, as `Books.cohorts` orders them. At
+            most one of them is no outlier.
+        num_rejected: how many more cohorts the round had, whose sums were rejected: no honest
+            vectors could add up to them.
         why: the reason why the round was not screened; "" if it was.
-        sizes: the number of clients of each cohort that landed.
+        sizes: the number of clients in each cohort whose sum is in the books.
     """
 
     round: int
@@ -309,25 +315,25 @@ class RoundScreening:
 
     @property
     def num_cohorts(self) -> int:
-        """The number of cohorts that landed."""
+        """The number of cohorts whose sum is in the books; rejected cohorts are not among them."""
         return len(self.sizes)
 
     @property
     def is_poisoned(self) -> bool:
-        """Whether the whole round is bad, and not only a few of its cohorts."""
+        """Whether the whole round is bad, and not only some of its cohorts."""
         if self.found is not None and not self.found.is_consistent:
             return True
         cohorts, lost = self.num_cohorts + self.num_rejected, len(self.left_out) + self.num_rejected
-        # If too many cohorts are left out or rejected, the others do not represent the round.
+        # With too many cohorts left out or rejected, the others are no fair sample of the round.
         return cohorts >= FEWEST and lost > most_lost(cohorts)
 
     @property
     def unusable(self) -> range | tuple[int, ...]:
-        """The indices of the cohorts that are left out of the sum under `Screen.REFUSE`."""
+        """The indices of the cohorts that `Screen.REFUSE` leaves out of the sum of the round."""
         return range(self.num_cohorts) if self.is_poisoned else self.left_out
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verdict as a JSON object."""
+        """Return what screening says of the round, as a JSON object."""
         found = self.found
         said: dict[str, Any] = {
             "round": self.round,
@@ -342,7 +348,7 @@ class RoundScreening:
         if self.is_poisoned and (found is None or found.is_consistent):
             lost = f"{self.num_rejected} more had sums that no clients can have"
             said["why"] = f"{lost}, so that these are no fair sample of the round"
-        if found is None:  # a "why" in `said` takes the place of `self.why`
+        if found is None:  # a "why" in `said` replaces `self.why`
             return {"why": self.why} | said | {"verdict": verdict or "not screened"}
         return said | {
             "verdict": verdict or "consistent",
@@ -356,14 +362,14 @@ class RoundScreening:
 
 @dataclass
 class Screening:
-    """The verdicts of screening on all rounds of a campaign.
+    """What screening says of all rounds of a campaign.
 
     Attributes:
-        screen: what the server does with cohorts that are left out.
+        screen: what the server does with cohorts whose sums look as if clients lied.
         why: the reason why no round is screened; "" if rounds are screened.
-        rounds: the verdict on each round whose sums were read, by the number of the round.
-        rejected: the number of cohorts of each round that could not land, since no clients can have
-            made their sums.
+        rounds: what screening says of each round whose sums were read, by the number of the round.
+        rejected: for each round, by its number: how many cohorts had a sum that was rejected, since
+            no honest vectors could add up to it.
     """
 
     screen: Screen
@@ -372,18 +378,18 @@ class Screening:
     rejected: Counter[int] = field(default_factory=Counter)
 
     def look(self, plan: Plan, cohorts: Sequence[CountSketch]) -> list[CountSketch]:
-        """Screen the cohorts of one round; return the sums of the cohorts that count.
+        """Screen the cohorts of one round, and return the sums of the cohorts that may be used.
 
         Args:
             plan: a plan whose cohorts can be screened.
-            cohorts: the sums of the cohorts of one round, at least one.
+            cohorts: the sums of the cohorts of one round, at least one, in the order of the books.
 
         Raises:
             InvalidInputError: the plan's cohorts cannot be screened, or a sum lacks its noise.
         """
         number, round = len(cohorts), cohorts[0].round
         sizes = tuple(cohort.num_clients for cohort in cohorts)
-        # Sums that nobody may see without noise are not read, even if a caller asks for it.
+        # Sums that nobody may see without noise are not read, even if a caller passes them.
         why_not = why_unscreened(plan)
         if why_not is not None:
             raise InvalidInputError(f"the cohorts of round {round} cannot be screened: {why_not}")
@@ -405,7 +411,7 @@ class Screening:
                 np.stack([cohort.counters for cohort in cohorts]),
                 np.array(sizes),
                 0.0 if private is None else private.share(1).variance,
-                # Under privacy, a client without items takes part, too.
+                # With privacy, a client without items takes part, too, and adds nothing.
                 may_be_empty=private is not None,
                 rejected=self.rejected[round],
             )
@@ -416,21 +422,21 @@ class Screening:
         return self.used(round, cohorts)
 
     def note_released(self, rounds: range) -> None:
-        """Note that rounds were released by an earlier run, unless this object screened them.
+        """Record that an earlier run released some rounds, unless this object has screened them.
 
-        Such a round cannot be screened any more: the sums of its cohorts are erased.
+        Such a round cannot be screened any more, since the sums of its cohorts are erased.
         """
         for round in rounds:
             why = "an earlier run released its sum, and the sums of its cohorts are erased"
             self.rounds.setdefault(round, RoundScreening(round, why=why))
 
     def used(self, round: int, cohorts: Sequence[Any]) -> list[Any]:
-        """Return the entries of the cohorts that count in the sum of a round.
+        """Return the entries of the cohorts that are added up to the sum of a round.
 
         Args:
             round: the number of the round.
-            cohorts: one entry for each cohort, in the books' order of cohorts. An entry may be the
-                cohort's sketch, or any other value.
+            cohorts: one entry for each cohort, in the order of the books. An entry may be the
+                cohort's sum, or any other value.
         """
         known = self.rounds.get(round)
         if self.screen is not Screen.REFUSE or known is None:
@@ -438,7 +444,7 @@ class Screening:
         return [one for place, one in enumerate(cohorts) if place not in known.unusable]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verdicts as a JSON object."""
+        """Return what screening says of all rounds, as a JSON object."""
         refused = self.rounds.values() if self.screen is Screen.REFUSE else ()
         gone = sum(one.sizes[place] for one in refused for place in one.unusable)
         return {

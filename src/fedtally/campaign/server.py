@@ -1,7 +1,7 @@
 """The server's side of a campaign.
 
-The server charges a release to the privacy budget before it opens a sum, and adds the noise before
-it releases the sum.
+The server charges a release (a sum that is published) to the privacy budget before it opens a sum
+for it. It adds the noise before it returns the sum.
 """
 
 from __future__ import annotations
@@ -37,37 +37,42 @@ from fedtally.secagg.server import Server
 from fedtally.sketch import CountSketch, check_compatible, copy_of, summed
 
 I64 = npt.NDArray[np.int64]
-# The journals of two servers record who drew the noise of a batch. This value means that this
-# module drew it, as the plan demands; a batch with noise of another source is refused.
+# The journal of each of two servers says who drew the noise of a batch. This value says that this
+# module drew it, as the plan demands. A batch with other noise is refused.
 _OF_PLAN = b"plan"
 
 
 class RejectedSumError(FedtallyError):
-    """Say that no sketches can have this sum, so that a client sent something else."""
+    """A sum to which no honest vectors can add up: a client sent something else than a sketch."""
 
 
 class FrequencyServer:
-    """The server of a campaign: one session for every cohort, one sum for every round.
+    """The server of a campaign, with a session for each cohort and a sum for each round.
 
-    It enforces the guarantee of a plan with privacy. The books must reserve the release before a
-    session enters the unmasking phase, and before two servers exchange query and answer. Only
-    `release` and `so_far` return sums. If a trusted aggregator adds the noise, `release` adds it.
+    A cohort is a group of clients whose sum is computed in one session. The server keeps the
+    privacy guarantee of the plan. Before a sum can be opened (read), the books charge its release:
+    before a session enters the unmasking phase, and before two servers exchange query and answer.
+    Only `release` and `so_far` return sums. If a trusted aggregator adds the noise, `release` adds
+    it.
 
-    Use it from one thread at a time.
+    Use a server from one thread at a time.
 
     Args:
         plan: the plan of the campaign.
-        books: the record of reserved, landed and released sums. With the same books, another server
-            can continue the campaign. None: new books in memory, for a plan without privacy.
-        screen: what happens to cohorts whose sums honest clients cannot have made: "refuse", "warn"
-            or "off". None: "warn" if the plan's cohorts can be screened, else "off".
+        books: the record of the sums of all rounds, and of what is charged and released. With the
+            same books, another server can continue the campaign. None: new books in memory, for a
+            plan without privacy.
+        screen: what happens to cohorts whose sums look as if clients lied: "refuse" leaves them
+            out, "warn" warns, "off" does not look. None: "warn" if the plan's cohorts can be
+            compared, else "off".
 
     Attributes:
-        screening: the verdicts of screening that `release` and `so_far` make.
+        plan: the plan of the campaign.
+        screening: which cohorts look as if clients lied; `release` and `so_far` fill it.
 
     Raises:
-        InvalidInputError: the plan has privacy, and there are no books; or screening is asked for,
-            and the plan's cohorts cannot be screened.
+        InvalidInputError: the plan has privacy and `books` is None; or `screen` is "refuse" or
+            "warn", and the plan's cohorts cannot be compared.
     """
 
     def __init__(
@@ -82,9 +87,10 @@ class FrequencyServer:
         self.plan = plan
         self.screening = Screening(checked_screen(plan, screen), why_unscreened(plan) or "")
         self._books: Books = MemoryBooks() if books is None else books
-        self._names: set[bytes] = set()  # the names of all sessions that this object opened
+        # the names of all sessions of this object, also of those that are over
+        self._names: set[bytes] = set()
         self._sessions: WeakValueDictionary[bytes, Server] = WeakValueDictionary()
-        # the leaders that this object made, so that they draw the plan's noise
+        # The leaders that this object made. They draw the plan's noise, as `land_batch` demands.
         self._leaders: WeakSet[two_server.Leader] = WeakSet()
 
     def open(
@@ -100,29 +106,30 @@ class FrequencyServer:
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
     ) -> Server:
-        """Return the server's side of a new session for one cohort of a round.
+        """Open a new session for a cohort of a round, and return the server's side of it.
 
         Args:
             round: the number of the round, 0 .. num_rounds - 1.
             session: the name of the session, 32 uniform bytes never used before.
-            signing_key: the key that the plan names.
+            signing_key: the private key of the server's key in the plan.
             salt: 32 uniform bytes, for the digest of the sum.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-                If the adversary is semi-honest, it draws the order of the roster.
+            random: a cryptographic source; `random(n)` returns n uniform bytes. If the adversary is
+                semi-honest, it draws the order of the roster, the clients that answered in time.
             not_before: the time from which the session is valid, Unix seconds.
             not_after: the time until which the session is valid, Unix seconds.
-            allow_list: the registered identities, if the adversary is active.
-            journal: writes checkpoints; see `secagg.server.Server`.
+            allow_list: the registered keys of all clients, if the plan's adversary is active.
+            journal: stores checkpoints (the state of the session when a phase begins, and at the
+                end); see `secagg.server.Server`.
 
         Raises:
-            InvalidInputError: the plan is summed by another protocol, or names another key or
-                allow-list; or the session was opened before.
+            InvalidInputError: there is no such round; the plan's secure sum is not secagg; the plan
+                lacks a key, or names another key or allow-list; or the session was opened before.
         """
         terms = _secagg(self.plan)
         round = validate.integer(0, self.plan.num_rounds - 1, round=round)
         self.check_keys(signing_key, allow_list)
-        # Two `Server` objects of one session could close a phase with different clients. Together
-        # they would open both secrets of a client, and so its vector.
+        # Otherwise two `Server` objects of one session could close a phase with different clients.
+        # Together they would learn both secrets of a client, and so its vector.
         if session in self._names or self.has_landed(session):
             raise InvalidInputError("this session was opened before; draw 32 new bytes for each")
         self._names.add(session)
@@ -151,24 +158,25 @@ class FrequencyServer:
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
     ) -> Server:
-        """Return the server's side of a session that an earlier process opened.
+        """Restore the server's side of a session that an earlier process opened, and return it.
 
         Args:
             checkpoint: the last checkpoint that the journal wrote.
             random: the cryptographic source of uniform bytes, as for `open`.
-            allow_list: the registered identities, if the adversary is active.
-            journal: the writer of checkpoints; see `secagg.server.Server`.
+            allow_list: the registered keys of all clients, if the plan's adversary is active.
+            journal: the function that stores checkpoints, as for `open`.
 
         Raises:
-            UnreadableFileError: the bytes are no checkpoint, or a checkpoint of another allow-list.
-            InvalidInputError: the checkpoint is of another plan, this object still runs the
-                session, or the checkpoint is older than a sum that has landed.
+            UnreadableFileError: `checkpoint` is no checkpoint, or was made with another allow-list.
+            InvalidInputError: the checkpoint is of another plan; or this object still runs the
+                session; or the session's sum is in the books already, and the checkpoint is from
+                before.
             Exception: an error of the books. They are called if the sum could already be opened
-                when the checkpoint was written.
+                when the checkpoint was made.
         """
         _secagg(self.plan)
         # If the sum could already be opened, `Server.restore` reserves the release again before
-        # anything can be sent.
+        # anything is sent.
         made = Server.restore(
             checkpoint,
             random=random,
@@ -197,11 +205,12 @@ class FrequencyServer:
 
         Args:
             signing_key: the server's private key.
-            allow_list: the registered identities, if the adversary is active; else None.
+            allow_list: the registered keys of all clients, if the plan's adversary is active; else
+                None.
 
         Raises:
-            InvalidInputError: the plan is summed by another protocol, or names another key or
-                allow-list.
+            InvalidInputError: the plan's secure sum is not secagg, or the plan lacks a key, or
+                names another key or allow-list.
         """
         terms = _secagg(self.plan)
         if signing_key.public != terms.server_key:
@@ -210,8 +219,9 @@ class FrequencyServer:
             raise InvalidInputError("this allow-list is not the one that the plan names")
 
     def _check_own(self, session: Server) -> None:
-        """Refuse a session of another plan."""
-        # Such a session may have fewer clients than this plan needs for its shares of noise.
+        """Refuse a session that was made for another plan, with other terms than this plan's."""
+        # A session of another plan may have too few clients: their shares of the noise would be too
+        # little.
         terms = _secagg(self.plan)
         listed = bytes(KEY_BYTES) if terms.allow_list is None else terms.allow_list
         agreed = (self.plan.fingerprint, terms.parameters, listed)
@@ -228,8 +238,8 @@ class FrequencyServer:
         self._reserve(session.session, release_of(self.plan, session.terms.round))
 
     def _reserve(self, name: bytes, release: int) -> None:
-        """Charge a release, unless the plan has no privacy or the sum of this name has landed."""
-        # A sum that landed is charged already. If its release is made, the books would refuse to
+        """Charge a release if the plan has privacy and the sum `name` is not in the books yet."""
+        # A sum in the books was charged before. If its release was made, the books would refuse to
         # reserve it again.
         if self.plan.protection.is_charged and not self._books.has_landed(self.plan, name):
             charge(self._books, self.plan, release)
@@ -245,28 +255,31 @@ class FrequencyServer:
         random: Callable[[int], bytes] | None = None,
         reports: two_server.Reports | None = None,
     ) -> two_server.Leader:
-        """Return the leader's side of a batch: the reports of one of the plan's releases.
+        """Return the leader of a batch, which is one of the two servers that sum its reports.
 
-        If the plan has proofs, only reports whose proof is valid are in the batch. So call `judge`
-        with the `checks` of the helper before the query.
+        A batch is all reports of one release. If the plan has proofs, the batch consists of the
+        reports with a valid proof. So the caller must call `Leader.judge` with the helper's
+        `checks` before `Leader.query`.
 
         Args:
-            release: the number of the plan's release.
-            policy: the leader's demands on the plan.
-            allow_list: the list whose digest is in the plan.
-            journal: the journal of the leader, which no other server uses.
-            key: the private key of the plan's `leader_key`, to which clients seal.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-                It is needed if the servers add the plan's noise.
-            reports: the place of the reports on disk, from `store.BatchStore.reports`. If the
-                release has landed, the reports are erased. None: the leader keeps them in memory.
+            release: the number of the release, from 0.
+            policy: the leader's own demands on the plan.
+            allow_list: the registered clients. The plan names the list by its digest.
+            journal: the journal of the leader, which no other server may use. It records what must
+                not be done twice.
+            key: the private key of the plan's `leader_key`, with which the leader decrypts reports.
+            random: a cryptographic source; `random(n)` returns n uniform bytes. It is needed if the
+                servers add the plan's noise.
+            reports: where the reports are on the disk, from `store.BatchStore.reports`. If the sum
+                of the release is in the books already, the reports are erased here. None: the
+                leader keeps the reports in memory.
 
         Raises:
-            UnsafeParametersError: the policy refuses the plan.
-            InvalidInputError: the plan is summed by another protocol, there is no such release,
-                `random` is missing where it is needed, or the key is not the plan's.
+            UnsafeParametersError: `policy` refuses the plan.
+            InvalidInputError: two servers do not compute the plan's sums, there is no such release,
+                `random` is needed and missing, or the key is not the plan's.
             BatchRefusedError: the journal says that this key belongs to another plan, or has a
-                batch of these rounds whose noise was not drawn by this module.
+                batch of these rounds with noise that this module did not draw.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
@@ -275,7 +288,8 @@ class FrequencyServer:
         if self.plan.protection.sums is Sums.SECRET:
             made.take_any_entries()
         self._leaders.add(made)
-        # an earlier process may have ended before it erased the reports of a landed sum
+        # An earlier process may have ended after the sum was added to the books, and before it
+        # erased the reports.
         if made.state is two_server.BatchState.WAITING and self.has_landed(_batch_name(release)):
             made.erase()
         return made
@@ -291,10 +305,11 @@ class FrequencyServer:
         random: Callable[[int], bytes] | None = None,
         reports: two_server.Reports | None = None,
     ) -> two_server.Helper:
-        """Return the helper's side of a batch; the arguments are as for `leader`.
+        """Return the helper of a batch, which is the other of the two servers; see `leader`.
 
-        `key` is the private key of the helper, to which clients seal. The helper belongs to another
-        operator than the leader, so this server must have that operator's own books.
+        The arguments and errors are as for `leader`, except that `key` is the private key of the
+        plan's `helper_key`. The helper must have another operator than the leader, so this server
+        must have that operator's own books.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
@@ -305,7 +320,7 @@ class FrequencyServer:
         return lambda: self._reserve(_batch_name(release), release)
 
     def _server_noise(self, random: Callable[[int], bytes] | None) -> Callable[[], I64] | None:
-        """Return a function that draws one server's noise, or None if the servers add none.
+        """Return a function that draws the noise of one server, or None if the servers add none.
 
         Proof: docs/privacy-proofs/two_servers.md.
         """
@@ -316,11 +331,11 @@ class FrequencyServer:
             raise InvalidInputError(
                 "each server adds the plan's noise before a sum is opened: give `random`"
             )
-        # each server draws the full noise, since the other server may lie and add none
+        # Each server draws the full noise, since the other server may lie and add none.
         return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)
 
     def has_landed(self, session: bytes) -> bool:
-        """Tell whether the sum of a session has landed, here or in an earlier process."""
+        """Return whether the sum of a session is in the books, also from an earlier process."""
         return self._books.has_landed(self.plan, session)
 
     def land(self, session: Server, write: Callable[[CountSketch], bool] | None = None) -> None:
@@ -328,22 +343,23 @@ class FrequencyServer:
 
         Args:
             session: the finished session of the cohort. It must be an object that `open` or
-                `restore` returned, since only such a session was reserved.
-            write: lands the sum as `Books.land` does, and returns whether it counts. It is for a
-                caller that writes more in the same transaction. None: the books land the sum.
+                `restore` of this server returned, since only such a session reserves its release
+                before its sum is opened.
+            write: adds the sum to its round and returns whether it was added, in place of
+                `Books.land`. It is for a caller that writes more in the same transaction. None:
+                `Books.land` adds the sum.
 
         Raises:
-            RejectedSumError: no sketches can have this sum: a counter, or the sum of the absolute
-                values of a row, is too large, or the sum of a row has the wrong parity. Nothing has
-                landed.
-            LocalProtocolError: the session has no sum, its sum has landed, or its round was
-                released.
-            InvalidInputError: the session was not made by this object, or the plan is summed by
-                another protocol, or lacks a key.
+            RejectedSumError: no honest vectors can add up to this sum, see `check_plausible`. The
+                sum was not added.
+            LocalProtocolError: the session has no sum, its sum is in the books already, or its
+                round was released.
+            InvalidInputError: this object did not make the session, the plan's secure sum is not
+                secagg, or the plan lacks a key.
         """
         _secagg(self.plan)
-        # The object is compared, not its name: another `Server` of the same name may have opened
-        # its sum without a reservation.
+        # The object is compared, and not its name: another `Server` with the same name may have
+        # opened its sum without a reservation.
         if self._sessions.get(session.session) is not session:
             raise InvalidInputError(
                 "this session was made elsewhere, and may be of another plan, or opened unreserved:"
@@ -362,24 +378,24 @@ class FrequencyServer:
         self._count(session.session, sketch, "the sum of this session", write)
 
     def land_batch(self, leader: two_server.Leader) -> None:
-        """Land the sum of a batch as the sum of its release, once, and erase the batch's reports.
+        """Add the sum of a batch to the books, once, and erase the batch's reports.
 
-        Two servers open one batch for each release.
+        A batch is all reports of a release, which two servers have summed.
 
         Args:
             leader: the finished leader of the batch. It must be an object that the method `leader`
-                returned, since only then the plan's noise is in its sum. After a restart, `leader`
-                makes it again from its journal.
+                of this server returned, since only then the plan's noise is in its sum. After a
+                restart, `leader` makes it again from its journal.
 
         Raises:
             RejectedSumError: as for `land`.
-            LocalProtocolError: the batch is not done, or the release has landed.
-            InvalidInputError: the plan is summed by another protocol, or the leader is of another
-                plan, or was not made by this object.
+            LocalProtocolError: the batch has no sum yet, or the sum of the release is in the books.
+            InvalidInputError: two servers do not compute the plan's sums, or the leader is of
+                another plan, or this object did not make the leader.
         """
         if leader.parameters != _two_server(self.plan):
             raise InvalidInputError("the batch is of another plan")
-        # only a leader that this object made is known to draw the plan's noise
+        # Another leader may have added other noise, or none.
         if leader not in self._leaders:
             raise InvalidInputError(
                 "this leader was made elsewhere, with any noise or none: make it by"
@@ -391,25 +407,25 @@ class FrequencyServer:
         leader.erase()
 
     def has_landed_batch(self, release: int) -> bool:
-        """Tell whether a release's sum, by two servers, has landed, here or before a restart."""
+        """Return whether a release's sum by two servers is in the books, also from before."""
         return self.has_landed(_batch_name(release))
 
     def land_plain(self, sketch: CountSketch) -> None:
-        """Land a sum that was computed without a protocol, once for each round.
+        """Add a sum to the books that was computed without a protocol, once for each round.
 
-        A trusted aggregator or a simulation computes it. It is what an ideal secure sum returns.
+        A trusted aggregator or a simulation computes such a sum.
 
         Args:
-            sketch: the sketch of a round of the plan. The server may erase it, so the caller must
-                not use it afterwards. If clients or servers add the plan's noise, the simulation
-                must have added it and set `sketch.noise` to `Plan.noise_mark`. Otherwise the sum is
+            sketch: the sum of a round of the plan. The server may erase it, so the caller must not
+                use it afterwards. If clients or servers add the plan's noise, the noise must be in
+                the sum, and `sketch.noise` must be `Plan.noise_mark`. Otherwise the sum must be
                 exact.
 
         Raises:
             IncompatibleError: the sketch is of another plan.
             InvalidInputError: the sketch lacks the noise that the plan demands, has noise that the
                 plan does not allow, or has a wrong number of silos.
-            LocalProtocolError: the round has landed, or was released.
+            LocalProtocolError: the round has such a sum already, or was released.
         """
         check_compatible(self.plan.spec, sketch.spec)
         is_noised = self.plan.protection.sums is Sums.NOISED
@@ -427,8 +443,8 @@ class FrequencyServer:
                 "a plain sum must say how many silos it has, and 0 where clients are no silos:"
                 f" this plan has up to {self.plan.people} people a client, got {sketch.num_silos}"
             )
-        # A noised sum can be read and released from now on, so its release is charged here. The
-        # release of an exact sum is charged by `release`.
+        # A noised sum may be read from now on, so its release is charged here. For an exact sum,
+        # `release` charges.
         if is_noised:
             charge(self._books, self.plan, release_of(self.plan, sketch.round))
         self._count(b"plain" + sketch.round.to_bytes(4, "little"), sketch, f"round {sketch.round}")
@@ -436,25 +452,27 @@ class FrequencyServer:
     def release(
         self, random: Callable[[int], bytes] | None = None, num_closed: int | None = None
     ) -> list[CountSketch]:
-        """Return the sums that have landed, in the order of their rounds, with the plan's noise.
+        """Return the sums with the plan's noise, in the order of their rounds.
 
-        Only this method and `so_far` return sums. They return copies, which the caller may change.
+        The sums are copies, which the caller may change. What is returned depends on who adds the
+        noise. Without privacy, the result is the exact sums so far. If clients or two servers add
+        the noise, it is already in the sums, and every sum so far is released.
 
-        Without privacy, the sums are the exact sums so far. Under central trust, this method adds
-        the aggregator's noise: each release is reserved, noised and kept in the books, and then the
-        exact sums are erased. So call it when all rounds have landed: a release that was made takes
-        no more sums, and another call returns the same noised sums. If clients or two servers add
-        the noise, it is already in the sums, and every round that has landed is released.
+        If a trusted aggregator adds the noise, this method adds it. It charges each release, keeps
+        the noised sum in the books, and erases the exact sums. Call it when all rounds have their
+        sums: a release that was made gets no more sums, and another call returns the same noised
+        sums.
 
-        If the plan allows it, the sums of cohorts are screened first, and `screening` has the
-        verdicts. Under `Screen.REFUSE`, bad cohorts are left out for ever, and a round that is bad
-        everywhere is not returned.
+        If the plan allows it, the sums of cohorts are screened first for lying clients, and
+        `screening` has the verdicts. With `Screen.REFUSE`, bad cohorts are left out for ever, and a
+        round that is bad as a whole is not returned.
 
         Args:
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source;
-                needed with privacy.
-            num_closed: the number of rounds, from the first, that take no more sums; None: all. If
-                an aggregator adds the noise and the plan has a calendar, other rounds wait.
+            random: a cryptographic source; `random(n)` returns n uniform bytes. It is needed with
+                privacy.
+            num_closed: how many rounds, from the first, get no more sums; None: all. If an
+                aggregator adds the noise and the plan has a calendar, the other rounds are not
+                released yet.
 
         Raises:
             InvalidInputError: the plan has privacy, and `random` is None.
@@ -471,10 +489,13 @@ class FrequencyServer:
         return release_sums(self.plan, self._books, random, used, num_closed)
 
     def so_far(self) -> list[CountSketch]:
-        """Return the sums that may be seen during the campaign, by round; release nothing.
+        """Return the sums that may be seen during the campaign, in the order of rounds.
 
-        Under central trust these are the released sums. Otherwise they are all sums that landed,
-        screened as in `release`.
+        Nothing is released by this call. If a trusted aggregator adds the noise, the sums are the
+        releases that were made. Otherwise they are all sums so far, screened as in `release`.
+
+        Raises:
+            PoisonedError: screening refused every round.
         """
         found = released_sums(self.plan, self._books) if self.plan.protection.is_charged else []
         if not self.plan.protection.is_secret:
@@ -484,8 +505,12 @@ class FrequencyServer:
         return sorted(found, key=lambda sketch: sketch.round)
 
     def _screened(self) -> list[CountSketch] | None:
-        """Return the sums of rounds without refused cohorts; None: nothing is screened."""
-        # If the plan cannot be screened, the sums of its cohorts are not even read.
+        """Return the sums of rounds without refused cohorts, or None if nothing is screened.
+
+        Raises:
+            PoisonedError: screening refused every round, and no release was made.
+        """
+        # Without screening, the sums of cohorts are not even read.
         if self.screening.screen is Screen.OFF:
             return None
         cohorts = self._books.cohorts(self.plan)
@@ -508,13 +533,17 @@ class FrequencyServer:
         return releases[validate.integer(0, len(releases) - 1, release=release)]
 
     def _sketch(self, round: int, total: I64, num_clients: int) -> CountSketch:
-        """Return a sum as the sketch of a round; its noise mark is set if the sum has noise."""
+        """Return a sum as the sketch of a round; a sum with noise gets the noise mark of the plan.
+
+        Raises:
+            RejectedSumError: no honest vectors can add up to the sum.
+        """
         total = self.plan.read_sum(total)
         is_secret = self.plan.protection.sums is Sums.SECRET
         if is_secret:
-            # The sum is exact and secret. Clients could observe a refusal: one that lies could
-            # learn from it which items another client holds. So an exact sum is never refused; its
-            # entries are brought into their bounds instead.
+            # The sum is exact and secret. Clients could observe a refusal, and a client that lies
+            # could learn from it which items another client holds. So an exact sum is never
+            # refused. Instead its entries are brought into their bounds.
             total = folded(total, num_clients * self.plan.largest_entry)
         sketch = CountSketch(self.plan.spec, round)
         size = sketch.vector.size
@@ -536,18 +565,18 @@ class FrequencyServer:
         what: str,
         write: Callable[[CountSketch], bool] | None = None,
     ) -> None:
-        """Land a sum, once.
+        """Add a sum to the books, once.
 
         Args:
-            name: the name under which the sum lands in the books.
+            name: the name of the sum in the books.
             sketch: the sum.
-            what: the words for the sum in errors.
-            write: lands the sum, as for `land`; None: the books land it.
+            what: what errors call the sum.
+            write: the function that adds the sum, as for `land`; None: `Books.land`.
 
         Raises:
-            LocalProtocolError: the sum has landed already, or its release is made.
+            LocalProtocolError: the sum is in the books already, or its release was made.
         """
-        # A sum that is added to a release later would show in the difference of the two releases.
+        # If a sum were added to a release later, the difference of the two versions would show it.
         if release_of(self.plan, sketch.round) in self._books.released(self.plan):
             raise LocalProtocolError(
                 f"the release of {what} is out; what it holds does not change any more"
@@ -561,22 +590,24 @@ class FrequencyServer:
 
 
 def _batch_name(release: int) -> bytes:
-    """Return the name under which the sum of a release by two servers lands."""
+    """Return the name in the books of the sum of a release that two servers compute."""
     return b"batch" + release.to_bytes(4, "little")
 
 
 def check_plausible(sketch: CountSketch, plan: Plan) -> None:
-    """Refuse a sum that no sketches or histograms of clients can have.
+    """Refuse a sum to which no honest vectors of clients can add up.
 
-    In a sketch, an item adds +1 or -1 to one counter of each row; in a histogram, it adds 1 to one
-    counter. The noise has two bounds: one for each counter, and one for the sum of absolute values
-    of a row. The probability that honest noise exceeds a bound in a sum is at most 2^-40.
+    In a sketch, an item adds +1 or -1 to one counter of each row. In a histogram, it adds 1 to one
+    counter. So the sum is refused if a counter, or the sum of the absolute values of a row, is too
+    large; if a counter of a histogram is below 0; if the number of people is not possible; or,
+    without noise, if the sum of a row has the wrong parity. Noise widens each bound. Honest noise
+    exceeds one of the bounds in a sum with a probability of at most 2^-40.
 
-    Do not call this with an exact sum of a plan with privacy: whether it is refused would depend on
-    exact counts, without noise.
+    Do not call this with an exact sum of a plan with privacy: a refusal would depend on exact
+    counts, without noise.
 
     Raises:
-        RejectedSumError: no clients of this plan can have made the sum.
+        RejectedSumError: the sum is refused.
     """
     max_items, noise = plan.max_items, plan.noise_bound
     people, senders = sketch.num_clients, (sketch.num_clients, sketch.num_silos)
@@ -587,8 +618,8 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
             f" {clients} {'and their noise ' * (noise > 0)}have -{noise} to {most + noise}: a"
             " silo sent something else than a sketch"
         )
-    # The number of people may have noise, so the bounds below use the largest number that is
-    # possible.
+    # The number of people may have noise, so the bounds below use the largest number that it may
+    # be.
     people = max(0, min(most, people + noise))
     items, most_of_one = people * max_items, people * plan.encoding.most_of_counter(max_items)
     who = f"{clients} of at most {max_items} items {'and their noise ' * (noise > 0)}"
@@ -599,7 +630,7 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
                 f"a counter of the sum is {largest}, and {who}cannot exceed {most_of_one + noise}:"
                 f" a client sent something else than a {plan.encoding}"
             )
-        # A counter of a histogram can be negative only by noise.
+        # Noise can make a counter of a histogram negative, but only down to a bound.
         if (least := int(row.min())) < plan.vector.lowest(most_of_one, noise):
             raise RejectedSumError(
                 f"a counter of the sum is {least}, below {-noise}, and clients add nothing negative"
@@ -611,7 +642,7 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
                 f"the counters of a row of the sum add up to {total} without their signs, and"
                 f" {who}cannot exceed {bound}: a client sent something else than a sketch"
             )
-    # Without noise, the parity of a row's sum is known; noise would change it.
+    # Without noise, the parity of a row's sum is known. With noise, it could be any.
     if (
         not plan.protection.is_charged
         and plan.vector.has_parity(max_items)
@@ -625,7 +656,7 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
 
 def _sum_of_sizes(row: I64) -> int:
     """Return the exact sum of the absolute values of a row's counters."""
-    # The two 32-bit halves are summed separately: the sum of 2^24 counters of up to 2^63 does not
+    # The two 32-bit halves are added up separately. The sum of 2^24 counters of up to 2^63 does not
     # fit 64 bits, but the sum of 2^24 halves does.
     sizes = np.abs(row)
     return (int((sizes >> 32).sum()) << 32) + int((sizes & (2**32 - 1)).sum())

@@ -1,11 +1,11 @@
-"""The signing book: a text file beside the registrar's key that lists all its signatures.
+"""The signing book: a text file beside the registrar's key, with all signatures of the key.
 
-Each signature and each revocation has a line. The book shows which number the next plan of a
-purpose gets, and which plans the registrar has ended. The book holds no secret.
+The registrar signs plans and revocations. Each of them has a line in the book. The book shows which
+number the next plan of a purpose gets, and which plans the registrar has ended. It has no secret.
 
-If the key file is copied, each copy has its own book. Then the numbers of one copy may be lower
-than those of the other. Owners of clients refuse a signature whose number is too low, so they never
-mistake it for a newer one.
+If the key file is copied, each copy has its own book, and the numbers in one book may be lower than
+in the other. The owners of clients refuse a signature with a number that is too low. So a lower
+number never replaces a newer plan.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from fedtally.campaign.enrolment import (
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 
 SUFFIX = ".signed"
-_MOST_BYTES = 1 << 26  # bytes that are read of a book: tens of thousands of signatures
+# the most bytes of a book: enough for tens of thousands of signatures
+_MOST_BYTES = 1 << 26
 
 
 def book_path(key: str | os.PathLike[str]) -> Path:
-    """Return the path of the book that belongs to a registrar's key file.
+    """Return the path of the signing book beside a registrar's key file.
 
     >>> book_path("registrar.key").name
     'registrar.key.signed'
@@ -42,14 +43,15 @@ def book_path(key: str | os.PathLike[str]) -> Path:
 
 
 class SigningBook:
-    """The lines of a registrar's book, read when the object is made, and a way to add a line.
+    """The signing book of a registrar, as it was when the object was made; `add` adds a line.
 
     Args:
         path: the path of the book, which need not exist.
         registrar: the public key of the registrar, 32 bytes.
 
     Raises:
-        UnreadableFileError: the book cannot be read, is damaged, or has a line of another key.
+        UnreadableFileError: the book cannot be read, is damaged, or has a line signed by another
+            key.
     """
 
     def __init__(self, path: Path, registrar: bytes) -> None:
@@ -57,18 +59,25 @@ class SigningBook:
         self._lines: list[PlanSignature | Revocation] = []
         try:
             with open(path, "rb") as file:
-                self._read(file.read(_MOST_BYTES))
+                data = file.read(_MOST_BYTES + 1)
         except FileNotFoundError:
-            pass
+            return
         except OSError as error:
             raise UnreadableFileError(f"cannot read {path}: {error.strerror}") from None
+        # A book that was read in part would give numbers a second time.
+        if len(data) > _MOST_BYTES:
+            raise UnreadableFileError(
+                f"{path} has more than {_MOST_BYTES:,} bytes, which is no signing book: put the"
+                " newest copy back"
+            )
+        self._read(data)
 
     def highest(self, purpose: str) -> int:
-        """Return the largest number of a plan that was signed for a purpose; 0: there is none."""
+        """Return the largest plan number that was signed for a purpose; 0 if there is none."""
         return max((one.authority.number for one in self._signed(purpose)), default=0)
 
     def next_number(self, purpose: str) -> int:
-        """Return the number of the next signature for a purpose.
+        """Return the number that the next plan for a purpose gets.
 
         Raises:
             InvalidInputError: the largest possible number was signed already.
@@ -80,7 +89,7 @@ class SigningBook:
         return highest + 1
 
     def ended(self) -> frozenset[str]:
-        """Return the fingerprints of plans that were replaced or revoked."""
+        """Return the fingerprints of the plans that were replaced or revoked."""
         return frozenset(
             plan
             for one in self._lines
@@ -88,7 +97,7 @@ class SigningBook:
         )
 
     def check_open(self, plan: str) -> None:
-        """Refuse to sign a plan that was replaced or revoked, since no owner would accept it.
+        """Refuse to sign a plan that was replaced or revoked, since no client would accept it.
 
         Args:
             plan: the fingerprint of the plan.
@@ -103,32 +112,34 @@ class SigningBook:
             )
 
     def knows(self, plan: str) -> bool:
-        """Tell whether the plan with this fingerprint was signed."""
+        """Return whether the plan with this fingerprint was signed."""
         return any(
             isinstance(one, PlanSignature) and one.fingerprint == plan for one in self._lines
         )
 
     def open_plans(self, purpose: str, now: float) -> list[str]:
-        """Return the fingerprints of one purpose's plans that clients may still run.
+        """Return the fingerprints of a purpose's plans that clients may still run.
+
+        Such a plan was not replaced or revoked, and its last day is not over.
 
         Args:
-            purpose: the purpose that the registrar signed.
+            purpose: the purpose in the signatures of the plans.
             now: the time, Unix seconds.
         """
         ended = self.ended()
-        # if a plan was signed several times, the last day of its last signature counts
+        # For a plan that was signed several times, this is the last day in its last signature.
         days = {one.fingerprint: one.authority.last_day for one in self._signed(purpose)}
         return [plan for plan, last in days.items() if plan not in ended and now < end_of(last)]
 
     def add(self, line: PlanSignature | Revocation) -> None:
-        """Add a line to the book; it is on the disk before this returns.
+        """Add a signature or revocation to the book; it is on the disk before this returns.
 
-        Call it before anybody else gets the signature.
+        Call this before anybody else gets the signature. This object itself does not change.
 
         Raises:
-            InvalidInputError: the book cannot be written, or another process has signed this or a
-                larger number meanwhile.
-            UnreadableFileError: another process has damaged the book meanwhile.
+            InvalidInputError: the book cannot be written, or it has a plan with the same or a
+                larger number, which another process signed meanwhile.
+            UnreadableFileError: the book was damaged meanwhile.
         """
         try:
             with _locked(self._path) as handle:
@@ -144,7 +155,7 @@ class SigningBook:
             ) from None
 
     def check_number(self, purpose: str, number: int) -> None:
-        """Refuse a number for a purpose if the same or a larger number was signed.
+        """Refuse a number for the next plan of a purpose if it is not above all signed numbers.
 
         Raises:
             InvalidInputError: the number is too small.
@@ -162,7 +173,8 @@ class SigningBook:
                 yield one
 
     def _read(self, data: bytes) -> None:
-        # A last line without a line feed is damaged, too: a new line would be appended to it.
+        # A last line without a line feed counts as damaged, since a new line would be appended to
+        # it.
         for number, line in enumerate(data.decode("ascii", "replace").splitlines(True), 1):
             try:
                 one = _line_of(line)
@@ -187,10 +199,10 @@ def _line_of(text: str) -> PlanSignature | Revocation:
 
 
 def _append(handle: int, text: bytes) -> None:
-    """Append a text to a file and sync it to the disk; after an error, the file is unchanged."""
+    """Append a text to a file and sync it to the disk; after an OSError, the file is as before."""
     before = os.fstat(handle).st_size
     try:
-        if os.write(handle, text) != len(text):  # a disk that fills up may accept only a part
+        if os.write(handle, text) != len(text):  # a disk that becomes full may accept only a part
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(handle)
     except OSError:
@@ -200,9 +212,9 @@ def _append(handle: int, text: bytes) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Yield the handle of a file for appending, locked against other processes.
+    """Open a file for appending, lock it against other processes, and yield its handle.
 
-    The file is made if it does not exist.
+    The file is made if it does not exist. Another process that has the lock is waited for.
     """
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

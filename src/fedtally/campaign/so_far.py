@@ -1,4 +1,4 @@
-"""The state of a campaign that runs: its missing rounds, next round, and the sums so far."""
+"""The state of a running campaign: its missing rounds, its next round, and its sums so far."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def periods_in(folder: CampaignFolder) -> Periods:
-    """Return the periods of a campaign's rounds."""
+    """Return the periods of a campaign's rounds: when each round is open."""
     return periods_of(folder.plan, folder.deadlines.session)
 
 
 def next_round(folder: CampaignFolder, now: float) -> int | None:
-    """Return the first round that has room for another session, now or later; None: none has.
+    """Return the first round that may have another session, now or later, or None.
 
     Args:
         folder: the folder of the campaign.
@@ -35,9 +35,9 @@ def next_round(folder: CampaignFolder, now: float) -> int | None:
 
 
 def is_full(folder: CampaignFolder, now: float) -> bool:
-    """Return whether no session runs, and no round has room for another one, now or later.
+    """Return whether no session runs, and no round may have another one, now or later.
 
-    It is False if the campaign has not begun. The process that runs the campaign uses
+    The result is False if the campaign has not begun. The process that runs the campaign uses
     `Driver.is_complete` instead.
 
     Args:
@@ -48,7 +48,7 @@ def is_full(folder: CampaignFolder, now: float) -> bool:
 
 
 def missing_rounds(folder: CampaignFolder, now: float) -> list[int]:
-    """Return the rounds that the calendar has closed and that have no sum.
+    """Return the rounds that are closed by the calendar and have no sum, in order.
 
     Args:
         folder: the folder of the campaign.
@@ -60,11 +60,12 @@ def missing_rounds(folder: CampaignFolder, now: float) -> list[int]:
 
 
 def sums_so_far(folder: CampaignFolder) -> tuple[list[CountSketch], Screening]:
-    """Return the sums that may be seen now, and the verdicts of screening.
+    """Return the sums that may be seen now, and what screening says of the sums of cohorts.
 
-    This only reads, so another process may run the campaign meanwhile. If a trusted aggregator adds
-    the noise, the sums are the releases that have their noise already: with a calendar, those
-    whose rounds are closed.
+    Screening looks for sums that lying clients changed. This function only reads, so another
+    process may run the campaign at the same time. If a trusted aggregator adds the noise, only sums
+    with noise are returned. With a calendar, these are the releases whose rounds are closed.
+    Without one, there are none before the end.
     """
     ledger = None if folder.ledger is None else Ledger.open(folder.ledger)
     reader = folder.state().read(folder.plan, ledger)

@@ -1,6 +1,7 @@
-"""The command line: `fedtally`, with its commands in `app`.
+"""The entry point of the command line `fedtally`; its commands are in `app`.
 
-Nothing is imported at the top of this file, so that `main` can report Ctrl-C during imports.
+Nothing large is imported at the top of this file, but in `main`. Otherwise Ctrl-C during imports
+would print a traceback, since `main` would not run yet.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import atexit
 import gc
 import sys
 
-TYPE_CHECKING = False  # not typing's, whose import takes milliseconds in which Ctrl-C would be loud
+# Not from `typing`: its import takes milliseconds, in which Ctrl-C would print a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
@@ -18,7 +20,13 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0, 1 for a run that failed, 2 for bad input, 130 for Ctrl-C.
+    """Run the command line, and end the process with an exit code.
+
+    0 means success, 1 a run that failed, 2 bad input, and 130 Ctrl-C. A command may have further
+    codes.
+
+    Args:
+        arguments: the arguments after the name of the program; None: those of this process.
 
     >>> main(["--version"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -35,11 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
         code = run(sys.argv[1:] if arguments is None else arguments)
     except (KeyboardInterrupt, ImportError) as error:
-        # A compiled module that is interrupted while it loads raises ImportError, with the
-        # KeyboardInterrupt as its cause.
+        # If Ctrl-C comes while a compiled module loads, Python raises ImportError, and the
+        # KeyboardInterrupt is its cause.
         if not any(isinstance(each, KeyboardInterrupt) for each in (error, error.__cause__)):
             raise
-        # Plain `print`, since the module for output may not be imported yet.
+        # `console.complain` cannot be used, since its module may not be imported yet.
         print("error: interrupted", file=sys.stderr)  # noqa: T201
         code = 130
     sys.exit(code)

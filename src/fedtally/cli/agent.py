@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from fedtally.plan import Plan
     from fedtally.store import ClientRecord, Fate, Unsent
 
-# Modules that a light agent (installed without planning, recovery and tables) lacks, each with the
-# name of its package.
+# The modules that are missing if only the agent is installed, without planning, recovery and
+# tables: name of the module -> name of its package.
 LIGHT_LACKS = {"dp_accounting": "dp-accounting", "pyarrow": "pyarrow", "scipy": "scipy"}
 
 _agent_option = option(
@@ -231,7 +231,7 @@ def run(folder: str, as_json: bool) -> None:
 
     from fedtally.agent.dumps import forbid_dumps
 
-    forbid_dumps()  # before any secret is read
+    forbid_dumps()  # before a secret is read: a crash would write it to the disk
     settings = _settings(folder)
     log = _logger(as_json)
     settings.check_writable()
@@ -434,7 +434,7 @@ def send_report(
         from fedtally.campaign.transports.https.resource import release_path
     except ModuleNotFoundError:
         raise MissingExtraError("agent report needs httpx: pip install httpx") from None
-    forbid_dumps()  # before any secret is read
+    forbid_dumps()  # before a secret is read: a crash would write it to the disk
     servers, verify = carry.checked_servers(leader, helper), carry.tls(ca)
     reporter = _reporter(folder, fingerprint, release)
     fate = reporter.fate
@@ -478,14 +478,17 @@ def _files(plan: str, allow_list: str | None, signature: str | None) -> Campaign
 
 
 def _over(settings: Settings, campaign: Campaign, record: ClientRecord, now: float) -> str | None:
-    """Return why an accepted plan is over, and which folder to delete; None: it is not over."""
+    """Return why an accepted plan is over, in words for the owner; None: it is not over.
+
+    The text also names the plan's folder: if the owner deletes it, the plan is not shown any more.
+    """
     why = campaign.why_over(record, now)
     place = settings.campaigns / campaign.plan.fingerprint
     return why and f"{why} (delete {place} to hear no more of it)"
 
 
 def _refusals(settings: Settings, campaign: Campaign, now: float) -> list[str]:
-    """Return every reason, in words, why the agent would not take part in a campaign."""
+    """Return every reason, in words, why the agent would not take part now; empty: it would."""
     from fedtally.agent.agent import refusals
 
     return refusals(
@@ -500,7 +503,19 @@ def _refusals(settings: Settings, campaign: Campaign, now: float) -> list[str]:
 
 
 def _end_revoked(settings: Settings, file: str, now: float) -> None:
-    """Write into the client's record the end of all plans in a registrar's revocation file."""
+    """End all plans that a revocation names, so that the agent takes part in none of them.
+
+    A revocation is a file by which the registrar, who signs plans, ends some of them.
+
+    Args:
+        settings: the settings of the agent.
+        file: the path of the revocation.
+        now: the time, Unix seconds.
+
+    Raises:
+        InvalidInputError: the file cannot be read or is not signed by the registrar, or agent.toml
+            names no registrar.
+    """
     from fedtally.campaign.enrolment import check_revocation, load_revocation
 
     if settings.registrar is None:
@@ -514,9 +529,12 @@ def _end_revoked(settings: Settings, file: str, now: float) -> None:
 
 
 def _end(settings: Settings, plans: Sequence[str], now: float) -> None:
-    """Write into the client's record that the registrar ended plans, and print each of them.
+    """Write into the client's record that the registrar ended plans, and print a line for each.
 
-    `plans` are fingerprints, 64 hexadecimal digits each.
+    Args:
+        settings: the settings of the agent, which name a registrar.
+        plans: the fingerprints of the plans, 64 hexadecimal digits each.
+        now: the time, Unix seconds.
     """
     assert settings.registrar is not None
     settings.open_record().end(settings.registrar, plans, int(now))
@@ -536,14 +554,23 @@ def _accept(
     yes: bool,
     by_consent: bool,
 ) -> None:
-    """Print a plan, and accept it if the owner confirms.
+    """Print what a plan asks of the client, and accept the plan if the owner confirms.
 
-    With `yes` no question is asked. With `by_consent` the owner's standing consent must cover the
-    plan, and replaces the question.
+    Args:
+        settings: the settings of the agent.
+        plan: the path of the plan.
+        now: the time, Unix seconds.
+        allow_list: the path of the list of clients; None: there is none.
+        signature: the path of the registrar's signature; None: there is none.
+        fingerprint: the fingerprint that the plan must have, 64 digits; None: any.
+        until: the last day of the plan; None: the default.
+        yes: whether the owner is not asked.
+        by_consent: whether the owner's standing consent ([consent] in agent.toml) must cover the
+            plan; the owner is not asked then.
 
     Raises:
-        InvalidInputError: the files make no campaign, the owner does not confirm, or the plan is
-            refused; the reasons of a refusal are printed.
+        InvalidInputError: a file is not valid, the owner does not confirm, or the agent would not
+            take part; the reasons are printed.
     """
     from fedtally.campaign.enrolment import day_of
 
@@ -556,7 +583,8 @@ def _accept(
     known = settings.accepted()
     show_asked(settings, campaign, known.latest())
     if campaign.signature is not None:
-        # The registrar ended the replaced plans, whether or not the owner accepts this one.
+        # Even if the owner does not accept this plan: the registrar has ended the plans that it
+        # replaces.
         _end(settings, campaign.signature.authority.replaces, now)
     record = settings.open_record()
     over = campaign.why_unacceptable(record, now)
@@ -573,7 +601,11 @@ def _accept(
 
 
 def _outside_of_consent(settings: Settings, campaign: Campaign, record: ClientRecord) -> list[str]:
-    """Return every reason why the owner's standing consent does not cover a plan."""
+    """Return every reason, in words, why the standing consent does not cover a plan.
+
+    The standing consent is what the owner accepts without being asked, [consent] in agent.toml. The
+    list is empty if it covers the plan.
+    """
     from fedtally.agent.consent import why_known
 
     if settings.consent is None:
@@ -583,10 +615,10 @@ def _outside_of_consent(settings: Settings, campaign: Campaign, record: ClientRe
 
 
 def _raise_refusals(reasons: list[str]) -> None:
-    """Print each reason to refuse a plan on a line of its own.
+    """Print each reason to refuse a plan, and raise an error if there is one.
 
     Raises:
-        InvalidInputError: there is a reason.
+        InvalidInputError: `reasons` is not empty.
     """
     for reason in reasons:
         console.note(f"refused: {reason}")
@@ -606,7 +638,11 @@ def _confirm() -> None:
 
 
 def _note_of_rounds(plan: Plan) -> None:
-    """Print the epsilon of some rounds in a row and of all rounds, if a plan limits both."""
+    """Print the epsilon of any N rounds in a row and the epsilon of all rounds of a plan.
+
+    Nothing is printed if the plan does not limit how often a client takes part in N rounds in a
+    row.
+    """
     from fedtally.privacy.accounting import rounded_up
 
     if (terms := plan.privacy) is None or terms.event.per_rounds is None:
@@ -628,10 +664,15 @@ def _note_of_no_registrar() -> None:
 
 
 def _reporter(folder: str, fingerprint: str | None, release: int | None) -> Reporter:
-    """Return the `Reporter` for a plan (its fingerprint) and a release (its number).
+    """Return the object that makes this client's report for one release of a plan.
 
-    None: take the only open plan, or the only release. Raises an InvalidInputError if there are
-    several.
+    Args:
+        folder: the folder of the agent's settings.
+        fingerprint: the fingerprint of an accepted plan; None: the only open one.
+        release: the number of the release; None: the only one.
+
+    Raises:
+        InvalidInputError: there is no such plan or release, or there are several and none is named.
     """
     import secrets
     import time
@@ -658,10 +699,14 @@ def _reporter(folder: str, fingerprint: str | None, release: int | None) -> Repo
 
 
 def _prepared(reporter: Reporter) -> Unsent | None:
-    """Return the report in the client's record that is still to be sent; without one, read items.
+    """Return a report that was made earlier and is not sent yet; if there is none, read the items.
 
-    None: there was none, and the items are read. Raises an InvalidInputError, after printing the
-    reasons, if no report may be made.
+    Returns:
+        The report, from the client's record; None: a new report must be made, from the items that
+        the reporter has now read.
+
+    Raises:
+        InvalidInputError: a new report may not be made; the reasons are printed.
     """
     if (unsent := reporter.unsent) is not None:
         console.note(f"goes on: the report is still to be sent to {_those(unsent)}")
@@ -676,11 +721,14 @@ def _those(unsent: Unsent) -> str:
 
 
 def _show_left(reporter: Reporter, is_later: bool) -> None:
-    """Print what is left to do for a report, if the command ends before both servers have it.
+    """Say what is left to do for a report that does not have its fate yet.
+
+    Args:
+        reporter: the object that makes the report.
+        is_later: True: a server did not take the report yet. False: the user stopped the command.
 
     Raises:
-        UnsentError: a server did not answer (`is_later`), so the command must be run again. Without
-            `is_later` the user stopped the command, and no error is raised.
+        UnsentError: `is_later` is True; the message says what is left. Otherwise it is printed.
     """
     unsent = reporter.unsent
     left = (
@@ -694,10 +742,10 @@ def _show_left(reporter: Reporter, is_later: bool) -> None:
 
 
 def _show_fate(reporter: Reporter, fate: Fate) -> None:
-    """Print that both servers accepted a report; if its fate is another one, raise an error.
+    """Print that both servers accepted a report; if they did not, raise an error.
 
     Raises:
-        InvalidInputError: the fate is another one; the message names it.
+        InvalidInputError: the report is not counted, or it is not known whether it is.
     """
     from fedtally.store import Fate
 
@@ -719,8 +767,8 @@ async def _serve(settings: Settings, guard: Agent, log: Log) -> None:
 
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
-    # Errors of the event loop itself, for example too many open files, go into the bounded log. By
-    # default asyncio would write a traceback each time.
+    # For errors of the event loop itself, for example too many open files. Otherwise asyncio would
+    # write a traceback each time, without a limit.
     def note(_: Any, found: dict[str, Any]) -> None:
         error = found.get("exception")
         log(Note(f"{found['message']}{f': {in_words(error)}' if error else ''}"))
@@ -739,7 +787,11 @@ async def _serve(settings: Settings, guard: Agent, log: Log) -> None:
 
 
 def _logger(as_json: bool) -> Log:
-    """Return a `Log` that prints notes on stderr, at most 20 an hour with the same reason."""
+    """Return a log that prints notes on stderr, at most 20 an hour with the same reason.
+
+    Args:
+        as_json: whether each note is a line of JSON.
+    """
     import json
 
     from fedtally.agent.log import Log

@@ -1,4 +1,4 @@
-"""Print for the owner of an agent what a plan asks, and what the agent took part in."""
+"""Print for a client's owner what a plan asks of the client, and what the client took part in."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ if TYPE_CHECKING:
     from fedtally.privacy.budget import Cap
     from fedtally.store import ClientRecord
 
-DIGITS = 16  # hexadecimal digits shown of a fingerprint or a key
+DIGITS = 16  # how many digits of a fingerprint or a key are shown, in hexadecimal
 
 # ---- what a plan asks ----
 
 
 def show_asked(settings: Settings, campaign: Campaign, before: Campaign | None) -> None:
-    """Print what a plan asks of the client, and its changes since the plan accepted before."""
+    """Print what a plan asks of the client, and how it differs from an earlier plan.
+
+    Args:
+        settings: the settings of the agent.
+        campaign: the plan, with its files.
+        before: the plan that the owner accepted last; None: there is none.
+    """
     from fedtally.answer import tables
 
     console.show(tables.heading(f"Plan {campaign.plan.fingerprint[:DIGITS]}"))
@@ -57,7 +63,7 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
 
 
 def _server_row(campaign: Campaign) -> tuple[str, str]:
-    """Return the row on the servers that sum, and on how far they are trusted."""
+    """Return the row (name, text) that says how many servers sum, and how far they are trusted."""
     from fedtally.answer.sections.trust import ClientList, corruptible
 
     summing = campaign.plan.summing
@@ -74,9 +80,10 @@ def _server_row(campaign: Campaign) -> tuple[str, str]:
 
 
 def _strangers_rows(settings: Settings, plan: Plan) -> list[tuple[str, str]]:
-    """Return the row on the clients of a session that the owner does not know.
+    """Return the row (name, text) that says how many strangers may be in a session.
 
-    Empty: the plan has no sessions.
+    Strangers are clients that the owner does not know. The list is empty if the plan has no
+    sessions (runs of the secure sum).
     """
     if (cohorts := plan.summing.cohorts) is None:
         return []
@@ -117,7 +124,12 @@ def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def document(settings: Settings, now: float) -> dict[str, Any]:
-    """Return the state of an agent as a dictionary for JSON."""
+    """Return the state of an agent as a dict for JSON: plans, privacy cost, and participation.
+
+    Args:
+        settings: the settings of the agent.
+        now: the time, Unix seconds.
+    """
     record, cap = settings.open_record(), settings.policy.cap
     spent = record.spent(cap, int(now))
     campaigns = {plan.hex(): campaign for plan, campaign in settings.accepted().items()}
@@ -156,11 +168,13 @@ def _limits(cap: Cap) -> dict[str, Any]:
 
 
 def _renewal(record: ClientRecord, cap: Cap | None, now: int) -> dict[str, Any]:
-    """Return the JSON fields of a cap (the limit of the privacy cost) that holds in any N days.
+    """Return the fields for JSON about a cap that limits the privacy cost of any N days.
 
-    They are N, the epsilon of all participation ever, and the time of the next renewal (Unix
-    seconds). At that time the oldest participation that counts now stops to count. Empty: the
-    cap holds for all time, or there is none.
+    Returns:
+        A dict with `per_days`: N; `spent_in_all`: the epsilon of everything that the client ever
+        took part in, or None; `renews`: when the oldest participation of the last N days stops to
+        count, Unix seconds, or None. The dict is empty if the cap limits the cost of all time, or
+        if there is no cap.
     """
     from fedtally.privacy.budget import DAY
 
@@ -176,17 +190,24 @@ def _renewal(record: ClientRecord, cap: Cap | None, now: int) -> dict[str, Any]:
 
 
 def _consent_of(campaign: Campaign) -> dict[str, str]:
-    """Return the day on which a standing consent accepted a plan; empty: the owner accepted it."""
+    """Return a dict with `by_consent`, the day on which a standing consent accepted a plan.
+
+    The dict is empty if the owner accepted the plan.
+    """
     return {} if campaign.by_consent is None else {"by_consent": str(campaign.by_consent)}
 
 
 def _next_period(
     settings: Settings, plan: Plan, record: ClientRecord, now: float
 ) -> dict[str, Any]:
-    """Return the open period of a plan's calendar, and whether the client may take part in it.
+    """Return the field `period` for JSON: the open period of a plan's calendar.
 
-    Before the calendar begins it is the first period; after its end, None. Empty: the plan has no
-    calendar.
+    Before the calendar begins, it is the first period.
+
+    Returns:
+        A dict with the one entry `period`. Its value is a dict with `round`, `opens` and `closes`
+        (Unix seconds), and `has_room`: whether the client may still take part. After the end of the
+        calendar, the value is None. Without a calendar the returned dict is empty.
     """
     from datetime import UTC, datetime
 
@@ -217,7 +238,7 @@ def _day(time: int) -> str:
 
 
 def _edge(time: int) -> str:
-    """Return the text of the time at which a period opens or closes, to the second if needed."""
+    """Return the text of a time (Unix seconds) in UTC, with seconds only if they are not 0."""
     from datetime import UTC, datetime
 
     from fedtally.plan.calendar import time_text
@@ -226,7 +247,11 @@ def _edge(time: int) -> str:
 
 
 def _state(plan: dict[str, Any]) -> str:
-    """Return the state of an accepted plan in words; `plan` is its part of `document`."""
+    """Return the state of an accepted plan in words.
+
+    Args:
+        plan: the entry of the plan in the list `plans` of `document`.
+    """
     until = f"until {plan['last_day']}" if plan["over"] is None else f"over: {plan['over']}"
     period = ""
     if "period" in plan:
@@ -243,7 +268,11 @@ def _state(plan: dict[str, Any]) -> str:
 
 
 def _allowed_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows on the privacy cost that the owner allows, and how much is spent."""
+    """Return the rows (name, text): the privacy cost that the owner allows, and what is used of it.
+
+    Args:
+        found: the dict of `document`.
+    """
     from fedtally.privacy.accounting import rounded_up
 
     def cost(epsilon: float | None) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _folder = click.argument("name", metavar="NAME", type=click.Path(path_type=Path))
 _HELPS: dict[str, Any] = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
-GRACE = 900  # seconds, as in `campaign.closings`: a test compares
+GRACE = 900  # a copy of `campaign.closings.GRACE`, in seconds; a test compares them
 _OTHER = {"leader": "helper", "helper": "leader"}
 _NEEDS = "httpx", "prometheus_client", "starlette", "uvicorn", "uvloop"
 
@@ -158,7 +158,7 @@ def init_leader(
     given["helper"] = checked_helper(given["helper"])
     each = Closing(None if closes is None else _time(closes))
     plan = Plan.load(given["plan"])
-    if size is not None:  # the least and the most reports of a release
+    if size is not None:  # --size must be between the least and the most reports of a release
         plan.summing.of_servers()
         validate.integer(plan.summing.least_clients, plan.summing.most_clients, size=size)
     schedule = Schedule((each,) * len(plan.releases), size, grace)
@@ -166,15 +166,17 @@ def init_leader(
 
 
 def _time(text: str) -> int:
-    """Return the time in a text as Unix seconds.
+    """Read a time that is to come from a text, and return it as Unix seconds.
 
     Raises:
-        InvalidInputError: the text is no time, has no time zone, or the time is in the past.
+        InvalidInputError: the text is no time, has no time zone, or the time is not in the future.
     """
     import time
 
     found = read_time(text)
-    if found <= time.time():  # a mistake: the release would close at the least number of reports
+    # A time in the past is a mistake: the release would close as soon as it has the least number of
+    # reports.
+    if found <= time.time():
         raise InvalidInputError(
             f"{text!r} is over: give a time that is to come; fedtally aggregate leader close"
             " closes now, without a time"
@@ -451,7 +453,7 @@ def result(
     campaign_view.show_result(shown, top, as_json, details)
 
 
-# ---- of both ----
+# ---- the commands that both servers have ----
 
 
 def _status(side: Side) -> click.Command:

@@ -18,10 +18,11 @@ _MIB = 1 << 20
 
 
 def status(folder: AggregateFolder) -> dict[str, Any]:
-    """Return the state of a server and its releases, as a dictionary for JSON.
+    """Return the state of a server and its releases as a dict for JSON.
 
-    The server's process writes its state at intervals. `time` (Unix seconds) says when it did so
-    last; None: never. A release that no process has run yet has the state `new`.
+    Most of it is from a file that the server's process writes about once a second. The entry `time`
+    says when the process last wrote it, Unix seconds; None: never. A release that no process has
+    run yet has the state "new".
     """
     from fedtally.campaign.aggregate_folder import STATE
     from fedtally.campaign.closings import Closings
@@ -67,7 +68,11 @@ def _closing(schedule: Schedule, one: Closing) -> dict[str, Any]:
 
 
 def show_status(found: dict[str, Any]) -> None:
-    """Print the state of a server and its releases; `found` is the dictionary of `status`."""
+    """Print the state of a server and its releases.
+
+    Args:
+        found: the dict that `status` returned.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -91,7 +96,9 @@ def show_status(found: dict[str, Any]) -> None:
 def _line(one: dict[str, Any], found: dict[str, Any]) -> str:
     """Return the line about one release: its state, its reports, and when it closes.
 
-    `found` is the dictionary of `status`, and `one` the entry of the release in it.
+    Args:
+        one: the entry of the release in the list `releases` of `found`.
+        found: the dict that `status` returned.
     """
     parts = [f"release {one['release']}: {one['state']}"]
     if "reports" in one:
@@ -109,9 +116,14 @@ def _line(one: dict[str, Any], found: dict[str, Any]) -> str:
 
 
 def _when(one: dict[str, Any], least: int) -> str:
-    """Return in words when a release closes (no report may begin) or stops (no report is accepted).
+    """Return in words when a release closes, or if it is closing, when it stops.
 
-    `one` is its entry in the dictionary of `status`, `least` its least number of reports.
+    A release that closes still accepts reports that clients have begun; one that stops accepts no
+    report.
+
+    Args:
+        one: the entry of the release in the list `releases` of `status`.
+        least: the least number of reports that a release needs for its sum.
     """
     if one["stops_at"] is not None:
         return f"stops in {about(max(0.0, one['stops_at'] - time.time()))}"

@@ -1,7 +1,8 @@
-"""The command `fedtally` with all its subcommands; it turns errors into exit codes.
+"""The command `fedtally` with all its subcommands, and how errors become exit codes.
 
-Of other packages, only click is imported here. The module of a subcommand is loaded on first use.
-It imports large packages, such as NumPy, only when the subcommand runs.
+So that the command starts fast, click is the only other package that is imported here. The module
+of a subcommand is loaded on first use, and imports large packages, such as NumPy, only when the
+subcommand runs.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def help_(ctx: click.Context, command: tuple[str, ...]) -> None:
             raise click.UsageError(
                 f"{context.command_path} has no commands, such as {name!r}", context
             )
-        _, found, _ = group.resolve_command(context, [name])  # raises an error if there is none
+        _, found, _ = group.resolve_command(context, [name])  # raises an error for unknown names
         assert found is not None
         context = click.Context(found, context, name, **found.context_settings)
     click.echo(context.get_help())
@@ -113,7 +114,14 @@ _FULL = "the disk is full: make room, and start this again ({})"
 
 
 def _missing(library: str) -> str | None:
-    """Return the message about a missing module; None: its absence is a bug of fedtally."""
+    """Return the message for a user who lacks a module that can be missing.
+
+    Args:
+        library: the name of the missing module, without submodules.
+
+    Returns:
+        The message; None: the module should always be there, so this is a bug of fedtally.
+    """
     from fedtally.cli.agent import LIGHT_LACKS
 
     if library in ("fcntl", "grp", "pwd", "resource"):  # modules that Python on Windows lacks
@@ -122,20 +130,24 @@ def _missing(library: str) -> str | None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line and return its exit code.
+    """Run the command line, and return its exit code.
 
-    Each expected error becomes a message on stderr; with --json, one JSON document on stderr.
+    An expected error is printed on stderr, as a message or, with --json, as one JSON document.
+    Other errors are raised.
+
+    Args:
+        arguments: the arguments after the name of the program.
 
     >>> run(["--version"])  # doctest: +ELLIPSIS
     fedtally 0.1.0 (kernels: ...)
     0
     """
-    as_json = "--json" in arguments  # read here, before click, so that usage errors are JSON, too
-    for name in ("stdout", "stderr"):  # None where the caller closed it
+    as_json = "--json" in arguments  # click has not read it yet when a usage error is printed
+    for name in ("stdout", "stderr"):  # it is None if the caller has closed it
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     try:
-        # In standalone mode click would exit itself, with its own messages and exit codes.
+        # In standalone mode click would end the process with its own messages and exit codes.
         code = cli.main(list(arguments), prog_name="fedtally", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -147,7 +159,7 @@ def run(arguments: Sequence[str]) -> int:
     except FedtallyError as error:
         is_full = is_of_full_disk(error)
         complain(type(error).__name__, _FULL.format(error) if is_full else str(error), as_json)
-        # Not 2 for a full disk: 2 means wrong input, and a service would not be restarted.
+        # Not 2 for a full disk: a service manager does not start a service again after wrong input.
         return FedtallyError.exit_code if is_full else error.exit_code
     except ModuleNotFoundError as error:
         said = _missing((error.name or "").partition(".")[0])
@@ -162,13 +174,16 @@ def run(arguments: Sequence[str]) -> int:
             said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             said = _FULL.format(said) if is_of_full_disk(error) else said
             complain(type(error).__name__, said, as_json)
-        else:  # A reader such as `head` ended. Without this, Python would complain again at exit.
+        else:  # A reader such as `head` has ended. Otherwise Python would print an error at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 
 
 def _meant(error: click.ClickException) -> str:
-    """Return a hint for a likely mistake: an item that looks like an option, a misspelt choice."""
+    """Return a hint for a likely mistake behind a usage error; "": none is known.
+
+    Likely mistakes are an item that looks like an option, and a misspelt choice.
+    """
     context = getattr(error, "ctx", None)
     if isinstance(error, click.NoSuchOption) and context and context.command.name == "query":
         return "; an item that starts with a dash goes behind --"
@@ -181,7 +196,12 @@ def _meant(error: click.ClickException) -> str:
 
 
 def _usage(error: click.ClickException, as_json: bool) -> int:
-    """Print a usage error of click, and return the exit code for bad input, 2."""
+    """Print a usage error of click; return 2, the exit code for bad input.
+
+    Args:
+        error: the error.
+        as_json: whether to print it as JSON.
+    """
     if isinstance(error, BareUsage):
         click.echo(error.message, err=True)
         return 2

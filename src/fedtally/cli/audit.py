@@ -1,4 +1,4 @@
-"""`fedtally audit`: simulate campaigns of a plan, and test the noise in their released sums."""
+"""`fedtally audit`: simulate campaigns of a plan, and test whether their sums have enough noise."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
         console.show_json(document(found))
     else:
         console.show(view(found))
-    return 0 if found.passed else 1  # a failed audit is a result, not an error: nothing is raised
+    return 0 if found.passed else 1  # no error is raised: a failed audit is a result
 
 
 def document(found: AuditResult) -> dict[str, Any]:
-    """Return the JSON document of an audit."""
+    """Return the result of an audit as a dict for JSON."""
     from fedtally.answer import sections
 
     return {
@@ -92,7 +92,7 @@ def document(found: AuditResult) -> dict[str, Any]:
 
 
 def view(found: AuditResult) -> RenderableType:
-    """Return the terminal's view of an audit."""
+    """Return the result of an audit for the terminal: a table, and rows of facts below it."""
     from rich.console import Group
     from rich.text import Text
 
@@ -123,7 +123,11 @@ def view(found: AuditResult) -> RenderableType:
 
 
 def _bounds(found: AuditResult) -> str:
-    """Return in words which bounds were tested: items, clipped sketches, silos of a person."""
+    """Return in words which bounds on a client were tested, and which were not.
+
+    The bounds limit how many items a client has, how large its clipped sketch is, and in how many
+    silos a person is. A bound is tested by clients that exceed it.
+    """
     from fedtally.answer import amounts
 
     plan = found.audit.plan
@@ -191,7 +195,7 @@ def _table(found: AuditResult) -> RenderableType:
 
 
 def _rounds(rounds: range) -> str:
-    """Return the text of a range of rounds, counted from 1 for people.
+    """Return the text of a range of rounds. In the range the first round is 0, in the text it is 1.
 
     >>> _rounds(range(0, 4)), _rounds(range(2, 3))
     ('rounds 1 to 4', 'round 3')

@@ -104,7 +104,7 @@ def campaign() -> None:
     help="Keep a mark outside NAME and its backups: it reveals old copies",
 )
 @_seconds("gather", 60, "Wait this long for a full session, once n_min clients came")
-@_seconds("phase", 60, "Wait this long for the answers of a phase")
+@_seconds("phase", 60, "Wait this long for a phase's answers, 4 times if too few")
 @_seconds("session", 3600, "Give a session up after this time")
 @_seconds("presence", 300, "Count a client as present this long after its check-in")
 @_seconds("bench", 3600, "Rest a client this long that aborted or left two questions unanswered")
@@ -141,7 +141,10 @@ def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
 
 
 class _EngineName(click.Choice):  # type: ignore[type-arg]  # it takes a type since click 8.2
-    """The name of an engine. A former name is refused, and the message says the name of today."""
+    """The type of the option --engine: the name of an engine.
+
+    The error for a name of an earlier version says the present name.
+    """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value in RENAMED:
@@ -150,7 +153,7 @@ class _EngineName(click.Choice):  # type: ignore[type-arg]  # it takes a type si
 
 
 _OVER = "over", "cancelled"  # the stages in which a campaign asks no client any more
-_WAIT = 600  # seconds without enough clients or answers after which a run gives up
+_WAIT = 600  # after so many seconds without enough clients, or without answers, a run ends
 _engine_options = options(
     option(
         "Engine",
@@ -267,7 +270,7 @@ def drain(name: Path) -> None:
         if not number:
             raise ProcessLookupError
         os.kill(number, signal.SIGTERM)
-    except ProcessLookupError:  # also one that ended meanwhile
+    except ProcessLookupError:  # raised above, or by `kill` if the process has just ended
         raise InvalidInputError(f"no process runs {name}: there is nothing to drain") from None
     console.note(f"process {number} ends its open sessions, and stops then")
 
@@ -406,11 +409,11 @@ def status(name: Path, names: bool, as_json: bool) -> int:
         view.show_status(document, sections.counted.who(folder.plan))
         if why := folder.why_refused(document["state"]):
             console.note(why)
-    if folder.ledger is None or document["state"] in _OVER:  # it charges nothing any more
+    if folder.ledger is None or document["state"] in _OVER:  # the ledger is not needed any more
         return 0
     try:
-        Ledger.open(folder.ledger)  # as the next start must; it writes nothing
-    except FedtallyError as error:  # how far the campaign is was shown all the same
+        Ledger.open(folder.ledger)  # checks that `resume` could open it; writes nothing
+    except FedtallyError as error:  # the status is printed already, so this is only a note
         console.note(f"resume would be refused: {error}")
         return error.exit_code
     return 0
@@ -455,7 +458,22 @@ def _run(
     take_over: bool = False,
     **places: str | None,
 ) -> int:
-    """Run a campaign, and show how it ended; return the exit code."""
+    """Run a campaign, and print how the run ended.
+
+    Args:
+        folder: the folder of the campaign.
+        engine: the name of the engine that reaches the clients.
+        wait: the seconds without enough clients, or without answers, after which the run ends;
+            None: the default.
+        quiet: whether progress is hidden.
+        as_json: whether to print a JSON document.
+        take_over: whether to take the campaign from a process that runs it.
+        places: the options of the engine.
+
+    Returns:
+        The exit code: 0 if all rounds have landed (are summed), or if the campaign was over before.
+        Otherwise 3 if some rounds have landed or the run was drained, else 1.
+    """
     from fedtally.campaign.transports.pace import Ending
 
     row, where = chosen(engine, places)
@@ -463,7 +481,7 @@ def _run(
         _check_wait(engine, folder.plan, gives_up=row.gives_up)
     quiet = quiet or as_json
     if folder.stage() in _OVER and row.say_over is not None:
-        # The process that told clients so has ended, for example by a reboot: tell them again.
+        # The process that told clients so may have ended too early. So tell them again.
         row.say_over(folder, lambda text: console.note(text, quiet), **where)
         return 0
     ran = row.open(**where).run(
@@ -494,10 +512,16 @@ def _run(
 
 
 def _check_wait(engine: str, plan: Plan, *, gives_up: bool) -> None:
-    """Raise an error, since --wait was given, if this run never gives up waiting for clients.
+    """Refuse the option --wait if it would have no effect.
+
+    Args:
+        engine: the name of the engine.
+        plan: the plan of the campaign.
+        gives_up: whether the engine ends a run for lack of clients.
 
     Raises:
-        InvalidInputError: the engine waits for ever, or the calendar of the plan ends the run.
+        InvalidInputError: the engine waits for clients for ever, or the plan has a calendar, which
+            ends the run.
     """
     if not gives_up:
         raise InvalidInputError(
@@ -512,7 +536,13 @@ def _check_wait(engine: str, plan: Plan, *, gives_up: bool) -> None:
 
 
 def _show_ran(ran: Ran, rounds: int, landed: int) -> None:
-    """Print as JSON how a run ended, and how many of the campaign's rounds have landed."""
+    """Print as JSON how a run ended.
+
+    Args:
+        ran: how the run ended.
+        rounds: the number of rounds of the campaign.
+        landed: the number of rounds that have landed (are summed).
+    """
     console.show_json(
         {
             "schema": "fedtally-campaign-run/1",
@@ -526,30 +556,38 @@ def _show_ran(ran: Ran, rounds: int, landed: int) -> None:
 
 
 def _show_result(folder: CampaignFolder) -> None:
-    """Show the result of a campaign that is over."""
+    """Print the result of a campaign that is over."""
     from fedtally.answer.result import Result
     from fedtally.campaign.folder import RESULT
 
-    # Name the command `result` in the hint: `run` and `resume` have no --details, and to repeat
-    # them would ask the clients again.
+    # The hint names the command `result`. This command, `run` or `resume`, has no --details, and
+    # would ask the clients again.
     how = shlex.join(["fedtally", "campaign", "result", str(folder.path), "--details"])
     view.show_result(Result.load(folder.path / RESULT), 20, False, how=how)
 
 
 def _is_over(folder: CampaignFolder, ending: Ending) -> bool:
-    """Return whether a campaign is over after a run that ended with `ending`."""
+    """Tell whether a campaign is over, and not only its run.
+
+    Args:
+        folder: the folder of the campaign.
+        ending: why the run ended.
+    """
     from fedtally.campaign.transports.pace import Ending
 
-    # Landed rounds may have room for more clients. If the run waited for them in vain (STALLED),
-    # end the campaign without them.
+    # A round that has landed may have room for more clients. If the run waited for such clients in
+    # vain (STALLED), the campaign ends without them.
     have_all_landed = len(folder.status().landed) == folder.plan.num_rounds
     return ending is Ending.COMPLETE or (ending is Ending.STALLED and have_all_landed)
 
 
 def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
-    """End a campaign: release the sums that landed, and save the result.
+    """End a campaign: publish the sums of all rounds that have landed, and save the result.
 
-    `by_hand` says whether an operator asked for it, perhaps before all rounds have landed.
+    Args:
+        folder: the folder of the campaign.
+        by_hand: True: an operator asked for it, perhaps before all rounds have landed. False: the
+            campaign is complete.
 
     Raises:
         InvalidInputError: a session is open, no round has landed, or the campaign has not begun.
@@ -575,23 +613,37 @@ def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
 
 
 def _save_result(folder: CampaignFolder, driver: Driver, by_hand: bool) -> None:
-    """Release the sums that landed, and save their result; `by_hand` as for `_end`."""
+    """Publish the sums that have landed, and save their result.
+
+    Args:
+        folder: the folder of the campaign.
+        driver: the driver of the campaign.
+        by_hand: whether an operator asked for the end of the campaign.
+    """
     from fedtally.campaign import ending
     from fedtally.campaign.folder import RESULT
 
     ended, landed = None, len(folder.status().landed)
     if driver.has_enough():
         ended = ending.ended(folder.plan, landed, "rule")
-    elif by_hand:  # otherwise the campaign ended as planned, so `ended` stays None
+    elif by_hand:  # if not, the campaign has all its rounds, and `ended` stays None
         ended = ending.ended(folder.plan, landed, "operator")
     sums = driver.release()
     _result_of(folder, sums, driver.screening, [], ended).save(folder.path / RESULT)
 
 
 def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
-    """Return the result of the rounds that landed so far, and print their number.
+    """Return the result of the rounds that have landed so far, without ending the campaign.
 
-    The campaign goes on. `quiet` hides the line that is printed.
+    Also print a line that says how many rounds these are.
+
+    Args:
+        folder: the folder of the campaign.
+        quiet: whether this line is left out.
+
+    Raises:
+        InvalidInputError: the campaign has not begun, has no sum that can be shown, or its noise is
+            drawn only at the end.
     """
     import time
 
@@ -608,7 +660,7 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
                 "a trusted aggregator draws the noise of this plan once, at the end: --so-far needs"
                 " a plan with a calendar, and --end ends the campaign"
             )
-        # The process that runs the campaign adds the noise to closed days. Without one, do it here.
+        # Closed periods need noise. The process that runs the campaign adds it, or else this one.
         if folder.runner() is None:
             with hold(folder) as driver:
                 driver.drain()
@@ -625,23 +677,25 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
     said = f"so far: {len(rounds)} of {plan.num_rounds} rounds"
     if plan.calendar is not None:
         said += f", up to {last_day(plan.calendar, max(rounds))} (UTC)"
-    # Print it now, although it is among the warnings of the result: a short view leaves them out.
+    # It is also among the warnings of the result, but a short view does not print them.
     console.note(said, quiet)
     return _result_of(folder, sums, screening, [said])
 
 
 def _missing(folder: CampaignFolder) -> str:
-    """Return which rounds of a campaign that is over are missing by its calendar, to be appended.
+    """Name the rounds of the calendar that have no sum, for a campaign that is over.
 
-    Empty: none is missing.
+    Returns:
+        A text that begins with "; " and continues a sentence; "": no round is missing, or the plan
+        has no calendar.
     """
     import time
 
     from fedtally.campaign.periods import missing_text
     from fedtally.campaign.so_far import missing_rounds
 
-    # `missing_rounds` waits for sessions that may still run when a period is over. In a campaign
-    # that is over none does, so add the time that it waits.
+    # `missing_rounds` counts a round only after its last session must have ended. In this campaign
+    # no session runs any more, so give it a later time.
     missing = missing_rounds(folder, time.time() + folder.deadlines.session + 1)
     return f"; {missing_text(missing)}" if missing else ""
 
@@ -653,12 +707,21 @@ def _result_of(
     warnings: list[str],
     ended: dict[str, Any] | None = None,
 ) -> Result:
-    """Return the result of sums that may be published, with the warnings that a reader needs."""
+    """Return the result of sums that may be published.
+
+    Args:
+        folder: the folder of the campaign.
+        sums: the sums, one sketch for each.
+        screening: what was found out about cohorts whose sums look wrong.
+        warnings: warnings for the readers of the result; another one may be appended to this list.
+        ended: how the campaign ended early; None: it did not.
+    """
     from fedtally.answer.result import Result
 
     most = folder.plan.protection.lifetime
     if most > 1:
-        # The server knows which clients were asked in a round, but not which are in its sum.
+        # Otherwise a reader would take the number of contributions for the number of clients. The
+        # server cannot count the clients: it does not know whose vectors are in a sum.
         warnings.append(
             f"a {folder.plan.nouns[0]} may be in up to {most} rounds, and"
             " counts as another one in each"
@@ -675,13 +738,13 @@ def _result_of(
 
 
 def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
-    """Return why a run ended before its campaign, and what to do next, in words.
+    """Return in words why a run ended although its campaign is not over, and what to do next.
 
     Args:
         folder: the folder of the campaign.
         ran: how the run ended.
-        landed: the number of rounds that landed.
-        reached: the options of the engine that carried the bytes, as they are typed.
+        landed: the number of rounds that have landed (are summed).
+        reached: the options of the engine as a user types them, for the command to run next.
     """
     from fedtally.answer import amounts, sections
     from fedtally.campaign.transports.pace import Ending
@@ -712,7 +775,7 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
 
 
 def _status(folder: CampaignFolder) -> dict[str, Any]:
-    """Return the state of a campaign, its rounds and its sessions as a dictionary for JSON."""
+    """Return the state of a campaign, its rounds and its sessions as a dict for JSON."""
     from dataclasses import asdict
 
     from fedtally.campaign import presence

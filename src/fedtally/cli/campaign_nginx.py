@@ -1,4 +1,4 @@
-"""`fedtally campaign nginx`: the conf of the proxy in front of campaigns over HTTPS."""
+"""`fedtally campaign nginx`: the configuration of nginx, the proxy before campaigns over HTTPS."""
 
 from __future__ import annotations
 
@@ -67,16 +67,17 @@ front_options = options(
 
 
 def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None:
-    """Print a conf, or write it into a file that nginx may read at any time.
+    """Print a configuration of nginx, or write it to a file.
 
     Args:
-        made: a function that returns the text of the conf.
-        output: the file; None: print it.
+        made: a function that returns the text of the configuration.
+        output: the path of the file, which nginx may read at any time; None: print the text.
         front: the fields of `Front`: the addresses, the host name and the certificate of nginx.
 
     Raises:
-        InvalidInputError: the file cannot be written, is a file that the conf names, or holds a
-            private key. Or it is a conf, and the certificate that would replace its own is missing.
+        InvalidInputError: the file cannot be written, holds a private key, or is the certificate
+            or the key that the configuration names. Or the file is an older configuration, and the
+            new one names another certificate, which is missing.
     """
     from fedtally.base.archive import replacing
     from fedtally.campaign.enrolment import check_overwritable
@@ -89,25 +90,26 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
         return
     check_overwritable(output)
     _check_certificates(output, text)
-    # A conf that was cut short, or is empty, would stop every campaign of the host.
+    # The file is replaced at once. If nginx read half a configuration, all campaigns would stop.
     with replacing(output) as temporary:
         Path(temporary).write_text(text, encoding="utf-8", newline="\n")
     console.note(f"wrote {output}: try nginx -t, then reload nginx")
 
 
 def _check_certificates(output: str, text: str) -> None:
-    """Raise an error if the new conf replaces a certificate by a file that is missing.
+    """Refuse to replace a configuration of nginx by one that names a missing certificate.
 
-    This happens if the user leaves out the options of the first call: nginx would refuse the new
-    conf, and could not be started again. Without an older conf nothing is checked, since the conf
-    may be for another machine, which alone has the certificate.
+    nginx would refuse the new configuration, and could not be started again. This happens to users
+    who gave --certificate at the first call, and forget it at the second. If there is no older
+    configuration, nothing is checked: the new one may be for another machine.
 
     Args:
-        output: the path of the file to replace; it may be missing.
-        text: the new conf.
+        output: the path of the file to replace; there may be no such file.
+        text: the text of the new configuration.
 
     Raises:
-        InvalidInputError: the new certificate, or its key, is missing.
+        InvalidInputError: the new configuration names another certificate or key than the older
+            one, and the file is missing.
     """
     try:
         before = Path(output).read_text(encoding="utf-8")
@@ -125,9 +127,9 @@ def _check_certificates(output: str, text: str) -> None:
 
 
 def _is_missing(path: str) -> bool:
-    """Return whether a file is missing for sure.
+    """Tell whether a file is certainly missing.
 
-    False if that is unknown: nginx may see folders that this user may not.
+    It is False if this user may not look into the folder: nginx may be allowed to.
     """
     try:
         Path(path).stat()

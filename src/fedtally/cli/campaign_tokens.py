@@ -164,7 +164,14 @@ def _opened(name: Path) -> CampaignFolder:
 def _show_new(
     folder: CampaignFolder, made: dict[str, str], output: Path | None, as_json: bool
 ) -> None:
-    """Print new tokens by client; if they are in files of the folder `output`, print no token."""
+    """Print the new tokens of clients, unless they are in files.
+
+    Args:
+        folder: the folder of the campaign.
+        made: the token of each client, by the client's name.
+        output: the folder with the files of the tokens; None: there are no files.
+        as_json: whether to print one JSON document, which has the names in any case.
+    """
     shown = made if output is None else dict.fromkeys(made)
     if as_json:
         clients = [{"client": name, "token": token} for name, token in shown.items()]
@@ -185,6 +192,6 @@ def _show_change(
 
 
 def _next(folder: CampaignFolder) -> str:
-    """Return the operator's next step in words, if a running process must learn of the change."""
+    """Return in words how to make a running process read the tokens; "": no process runs."""
     number = folder.runner()
     return f"; next: kill -HUP {number}, so that {folder.path} reads them" if number else ""

@@ -19,12 +19,15 @@ _ASKED_FOR = {  # what the server asks clients for, by the phase of the session
     "confirm": "whom they saw survive",
     "unmask": "the opening of the sum",
 }
-_TELL_SECONDS = 30  # least time between two lines that say that the run waits for clients
-_NOTE_SECONDS = 10  # least time between two writes of the number of connected clients
+_TELL_SECONDS = 30  # the least time between two lines that say that the run waits for clients
+_NOTE_SECONDS = 10  # the least time between two writes of the number of clients to a file
 
 
 def planned(folder: CampaignFolder) -> str:
-    """Return in words the number of rounds of a campaign, and of the clients in a session."""
+    """Return in words how many rounds a campaign has, and how many clients are in a session.
+
+    A session is one run of the secure sum, with a group of clients.
+    """
     from fedtally.answer import amounts, sections
 
     plan = folder.plan
@@ -37,7 +40,9 @@ def planned(folder: CampaignFolder) -> str:
 def show_status(found: dict[str, Any], who: str) -> None:
     """Print the status of a campaign.
 
-    `found` is the document of `fedtally campaign status`, `who` is the noun for a client.
+    Args:
+        found: the dict that `fedtally campaign status --json` prints.
+        who: the noun for a client, as "client" or "silo".
     """
     import time
 
@@ -75,7 +80,11 @@ def show_status(found: dict[str, Any], who: str) -> None:
 
 
 def show_list(found: list[dict[str, Any]]) -> None:
-    """Print one line for each campaign; `found` holds their documents, as for `show_status`."""
+    """Print a table with one line for each campaign.
+
+    Args:
+        found: for each campaign, the dict that `fedtally campaign status --json` prints.
+    """
     from fedtally.answer import tables
 
     landed = [
@@ -96,7 +105,13 @@ def show_list(found: list[dict[str, Any]]) -> None:
 
 
 def show_given_up(ended: int, as_json: bool, then: str) -> None:
-    """Print the number of open sessions that were given up, and `then`, the next step."""
+    """Print how many open sessions were ended without a sum.
+
+    Args:
+        ended: the number of these sessions.
+        as_json: whether to print a JSON document.
+        then: what happens next, in words; not in the JSON document.
+    """
     from fedtally.answer import amounts
 
     console.note(f"gave up {amounts.counted(ended, 'open session')}; {then}", as_json)
@@ -105,7 +120,10 @@ def show_given_up(ended: int, as_json: bool, then: str) -> None:
 
 
 def windowed(found: Result, window: str, history: int) -> Result:
-    """Return the answer of a campaign for a window of its rounds, see `Result.window`."""
+    """Return a campaign's result for some of its rounds, and show the progress.
+
+    See `Result.window` for the arguments.
+    """
     with console.Progress() as progress:
         return found.window(window, history, progress)
 
@@ -113,14 +131,14 @@ def windowed(found: Result, window: str, history: int) -> Result:
 def show_result(
     found: Result, top: int, as_json: bool, details: bool = False, how: str = "--details"
 ) -> None:
-    """Print the answer of a campaign.
+    """Print the result of a campaign.
 
     Args:
-        found: the answer.
-        top: how many items to show.
+        found: the result.
+        top: how many items to print, the most frequent first.
         as_json: whether to print a JSON document.
-        details: whether to print also how the answer was made.
-        how: the option or the command that shows the details.
+        details: whether to print also how the result was made.
+        how: the option or the command that prints the details, for a hint.
     """
     from fedtally.answer import documents, screen
 
@@ -134,7 +152,7 @@ def show_result(
 
 
 def about(seconds: float) -> str:
-    """Return a duration as a rounded text for people.
+    """Return a duration as a rounded text, in seconds, minutes or hours.
 
     >>> about(44.6), about(90), about(5400), about(180_000)
     ('about 45 s', 'about 2 min', 'about 90 min', 'about 50 h')
@@ -146,16 +164,17 @@ def about(seconds: float) -> str:
 
 
 class Progress:
-    """Print the progress of a run: one line for each phase, on a terminal one bar a session.
+    """Print the progress of a campaign's run on stderr.
 
-    A further bar shows the progress of the whole campaign, and the time left at the pace of this
-    run. So does a line after each session that lands (its sum is saved).
+    There is a line for each phase of a session, and for its end. After a session has landed (its
+    sum is saved), a line says how many clients are in sums, and the time left at the pace of this
+    run. On a terminal there is also a bar for each session, and one for the whole campaign.
 
     Args:
         folder: the folder of the campaign.
         driver: the driver of the campaign; None: another process runs it, and no bars are drawn.
         quiet: whether progress is hidden.
-        warns: whether problems are printed even if quiet; False if stderr may get JSON.
+        warns: whether `warn` prints even if `quiet`; False: stderr must have only JSON.
     """
 
     def __init__(
@@ -168,15 +187,17 @@ class Progress:
         self._is_live = not quiet and driver is not None and sys.stderr.isatty()
         self._phases: dict[bytes, str] = {}
         status = folder.status() if folder.has_begun else None
-        # After a resume, the ends of earlier sessions are not printed again.
+        # Sessions whose ends are printed, or were printed by an earlier run: otherwise a resumed
+        # run would print them again.
         self._told = set() if status is None else {one.session for one in status.ended}
-        # The pace is computed from clients that landed in this run only.
+        # Clients in sums: now, and before this run. The pace is computed from the difference.
         self._landed = self._landed_before = 0 if status is None else sum(status.landed.values())
         self._begun = time.monotonic()
         self._tell_at, self._said = 0.0, ""
-        # the next time to write the number of connected clients, and the number written last
+        # `_note_present`: when it may write the next time, and the number that it wrote last.
         self._note_at, self._noted = 0.0, -1
-        # By the calendar: the number of closed rounds checked, and of those without a sum.
+        # `_tell_missing`: the number of closed rounds at the last check, and of rounds without a
+        # sum among them.
         self._num_closed = self._num_missing = 0
         self._bars: Any = None
         self._tasks: dict[bytes, Any] = {}
@@ -204,11 +225,11 @@ class Progress:
             self._bars.stop()
 
     def note(self, message: str) -> None:
-        """Print a line above the bars, unless quiet."""
+        """Print a line above the bars, unless progress is hidden."""
         self._print(message, self._quiet)
 
     def warn(self, message: str) -> None:
-        """Print a problem that does not end the run, above the bars, even if quiet."""
+        """Print a problem that does not end the run, above the bars, unless `warns` is False."""
         self._print(message, not self._warns)
 
     def _print(self, message: str, is_left_out: bool) -> None:
@@ -220,7 +241,7 @@ class Progress:
             self._bars.console.print(Text(escaped(message)))
 
     def show(self, present: int | None = None) -> None:
-        """Show what changed since the last call.
+        """Print lines about what has changed since the last call, and redraw the bars.
 
         Args:
             present: the number of connected clients; None: unknown.
@@ -235,7 +256,7 @@ class Progress:
         running = {one.session: one for one in self._running()}
         for name, one in running.items():
             if self._phases.get(name) != one.phase:
-                # Only the process that runs the session knows the number of clients asked now.
+                # Without the driver it is not known how many of the clients are asked now.
                 whom = (
                     f"its {unit}s" if self._driver is None else amounts.counted(one.clients, unit)
                 )
@@ -254,15 +275,16 @@ class Progress:
             said = self._sleeps() or f"waits for {unit}s" + (
                 "" if present is None else f": {present:,} are connected"
             )
-            if said != self._said:  # do not repeat the same line
+            if said != self._said:  # otherwise the same line would come every `_TELL_SECONDS`
                 self.note(said)
             self._said = said
         self._draw(running)
 
     def _note_present(self, present: int) -> None:
-        """Write the number of connected clients for the command `status`.
+        """Write the number of connected clients to a file, for the command `status`.
 
-        Nothing is written if the number is the same, or within `_NOTE_SECONDS` of the last write.
+        Nothing is written if the number has not changed, or if the last write was less than
+        `_NOTE_SECONDS` ago.
         """
         import os
         import time
@@ -274,10 +296,7 @@ class Progress:
             self._noted, self._note_at = present, time.monotonic() + _NOTE_SECONDS
 
     def _is_complete(self) -> bool:
-        """Return whether the campaign needs no more clients.
-
-        The driver knows it; if another process runs the campaign, the folder does.
-        """
+        """Tell whether the campaign needs no more clients."""
         import time
 
         from fedtally.campaign.so_far import is_full
@@ -287,9 +306,9 @@ class Progress:
         return is_full(self._folder, time.time())
 
     def _sleeps(self) -> str:
-        """Return in words until when the run sleeps between periods of the calendar.
+        """Return in words until when no client may be asked, since no period is open.
 
-        Empty: clients may be asked now.
+        "": clients may be asked now, or the plan has no calendar.
         """
         import time
 
@@ -311,7 +330,7 @@ class Progress:
         return f"sleeps until {time_text(calendar.opens(round))} (UTC), when round {round} opens"
 
     def _tell_missing(self) -> None:
-        """Print the rounds that closed without a sum, whenever their number has grown."""
+        """Print which rounds of the calendar have closed without a sum, if there are new ones."""
         import time
 
         from fedtally.campaign.periods import missing_text
@@ -335,7 +354,7 @@ class Progress:
     def _running(self) -> list[RunningSession]:
         """Return the running sessions.
 
-        If another process runs them, the number of answers is not known here and is 0.
+        Without the driver they are read from the folder, and the number of answers is always 0.
         """
         from fedtally.campaign.driver import RunningSession
 
@@ -350,14 +369,14 @@ class Progress:
         ]
 
     def _tell_ends(self) -> None:
-        """Print the ends of sessions that are not printed yet."""
+        """Print a line for each session that has ended since the last call."""
         from fedtally.answer import amounts, sections
         from fedtally.store import StoreError
 
         try:
             found = self._folder.status()
         except StoreError:
-            return  # these ends are printed when the next session ends
+            return  # the lines are printed when another session ends
         unit, self._landed = sections.counted.who(self._folder.plan), sum(found.landed.values())
         new = [one for one in found.ended if one.session not in self._told]
         for one in new:
@@ -369,22 +388,24 @@ class Progress:
         self._draw_whole()
 
     def _most(self) -> int:
-        """Return the number of clients in the sums if every round is full."""
+        """Return how many clients are in the sums of a campaign whose rounds are all full."""
         return self._folder.plan.num_rounds * self._folder.plan.max_round_clients
 
     def _left(self) -> str:
-        """Return in words the time left at the pace of this run; empty: unknown."""
+        """Return in words the time left at the pace of this run.
+
+        "": unknown, or the campaign is complete or has a calendar, which says when it ends.
+        """
         import time
 
         done, rest = self._landed - self._landed_before, self._most() - self._landed
-        # the end of a calendar does not depend on the pace
         by_calendar = self._folder.plan.calendar is not None
         if by_calendar or done <= 0 or rest <= 0 or self._is_complete():
             return ""
         return f"{about((time.monotonic() - self._begun) / done * rest)} left"
 
     def _draw_whole(self) -> None:
-        """Draw the bar of the whole campaign."""
+        """Draw the bar of the whole campaign, if there are bars."""
         from fedtally.answer import sections
 
         if self._bars is not None:
@@ -395,7 +416,7 @@ class Progress:
             self._bars.update(self._whole, completed=self._landed, how=how)
 
     def _draw(self, running: dict[bytes, RunningSession]) -> None:
-        """Draw a bar for each session that runs."""
+        """Draw a bar for each session that runs, and remove the others, if there are bars."""
         if self._bars is None:
             return
         import time

@@ -10,7 +10,7 @@ from fedtally.cli.help import Command
 from fedtally.errors import InvalidInputError
 
 _SHELLS = ("bash", "zsh", "fish")
-_VARIABLE = "_FEDTALLY_COMPLETE"  # environment variable by which the script asks click
+_VARIABLE = "_FEDTALLY_COMPLETE"  # the script sets this variable to get completions from click
 
 
 @click.command(
@@ -30,6 +30,6 @@ def completion(context: click.Context, shell: str) -> None:
     assert found is not None
     try:
         script = found(context.find_root().command, {}, "fedtally", _VARIABLE).source()
-    except RuntimeError as error:  # raised by older versions of click if bash is too old
+    except RuntimeError as error:  # older versions of click raise it if bash is too old
         raise InvalidInputError(f"{error} Take zsh or fish, or a newer bash") from None
     console.show_script(script)

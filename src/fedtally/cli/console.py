@@ -37,11 +37,12 @@ _STAGES = {
     "curve": "predicting errors",
     "draw": "drawing",
 }
-# the width of notes in columns, and the smallest width of a terminal that is used for errors
+# In columns: the width of notes; the smallest width to which errors are wrapped, even if the
+# terminal is narrower.
 _NOTE_COLUMNS, _FEWEST_COLUMNS = 80, 20
 _ERROR_INDENT = 2
-# Seconds: until the first progress line of a run; until the first line of a later stage; between
-# further lines.
+# In seconds: SOON from the start of a run to its first progress line; LATER from the start of a
+# later stage to its first line; EVERY between two lines of a stage.
 SOON, LATER, EVERY = 0.8, 2.0, 10.0
 _UNITS = {
     "encode": "rounds",
@@ -51,14 +52,15 @@ _UNITS = {
     "simulate": "campaigns",
     "audit": "campaigns",
 }
-_PASSES = ("recover", "names")  # stages that go through the same items several times
+_PASSES = ("recover", "names")  # stages that do the same work several times: in percent, not items
 
 
 def show(renderable: RenderableType) -> None:
-    """Print a rich renderable on stdout.
+    """Print a renderable of the package `rich` on stdout.
 
-    Items are printed without markup. Control characters in any text are escaped, so that no item
-    can control the terminal. If stdout is not a terminal, trailing blanks are left out.
+    Control characters in its texts are escaped, and square brackets are not read as rich's markup.
+    Otherwise an item of a client could control the terminal. If stdout is not a terminal, blanks at
+    the ends of lines are left out.
     """
     from rich.console import Console
 
@@ -72,7 +74,7 @@ def show(renderable: RenderableType) -> None:
 
 
 class _Harmless:
-    """A renderable with all control characters escaped, except line ends."""
+    """A rich renderable whose control characters are escaped, except line ends."""
 
     def __init__(self, renderable: RenderableType) -> None:
         self._renderable = renderable
@@ -85,15 +87,19 @@ class _Harmless:
 
 
 def show_json(document: dict[str, Any]) -> None:
-    """Print one JSON document on stdout."""
+    """Print a dict as one JSON document on stdout."""
     click.echo(_json(document, indent=2))
 
 
 def _json(document: dict[str, Any], indent: int | None = None) -> str:
-    """Return a document as JSON.
+    r"""Return a dict as JSON.
 
-    Characters that could control a terminal are escaped. So are bytes of a file name that is not
-    valid UTF-8. A JSON parser gets all of them back unchanged.
+    Characters that could control a terminal are escaped as `\uXXXX`, and also the bytes of file
+    names that are not valid UTF-8. A JSON parser turns them back.
+
+    Args:
+        document: the dict.
+        indent: the blanks for each level of nesting; None: one line.
     """
     lines = json.dumps(document, indent=indent, ensure_ascii=False).split("\n")
     return "\n".join(line if line.isprintable() else _harmless_json(line) for line in lines)
@@ -104,13 +110,13 @@ def _harmless_json(line: str) -> str:
 
 
 def complain(kind: str, message: str, as_json: bool) -> None:
-    """Print an error on stderr: as text, in red on a terminal; or as one JSON document.
+    """Print an error on stderr, as text or as one JSON document.
 
-    On a terminal, the text is wrapped between words. Elsewhere it is one line, as with git and
-    cargo, so that scripts can search for it and a log has one line for each event.
+    On a terminal the text is wrapped between words, and red unless NO_COLOR is set. Elsewhere it is
+    one line, so that scripts can search for it and a log has one line for each error.
 
     Args:
-        kind: the name of the error's class.
+        kind: the name of the error's class, which only the JSON document has.
         message: the message.
         as_json: whether to print a JSON document.
     """
@@ -124,21 +130,32 @@ def complain(kind: str, message: str, as_json: bool) -> None:
 
 
 def _columns() -> int:
-    """Return the width in columns of the terminal at stderr; 80 if unknown, at least 20."""
+    """Return the width, in columns, to which errors are wrapped.
+
+    It is the width of the terminal at stderr, but at least 20; 80 if the width is unknown.
+    """
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:
         columns = 0
-    # a terminal without a set size reports 0 columns
+    # `columns` is also 0 for a terminal whose size was never set.
     return max(_FEWEST_COLUMNS, columns or _NOTE_COLUMNS)
 
 
 def _folded(text: str, columns: int, indent: int) -> list[str]:
-    """Return a text wrapped into lines of at most `columns` columns; all but the first indented."""
+    """Wrap a text between words, and return its lines.
+
+    A word that is longer than a line is not broken.
+
+    Args:
+        text: the text.
+        columns: the width of a line in columns, with its indentation.
+        indent: the columns by which all lines but the first are indented.
+    """
     folds = textwrap.TextWrapper(
         columns,
         subsequent_indent=" " * indent,
-        # Users copy digits and names, so they are not broken. Control characters are escaped later.
+        # Users copy long digits and names, so these must stay whole.
         break_long_words=False,
         break_on_hyphens=False,
         expand_tabs=False,
@@ -148,44 +165,57 @@ def _folded(text: str, columns: int, indent: int) -> list[str]:
 
 
 def show_hex(digits: str, what: str) -> None:
-    """Print hexadecimal digits on stdout, for scripts, and their description `what` on stderr."""
+    """Print hexadecimal digits alone on stdout, so that scripts can read them.
+
+    Args:
+        digits: the digits.
+        what: what the digits are, printed on stderr.
+    """
     note(f"on stdout: {what}")
     click.echo(digits)
 
 
 def note(message: str, quiet: bool = False) -> None:
-    """Print a note on stderr, unless quiet."""
+    """Print a line on stderr, unless `quiet`; control characters are escaped."""
     if not quiet:
         click.echo(escaped(message), err=True)
 
 
 def note_folded(message: str, indent: int, quiet: bool = False) -> None:
-    """Print a note on stderr, wrapped at 80 columns, unless quiet.
+    """Print a text on stderr, wrapped at 80 columns, unless `quiet`.
 
-    All lines but the first are indented by `indent` columns.
+    Args:
+        message: the text.
+        indent: the columns by which all lines but the first are indented.
+        quiet: whether nothing is printed.
     """
     for line in _folded(message, _NOTE_COLUMNS, indent):
         note(line, quiet)
 
 
 def note_cautions(cautions: Iterable[str], quiet: bool) -> None:
-    """Print each warning as a note, wrapped at 80 columns, unless quiet."""
+    """Print each warning on stderr after "note: ", wrapped at 80 columns, unless `quiet`."""
     for caution in cautions:
         note_folded(f"note: {caution}", 6, quiet)
 
 
 def say(message: str) -> None:
-    """Print a line on stdout."""
+    """Print a line on stdout; control characters are escaped."""
     click.echo(escaped(message))
 
 
 def show_script(script: str) -> None:
-    """Print a script made by this program on stdout, unchanged: nothing is escaped."""
+    """Print a script that this program made on stdout; nothing is escaped, so that it works."""
     click.echo(script)
 
 
 def note_of_cells(changed: int, quiet: bool = False) -> None:
-    """Print a note, unless quiet, if `changed` cells of a CSV file were altered; 0: none was."""
+    """Print a note on cells of a CSV file that were altered so that a spreadsheet runs no formula.
+
+    Args:
+        changed: the number of altered cells; 0: nothing is printed.
+        quiet: whether nothing is printed.
+    """
     if changed:
         number = in_number(changed, "one cell", "{} cells")
         note(
@@ -195,19 +225,20 @@ def note_of_cells(changed: int, quiet: bool = False) -> None:
         )
 
 
-# Options whose values are left out of a report. A ledger's address may hold a password. The seed
-# reveals all random draws, including the noise.
+# Options whose values a report must not show. The address of a ledger may contain a password.
+# Whoever knows the seed can compute all random draws, also the noise.
 _HIDDEN = ("--ledger", "--seed")
 
 
 def command_line(names_items: bool = True) -> str:
-    """Return the command line of this process, in a form that may be shown in a report.
+    """Return the command line of this process in a form that a report may show.
 
-    Files are shown without folders, since a folder may name a person. The values of --seed and
-    --ledger are hidden.
+    Paths are cut to the name of the file, since a folder may name a person. The values of --seed
+    and --ledger are replaced by "...".
 
     Args:
-        names_items: whether the values of --query (items) are shown.
+        names_items: whether the values of --query, which are items, are shown; if not, they are
+            replaced by "...".
     """
     hidden = _HIDDEN if names_items else (*_HIDDEN, "--query")
     words, before = ["fedtally"], ""
@@ -215,7 +246,7 @@ def command_line(names_items: bool = True) -> str:
         name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
         if before in hidden or (equals and name in hidden):
             value = "..."
-        # The values of --query and --title are not files, although they may contain a slash.
+        # Not for --query and --title: a slash in an item or a title does not make it a path.
         elif {before, name}.isdisjoint(("--query", "--title")) and "://" not in value:
             value = os.path.basename(value) or value
         before = word
@@ -224,10 +255,15 @@ def command_line(names_items: bool = True) -> str:
 
 
 class Progress:
-    """Show the progress of a run's stages on stderr: bars on a terminal, else plain lines.
+    """Show the progress of a run's stages on stderr: bars on a terminal, plain lines elsewhere.
 
-    Plain lines appear only for stages that take long: the first about a second after the start of
-    the run, then one every ten seconds.
+    A short run prints no plain line. The first comes about a second after the start of the run. A
+    later stage has its first line after two seconds, and every stage a further line every ten
+    seconds.
+
+    Args:
+        quiet: whether nothing is shown. Plain lines are also left out if errors are printed as
+            JSON.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -250,7 +286,7 @@ class Progress:
             )
             self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
             self._bars.start()
-        if self._lines is not None:  # before the first stage reports anything
+        if self._lines is not None:  # otherwise nothing would be shown until the first stage begins
             self._lines.look("prepare", 0, None)
         return self
 
@@ -269,9 +305,9 @@ class Progress:
         """Show the progress of a stage; the code that does the work calls this.
 
         Args:
-            stage: the name of the stage.
-            done: the number of units that are done.
-            total: the number of all units; None: unknown, and the time so far is shown.
+            stage: the name of the stage, a key of `_STAGES`.
+            done: the number of units (rounds, items, bytes, ...) that are done.
+            total: the number of all units; None: unknown, and the elapsed time is shown instead.
         """
         if self._lines is not None:
             self._lines.look(stage, done, total)
@@ -286,9 +322,7 @@ class Progress:
 
 
 class _Lines:
-    """Print plain lines on stderr about stages that take long.
-
-    The first line of a stage names it, further ones follow every `EVERY` seconds.
+    """Print plain progress lines on stderr, from a thread, about stages that take long.
 
     Args:
         clock: returns a monotonic time in seconds.
@@ -305,7 +339,9 @@ class _Lines:
         self._total: int | None = None
 
     def look(self, stage: str, done: int, total: int | None) -> None:
-        """Store the progress of a stage. If it is a new stage, end the earlier one.
+        """Store the progress of a stage, which the next line will show.
+
+        If the stage is a new one, the lines about the earlier stage end.
 
         Args:
             stage: the name of the stage.
@@ -318,11 +354,14 @@ class _Lines:
         self.stop()
         self._stage, self._began = stage, self._clock()
         wait = LATER
-        if not self._has_said:  # the first line of the run comes after about a second
+        # Before the first line of the run, wait until `SOON` seconds after the start of the run.
+        # Near that time, a stage that has just begun gets up to a third of `SOON` more, so that the
+        # line does not name a stage that ends at once.
+        if not self._has_said:
             left = self._until - self._began
             wait = max(left, min(SOON / 3, left + SOON / 3))
         says = [self.first, self.later]
-        if wait <= 0:  # only short stages so far, without a line
+        if wait <= 0:  # short stages alone have used up the time: print a line at once
             self._say(says.pop(0)())
             wait = EVERY
         self._over = threading.Event()
@@ -331,19 +370,19 @@ class _Lines:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the lines of the current stage."""
+        """End the thread that prints lines about the current stage."""
         if self._over is not None and self._thread is not None:
             self._over.set()
             self._thread.join()
             self._over = self._thread = None
 
     def first(self) -> str:
-        """Return the first line of the stage: its name, its size and its progress."""
+        """Return the first line of the stage: its name, its size, percent done, and time left."""
         name, share = _STAGES.get(self._stage, self._stage), self._share()
         return f"{name}{_of_all(self._stage, self._total)}{share and f', {share}'}{self._left()}"
 
     def later(self) -> str:
-        """Return a further line of the stage: its progress now."""
+        """Return a further line of the stage: percent done and time left, or the elapsed time."""
         name = _STAGES.get(self._stage, self._stage)
         if share := self._share():
             return f"{name} {share}{self._left()}"
@@ -359,11 +398,12 @@ class _Lines:
         note(line)
 
     def _share(self) -> str:
-        """Return the text of the share of the stage that is done, in percent; "": unknown."""
+        """Return the share of the stage that is done, as "40 %"; "": unknown or nothing done."""
         return f"{100 * self._done // self._total} %" if self._done and self._total else ""
 
     def _left(self) -> str:
-        # the number of passes is not known, so neither is the time that is left
+        # These stages go through the items several times, and nobody knows how often. So the time
+        # left is not known.
         if self._stage in _PASSES or not (self._done and self._total):
             return ""
         taken = self._clock() - self._began
@@ -372,7 +412,7 @@ class _Lines:
 
 
 def _of_all(stage: str, total: int | None) -> str:
-    """Return the size of a stage in words, after a blank; "": its total is unknown."""
+    """Return the size of a stage in words, as " 12 rounds", to follow its name; "": unknown."""
     if stage == "recover":
         return ": all candidates are looked at several times"
     if total is None:
@@ -383,7 +423,7 @@ def _of_all(stage: str, total: int | None) -> str:
 
 
 def _has_json_errors() -> bool:
-    """Return whether stderr may get a JSON document; no other line may be printed before it."""
+    """Tell whether errors are printed as JSON; then no other line may be printed on stderr."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.params.get("as_json"))
 
@@ -415,7 +455,11 @@ def _amount(stage: str, done: int, total: int | None) -> str:
 
 
 def check_standard_input(source: str) -> None:
-    """Raise InvalidInputError if `source` is ``-`` and standard input is closed."""
+    """Check that standard input is open if the input `source` is ``-``, which means standard input.
+
+    Raises:
+        InvalidInputError: standard input is closed.
+    """
     from fedtally.errors import InvalidInputError
 
     if source == "-" and sys.stdin is None:
@@ -426,17 +470,17 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
     """Check before a long run that its output files can be written at its end.
 
     Args:
-        paths: the paths of the files that the run writes; None: this file is not asked for.
-        inputs: the paths of the files that the run reads.
+        paths: the paths of the files that the run writes; None: an output that is not wanted.
+        inputs: the paths of the files that the run reads; "-" is standard input, None is ignored.
 
     Raises:
-        InvalidInputError: the folder of a file is missing or read-only; or the file is an input of
-            the run, or is named twice.
+        InvalidInputError: the path of an output is empty, its folder is missing or read-only, the
+            file is an input of the run, or two outputs are the same file.
     """
     from fedtally.errors import InvalidInputError
 
     named = [name for name in inputs if name is not None]
-    # compare real paths, since two names may mean one file
+    # Links are resolved. Otherwise an output could overwrite an input that has another name.
     taken = {os.path.realpath(name): "read by this run" for name in named if os.path.exists(name)}
     for path in (path for path in paths if path is not None):
         if not path:
@@ -450,7 +494,7 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
             raise InvalidInputError(
                 f"cannot write {path}: the folder does not allow it; choose another"
             )
-        # standard input may be the same file: cmd - --output words.txt < words.txt
+        # Standard input may be this file, as in: cmd - --output words.txt < words.txt
         if "-" in named and _is_standard_input(path):
             raise InvalidInputError(
                 f"cannot write {path}: it is read by this run; name another file"

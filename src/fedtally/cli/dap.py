@@ -153,7 +153,7 @@ def task(
     from fedtally.dap.sealing import config
     from fedtally.dap.task import INFO_BYTES, token_digest
 
-    validate.integer(2, min_batch=min_batch)  # the sum of one report would reveal the report
+    validate.integer(2, min_batch=min_batch)  # the sum of a single report would be the report
     start, end = _days(days, precision)
     key = read_public_key(collector, "collector")
     made = Task.make(
@@ -182,10 +182,16 @@ def task(
 
 
 def _days(days: int, precision: int) -> tuple[int, int]:
-    """Return the start and the end of a task that lasts some days from now, Unix seconds.
+    """Return the start and the end of a task that begins now, in Unix seconds.
 
-    Both are multiples of the precision (seconds). The start is now, rounded down; the length is
-    rounded up.
+    Both are multiples of `precision`: the start is rounded down, and the length is rounded up.
+
+    Args:
+        days: the length of the task in days.
+        precision: the unit of the task's times, in seconds.
+
+    Raises:
+        InvalidInputError: `days` or `precision` is less than 1.
     """
     import time
 
@@ -199,10 +205,17 @@ def _days(days: int, precision: int) -> tuple[int, int]:
 def _sizes(
     vdaf: str, size: int | None, candidates: str | None, maximum: int | None, chunk: int | None
 ) -> dict[str, int]:
-    """Return the parameters of a VDAF (a DAP measurement type) that give its size, by name.
+    """Return the sizes of a task's VDAF by name, in the form that `dap.Task.make` needs.
+
+    Args:
+        vdaf: what a report adds to: "count", "sumvec" (a vector of sums) or "histogram".
+        size: the number of buckets or entries; None: the number of candidates.
+        candidates: the path of a list of candidates, one a bucket or entry; None: there is none.
+        maximum: for sumvec, the largest value of an entry; None: 1.
+        chunk: how many values a proof checks at once; None: about the square root of all.
 
     Raises:
-        InvalidInputError: a parameter is missing, or belongs to another VDAF.
+        InvalidInputError: an option is missing, out of range, or does not belong to this VDAF.
     """
     from math import isqrt
 
@@ -229,17 +242,18 @@ def _sizes(
 
 
 def _check_served(made: Task) -> None:
-    """Raise an error if fedtally's servers could not serve a task.
+    """Refuse a task that fedtally's own servers could not serve.
 
     Raises:
-        InvalidInputError: an address does not begin with https, or a report is too long.
+        InvalidInputError: a server's URL is not safe (see `carry.safe_parts`), or a report is
+            longer than an upload may be.
     """
     from fedtally.campaign.transports.https.dap_asking import check_address
     from fedtally.campaign.transports.https.resource import MOST_UPLOAD
 
     for url in (made.configuration.leader, made.configuration.helper):
         check_address(url.decode())
-    size = made.prio3.share_bytes(0)  # the leader's share is nearly the whole report
+    size = made.prio3.share_bytes(0)  # the leader's share is by far the longest part of a report
     if size > MOST_UPLOAD:
         raise InvalidInputError(
             f"a report of this task would have {size:,} bytes, and a leader takes"
@@ -358,7 +372,7 @@ def _init(
     noise = _noise_of(task, epsilon, delta, **own)
     settings = DapSettings(policy=DapPolicy(min_batch), noise=noise, **given)
     made = DapFolder.create(name, _role(side), task=task, settings=settings)
-    key = made.task.collector.key.hex()  # shown, since the task's identifier does not cover it
+    key = made.task.collector.key.hex()  # the task's id does not depend on it: compare it by hand
     console.note(f"sums go to the key {key}: compare it with the collector's .pub file", as_json)
     console.note(f"made {name}: next: fedtally dap {side} run {name} --listen ...", as_json)
     if as_json:
@@ -373,9 +387,13 @@ def _init(
 
 
 def _noise_of(task: Path, epsilon: float | None, delta: float, **own: str) -> DapNoise | None:
-    """Return the noise that gives a task an (epsilon, delta) guarantee; None: no epsilon is given.
+    """Return the noise that a server must add so that a task has an (epsilon, delta) guarantee.
 
-    `task` is the path of the task. `own` has the population and the ledger of this operator.
+    Args:
+        task: the path of the task.
+        epsilon: the epsilon; None: no noise is wanted, and the result is None.
+        delta: the delta.
+        own: the fields of `DapNoise` that concern this operator: `population` and `ledger`.
     """
     from fedtally.campaign.dap_files import load_task
     from fedtally.campaign.dap_noise import DapNoise
@@ -556,7 +574,8 @@ def collect(
     made, noise = load_task(task), _noise_of(task, epsilon, delta)
     given = None if candidates is None else _read(candidates)
     domain = None
-    if output or given is not None:  # checked before the query, which closes the interval for ever
+    # Before the query: it closes the interval for ever, even if the result cannot be saved then.
+    if output or given is not None:
         domain = domain_of_task(made, given)
     shown, interval = read_token(token), (read_time(start), read_time(end))
     private, trusted = load_collector_key(key), tls(ca)
@@ -647,12 +666,19 @@ def report(
 
 
 def _measurement(made: Task, text: str, given: Domain | None) -> Any:
-    """Return the measurement that a text means for a task: a number or a list of numbers.
+    """Return the measurement that a text means, in the form that `dap.make_report` needs.
 
-    `given` is the domain of candidates that the text names; None: the text holds numbers.
+    Args:
+        made: the task.
+        text: numbers or candidates, with commas between them for a sumvec.
+        given: the list of candidates; None: the text has numbers.
+
+    Returns:
+        An integer. For a sumvec a list of integers: the numbers of the text, or 1 for each named
+        candidate and 0 for each other one.
 
     Raises:
-        InvalidInputError: the text is not in the list of candidates, or is not made of numbers.
+        InvalidInputError: the text names no candidate of the list, or is not made of numbers.
     """
     from fedtally.campaign.dap_files import domain_of_task
     from fedtally.cli.shared import as_named

@@ -1,4 +1,4 @@
-"""`fedtally estimate` and `fedtally demo`: a campaign in this process."""
+"""`fedtally estimate` and `fedtally demo`: a campaign that is simulated in this process."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from fedtally.simulation.simulation import Simulation
     from fedtally.sources import Source
 
-# Options that need an open domain. They are checked here, and not by the table `plan.rules`.
+# Options that need an open domain, besides those that `read_open_domain` always checks.
 _OF_OPEN = ("allow_rare_names",)
-# A seventh of the demo's one-hot vector: large enough to save much, small enough to show errors.
+# The bytes of a client in the demo, a seventh of a vector without collisions: few enough to show
+# what a sketch saves, and that it has errors.
 _DEMO_BYTES = 8_000
 _DEMO_SEED = "demo"
 _LIBRARY = "Python's standard library"
@@ -152,7 +153,7 @@ def demo(**options: Any) -> None:
     from fedtally.sources.stdlib import library_source
 
     _check_outputs(options)
-    # a fixed default, so that all users with the same version of Python see the same numbers
+    # The default is fixed. Otherwise the numbers would differ from those in the documentation.
     seed = campaign_seed(_DEMO_SEED if options["seed"] is None else options["seed"])
     source = library_source(np.random.default_rng(int.from_bytes(seed, "little")))
     wanted = asked("demo", options, Door.REQUEST, Door.SIMULATION)
@@ -166,12 +167,12 @@ def demo(**options: Any) -> None:
 
 
 def _simulation(options: dict[str, Any]) -> Simulation:
-    """Return the simulation with the values of the command's options."""
+    """Return the simulation that the options of the command describe."""
     from fedtally.plan import Plan
     from fedtally.simulation.simulation import Simulation
 
     plan = None if options["plan"] is None else Plan.load(options["plan"])
-    # with a plan for an open domain, these options are allowed without --domain open
+    # A plan for an open domain allows these options, too, without --domain open.
     is_planned = plan is not None and plan.is_open
     domain = read_open_domain(options, *([] if is_planned else _OF_OPEN))
     wanted = asked("estimate", options, Door.REQUEST, Door.MARK, Door.SIMULATION)
@@ -180,10 +181,16 @@ def _simulation(options: dict[str, Any]) -> Simulation:
 
 
 def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
-    """Check the files and options of the output before a long run.
+    """Check before a long run that its output can be written, and that it may be published.
+
+    Args:
+        options: the options of the command.
+        source: the input; None: it is made by the command.
 
     Raises:
-        InvalidInputError: a file could not be written, or a value is out of range.
+        InvalidInputError: a file could not be written, a value is out of range, or a campaign with
+            privacy would take its candidates from its own input.
+        MissingExtraError: a package that writes a file is not installed.
     """
     from fedtally.base import validate
     from fedtally.sources import list_path
@@ -206,9 +213,9 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
 def _files_of(ledger: str | None) -> list[str]:
     """Return the paths of a ledger's SQLite files, which no output may overwrite.
 
-    Empty: there is no ledger, or it is another database.
+    SQLite keeps further files beside the database. The list is empty if there is no ledger, or if
+    it is in another database.
     """
-    # SQLite keeps further files beside the database, which must not be overwritten either
     path = (ledger or "").removeprefix("sqlite:///")
     return (
         [path + suffix for suffix in ("", "-journal", "-wal", "-shm")]
@@ -218,7 +225,17 @@ def _files_of(ledger: str | None) -> list[str]:
 
 
 def _check_answerable(source: Source, simulation: Simulation, options: dict[str, Any]) -> None:
-    """Raise an error, before any privacy budget is spent, if the domain cannot give the answer."""
+    """Refuse an answer that the domain cannot give, before the campaign is charged to a ledger.
+
+    Args:
+        source: the input.
+        simulation: the simulation, which has the domain.
+        options: the options of the command, which say what the answer shows.
+
+    Raises:
+        InvalidInputError: an item of --query is not in the domain, or the domain is too large for
+            --top or --output.
+    """
     from fedtally.answer.exports import check_table_fits
     from fedtally.domain import OpenStrings
     from fedtally.recovery.decoding import MAX_ENUMERATED, check_enumerable
@@ -228,7 +245,7 @@ def _check_answerable(source: Source, simulation: Simulation, options: dict[str,
     if domain is None:
         return
     if isinstance(domain, OpenStrings):
-        return  # any string may be queried, and few strings are frequent enough to be listed
+        return  # any string may be queried, and the list of frequent strings is short
     if options["query"]:
         domain.encode(as_named(domain, options["query"]))
     if options["top"] and not (options["query"] and domain.size > MAX_ENUMERATED):
@@ -247,20 +264,25 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
 
         books = Ledger.open(simulation.ledger)
         population = simulation.spec.accounting.population
-        if books.spent(population) is None:  # a new population, whose name may be misspelt
+        if books.spent(population) is None:  # new in this ledger: its name may be misspelt
             warn_of_look_alikes(books, population)
     with console.Progress(options["quiet"]) as progress:
         return run(source, simulation, progress)
 
 
 def _windowed(result: Result, options: dict[str, Any], charged: str) -> Result:
-    """Return the answer for the window of rounds that --window names.
+    """Return the result for the rounds that --window names.
 
-    If there is no such window and privacy budget was spent (`charged` is not empty), print a note
-    and return the answer of all rounds. So a spent budget is never without an answer.
+    If there are no such rounds, but the campaign was charged to a ledger, a note is printed and the
+    result of all rounds is returned. Otherwise the budget would be used up without an answer.
+
+    Args:
+        result: the result of all rounds.
+        options: the options of the command.
+        charged: what the ledger says about the charge, in words; "": nothing was charged.
 
     Raises:
-        InvalidInputError: there is no such window, and nothing was charged.
+        InvalidInputError: there are no such rounds, and nothing was charged.
     """
     try:
         with console.Progress(options["quiet"]) as progress:
@@ -276,17 +298,17 @@ def _windowed(result: Result, options: dict[str, Any], charged: str) -> Result:
 
 
 def _hints(result: Result, options: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the options to try next after an answer, each with its purpose."""
+    """Return pairs of an option to try next and its purpose, for the end of an answer."""
     from fedtally.answer import amounts
 
     plan = result.plan
     is_public = plan.domain["public"]
-    # without a public domain, --epsilon alone would be refused
+    # Without a public domain, --epsilon alone would be refused. So the hint also names --domain.
     noised = "--epsilon 1" if is_public else "--epsilon 1 --domain FILE"
     hints = [] if plan.privacy else [(noised, "the noise of differential privacy")]
     if not (plan.is_histogram or is_public):
         exact = plan.one_hot_bytes_per_client
-        if exact <= plan.bytes_per_client:  # with a shared list of items, a histogram is smaller
+        if exact <= plan.bytes_per_client:  # a histogram of the listed items would be smaller
             hints.append(("--domain FILE", f"a shared list: a histogram, {amounts.size(exact)}"))
     hints += [] if options["save"] else [("--save FILE", "for fedtally query: other items, later")]
     return hints + ([] if options["report"] else [("--report FILE.html", "a page to share")])
@@ -298,10 +320,17 @@ def _answer(
     hints: Sequence[tuple[str, str]],
     charged: str = "",
 ) -> None:
-    """Write the output files, and print the answer."""
+    """Write the output files, and print the answer.
+
+    Args:
+        result: the result of the campaign.
+        options: the options of the command.
+        hints: pairs of an option to try next and its purpose.
+        charged: what the ledger says about the charge, in words; "": nothing was charged.
+    """
     from fedtally.answer import documents, screen
 
-    # compute everything before printing, so that an error leaves no incomplete answer
+    # All is computed before anything is printed. Otherwise an error would leave half an answer.
     estimates = _top(result, options)
     queried = result.estimates(as_named(result.domain, options["query"]))
     if not charged:
@@ -311,15 +340,15 @@ def _answer(
     else:
         how = {"details": options["details"], "hints": hints, "charged": charged}
         console.show(screen.answer(result, estimates, queried, **how))
-    if charged:  # budget was spent: print the answer before a file may fail
+    if charged:  # after the answer: if a file fails, the budget is used up, but the answer is there
         _write_files(result, options, charged)
 
 
 def _spent(result: Result, options: dict[str, Any]) -> str:
-    """Return in words how much of its privacy budget the campaign's population has spent.
+    """Return in words how much of its privacy budget the campaign's population has used.
 
-    If the ledger cannot be read, the text says so. No error is raised, since the answer would be
-    lost although its budget was spent.
+    If the ledger cannot be read, the text says so, and no error is raised. Otherwise the answer
+    would be lost, although the campaign was charged for it.
     """
     from fedtally.privacy.accounting import numbers
     from fedtally.store import Ledger
@@ -336,7 +365,7 @@ def _spent(result: Result, options: dict[str, Any]) -> str:
         f"population {terms.population} has spent {spent} of the epsilon {granted.epsilon:g} that"
         " was granted"
     )
-    if terms.delta != granted.delta:  # then the ledger's epsilon differs from the campaign's
+    if terms.delta != granted.delta:  # the ledger's epsilon is for the granted delta
         own = numbers(terms.guarantee.epsilon, terms.guarantee.delta)
         text += f"; at its own delta this campaign has {own}"
     if options["plan"] is not None:
@@ -349,9 +378,10 @@ def _today() -> date:
 
 
 def _top(result: Result, options: dict[str, Any]) -> list[Estimate]:
-    """Return the most frequent items.
+    """Return the estimates of the most frequent items, the most frequent first.
 
-    Empty: none were asked for, or --query is given and the domain is too large to enumerate.
+    The list is empty with --top 0, or if --query is given and the domain is too large to look at
+    every candidate.
     """
     from fedtally.recovery.decoding import MAX_ENUMERATED
 
@@ -369,7 +399,7 @@ def _write_files(result: Result, options: dict[str, Any], charged: str = "") -> 
         console.note_of_cells(changed, quiet)
     if options["save"]:
         result.whole.command = console.command_line(names_items=False)
-        result.whole.save(options["save"])  # all rounds, so that other windows can be chosen later
+        result.whole.save(options["save"])  # with all rounds: a user may want another window later
         console.note(f"wrote {options['save']}: try fedtally query {options['save']} ITEM", quiet)
     if options["plot"]:
         estimates = _top(result, options)

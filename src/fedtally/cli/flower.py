@@ -1,4 +1,4 @@
-"""`fedtally flower`: what the owners of a Flower federation's nodes need."""
+"""`fedtally flower`: commands for the owners of nodes in a Flower federation."""
 
 from __future__ import annotations
 

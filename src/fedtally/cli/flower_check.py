@@ -1,7 +1,7 @@
-"""Check the settings of a SuperNode (a node of a Flower federation) before it starts.
+"""Check the settings of a SuperNode, a node of a Flower federation, before it starts.
 
-With wrong settings a SuperNode may retry for ever without a message. It cannot tell them from a
-SuperLink (the Flower server) that is not running.
+With wrong settings a SuperNode may try for ever to connect, without a message: it cannot tell them
+from a SuperLink, the Flower server, that is not running.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SECONDS = 10.0
-_OLDEST, _NEWEST = (1, 40), (1, 42)  # the oldest and newest tested version of flwr
+_OLDEST, _NEWEST = (1, 40), (1, 42)  # the oldest and the newest version of flwr that was tested
 
 
 class Finding(NamedTuple):
     """The result of one check.
 
     Attributes:
-        about: the subject of the check, in a word or two.
+        about: what was checked, in a word or two.
         says: the result in words.
-        is_good: whether a node can work with it.
+        is_good: False if a node cannot work with this setting.
     """
 
     about: str
@@ -42,14 +42,14 @@ def check_node(
     key: str | None = None,
     agent: str | None = None,
 ) -> Iterator[Finding]:
-    """Yield the results of the checks for a SuperNode with these settings.
+    """Check the settings of a SuperNode, and yield a result for each of them.
 
     Args:
         superlink: the address of the SuperLink, HOST:PORT.
         root_certificates: the path of the certificates that the node trusts; None: the node
             connects without TLS.
-        key: the path of the node's private key; None: it has none.
-        agent: the path of the socket of the node's agent; None: it is not checked.
+        key: the path of the node's private key; None: the node has none.
+        agent: the path of the Unix socket of the node's agent; None: the agent is not checked.
     """
     installed = _installed()
     yield installed
@@ -66,7 +66,7 @@ def check_node(
 
 
 def _installed() -> Finding:
-    """Return the result of the check of the installed version of flwr."""
+    """Check which version of flwr, the package of Flower, is installed; return the result."""
     try:
         version = metadata.version("flwr")
     except metadata.PackageNotFoundError:
@@ -83,8 +83,8 @@ def _installed() -> Finding:
 
 def _check_superlink(address: str, trusted: str | None, version: str) -> Iterator[Finding]:
     host, _, port = address.rpartition(":")
-    # Check TLS first: some TLS servers send an error page if they are asked in plain HTTP. The code
-    # below would take that page for the answer of a server without TLS.
+    # TLS is checked first. Some TLS servers answer plain HTTP with an error page, which would
+    # otherwise be taken for the answer of a server without TLS.
     if trusted is None and _speaks_tls(host, port):
         why = (
             f"{address} speaks TLS: give --root-certificates. An insecure node would try for ever,"
@@ -111,7 +111,7 @@ def _check_superlink(address: str, trusted: str | None, version: str) -> Iterato
     except (OSError, ValueError, http.client.HTTPException) as error:
         yield Finding("SuperLink", f"{address} does not answer: {error}", False)
     else:
-        if answer.status not in (200, 404):  # 404: a proxy in front may hide this page
+        if answer.status not in (200, 404):  # 404: a proxy before the SuperLink may hide this page
             why = f"{address} answers {answer.status} {answer.reason}: is it a SuperLink?"
             yield Finding("SuperLink", why, False)
             return
@@ -131,7 +131,7 @@ def _check_superlink(address: str, trusted: str | None, version: str) -> Iterato
 
 def _speaks_tls(host: str, port: str) -> bool:
     context = ssl.create_default_context()
-    # no certificate is verified, since no data is sent
+    # Certificates are not verified, since nothing is sent over this connection.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         with (

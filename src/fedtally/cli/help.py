@@ -1,7 +1,8 @@
-"""Help texts: commands in groups, options in sections, examples at the end.
+"""Classes of click's commands, groups and options, with help texts in sections and with examples.
 
-A command has three helps. If it needs arguments and gets none, it shows its usage and two examples.
-`-h` shows up to five examples and the options that most people use. `--help` shows every option.
+A command has three help texts. If it is typed without arguments that it needs, it prints its usage
+and two examples. `-h` prints up to five examples and the options that most people use. `--help`
+prints every option.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from fedtally.base.text import escaped, shortened
 from fedtally.base.validate import missing_file
 from fedtally.errors import FedtallyError, InvalidInputError
 
-# A text with one of these characters is not a file name: it is a synthetic population (zipf:a=1), a
-# place of items or a glob.
+# A text with one of these characters is not checked as a file name. It is a synthetic population
+# (zipf:a=1), another place of items with a colon, or a glob (a pattern of file names).
 _SIGNS = ":*?["
-_LONGEST = 40  # columns of a user's value in a message; longer values are shortened
+_LONGEST = 40  # a longer value of a user is shortened to so many columns in a message
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -34,15 +35,15 @@ _HELP = "Help"
 
 
 class SectionOption(click.Option):
-    """An option of click that also knows its place in the help and the option that it needs.
+    """An option of click that also knows its section in the help and the option that it needs.
 
     Args:
-        names: the option's names, for click.
-        section: the heading above the option in the help.
+        names: the positional arguments of `click.Option`.
+        section: the heading under which the help lists the option.
         is_often: whether `-h` shows the option.
         needs: another option without which this one has no effect, such as "--report FILE.html";
             "": there is none.
-        settings: the other arguments of `click.Option`.
+        settings: the keyword arguments of `click.Option`.
     """
 
     def __init__(
@@ -58,14 +59,14 @@ class SectionOption(click.Option):
 
 
 class BareUsage(click.UsageError):
-    """A command that needs arguments was typed without any."""
+    """Say that a command which needs arguments was typed without any; the message is its help."""
 
 
 class Present(click.Path):
-    """The type of an argument that names an input file, or `-`, a glob or a text such as zipf:.
+    """The type of an argument that names an input: a file, `-`, a glob or a text such as zipf:.
 
-    A file that does not exist is refused before large modules are loaded. Other problems of a file
-    are reported when it is read.
+    `check` refuses a file that does not exist, so that the user need not wait until large modules
+    are loaded. Other problems of a file are found when it is read.
     """
 
     def __init__(self) -> None:
@@ -73,24 +74,29 @@ class Present(click.Path):
 
     @staticmethod
     def check(text: str) -> None:
-        """Raise an error if a text names a file that does not exist."""
+        """Refuse a text that names a file which does not exist.
+
+        Raises:
+            UnreadableFileError: there is no such file.
+        """
         if text == "-" or any(sign in text for sign in _SIGNS):
             return
         try:
             os.stat(text)
         except FileNotFoundError:
             raise missing_file(text) from None
-        except (OSError, ValueError):  # the file may exist; ValueError: a zero byte in the path
+        # OSError: the file may exist. ValueError: the path has a zero byte; the reader refuses it.
+        except (OSError, ValueError):
             return
 
 
 class Command(click.Command):
-    """A command whose help groups options by section and ends in examples.
+    """A command whose help lists options by section and ends with examples.
 
     Args:
         arguments: the positional arguments of `click.Command`.
-        examples: pairs of a purpose and a command line, the most needed first. A pair with an
-            empty purpose adds its line to the example before it.
+        examples: pairs of a purpose and a command line, the most useful first. If the purpose is
+            empty, the line is a further line of the example before it.
         settings: the keyword arguments of `click.Command`.
     """
 
@@ -113,19 +119,23 @@ class Command(click.Command):
 
     @property
     def own_options(self) -> list[SectionOption]:
-        """The options without `-h` and `--help`."""
+        """The options of the command, except `-h` and `--help`."""
         options = (one for one in self.params if isinstance(one, SectionOption))
         return [one for one in options if one.section != _HELP]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; if there are none and some are required, raise `BareUsage`."""
+        """Parse the arguments of the command line.
+
+        Raises:
+            BareUsage: there are no arguments, but the command requires some.
+        """
         needs_some = any(parameter.required for parameter in self.params)
         if needs_some and not args and not ctx.resilient_parsing:
             raise BareUsage(self.bare_help(ctx), ctx)
         return super().parse_args(ctx, args)
 
     def bare_help(self, ctx: click.Context) -> str:
-        """Return the usage and two examples."""
+        """Return the help for a command without arguments: the usage and two examples."""
         formatter = ctx.make_formatter()
         self.format_usage(ctx, formatter)
         self._write_examples(formatter, _BARE_EXAMPLES)
@@ -133,9 +143,9 @@ class Command(click.Command):
         return formatter.getvalue()
 
     def most_used_help(self, ctx: click.Context) -> str:
-        """Return the usage, up to five examples, and the options that most people use.
+        """Return the help of `-h`: the usage, up to five examples, and the most used options.
 
-        A command with at most `MOST_OPTIONS` options shows all of them.
+        A command that has at most `MOST_OPTIONS` options shows all of them.
         """
         known = self.own_options
         few, rest = known, "More"
@@ -153,7 +163,11 @@ class Command(click.Command):
         return formatter.getvalue()
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; render the message of an error for a shell, see `errors.render`."""
+        """Run the command.
+
+        If an error of fedtally is raised, its message then names options as `--name` and not as
+        arguments of Python; see `errors.render`.
+        """
         try:
             self._check_needs(ctx)
             self._check_present(ctx)
@@ -163,7 +177,11 @@ class Command(click.Command):
             raise
 
     def _check_needs(self, ctx: click.Context) -> None:
-        """Raise an error if an option was given without the option that it needs."""
+        """Refuse an option that has no effect, since the option that it needs was not given.
+
+        Raises:
+            InvalidInputError: there is such an option.
+        """
         names = {option: one.name for one in self.params for option in one.opts}
         for one in self.params:
             needs = getattr(one, "needs", "")
@@ -178,7 +196,11 @@ class Command(click.Command):
                 )
 
     def _check_present(self, ctx: click.Context) -> None:
-        """Raise an error if an input file does not exist."""
+        """Refuse input files that do not exist; see `Present`.
+
+        Raises:
+            UnreadableFileError: a file does not exist.
+        """
         for one in self.params:
             given = ctx.params.get(str(one.name))
             if isinstance(one.type, Present) and given is not None:
@@ -186,26 +208,26 @@ class Command(click.Command):
                     one.type.check(text)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under the headings of their sections.
+        """Write all options into the help, under the headings of their sections.
 
-        Required options come first in a section, and sections with a required option come first.
+        Sections with a required option come first; within a section, required options come first.
         """
         sections: dict[str, list[click.Option]] = {}
         for parameter in sorted(self.params, key=_rank):
             if isinstance(parameter, SectionOption):
                 sections.setdefault(parameter.section, []).append(parameter)
-        # sorts are stable: within each group the order of definition stays
+        # These sorts are stable, so that options of one kind stay in the order of their definition.
         for found in sections.values():
             found.sort(key=_is_optional)
         firsts = sorted(sections, key=lambda section: _is_optional(sections[section][0]))
         _write_options(ctx, formatter, {section: sections[section] for section in firsts})
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, each below a line with its purpose."""
+        """Write all examples into the help, each below a line with its purpose."""
         self._write_examples(formatter)
 
     def _write_examples(self, formatter: click.HelpFormatter, most: int | None = None) -> None:
-        """Write the first `most` examples; None: all of them."""
+        """Write the first `most` examples into the help; None: all of them."""
         if self.examples:
             with formatter.section("Examples"):
                 text = "\n\n".join(self._shown_examples[:most])
@@ -213,7 +235,13 @@ class Command(click.Command):
 
 
 def _help_option(flag: str, text: str, show: Callable[[click.Context], str]) -> SectionOption:
-    """Return an option that prints the text of `show` and ends the command."""
+    """Return an option that prints a help text and ends the command.
+
+    Args:
+        flag: the name of the option.
+        text: the text of the option in the help.
+        show: returns the help text to print.
+    """
 
     def callback(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
         if is_asked and not ctx.resilient_parsing:
@@ -233,8 +261,11 @@ def _help_option(flag: str, text: str, show: Callable[[click.Context], str]) -> 
 
 @cache
 def _order() -> Mapping[str, int]:
-    """Return the position of each shared section in the help, by heading."""
-    from fedtally.options import SECTIONS  # imported here, since most runs show no help
+    """Return a mapping from the heading of each shared section to its position in the help.
+
+    A section is shared if several commands have it.
+    """
+    from fedtally.options import SECTIONS  # at the top, the import would slow every run down
 
     return {section.__name__: place for place, section in enumerate(SECTIONS)} | {
         _HELP: len(SECTIONS)
@@ -242,7 +273,10 @@ def _order() -> Mapping[str, int]:
 
 
 def _rank(parameter: click.Parameter) -> int:
-    """Return the position of a parameter's section; -1, before all others, if it is not shared."""
+    """Return the position of a parameter's section in the help.
+
+    A section that only one command has comes first; its position is -1.
+    """
     return _order().get(getattr(parameter, "section", _HELP), -1)
 
 
@@ -255,7 +289,13 @@ def _write_options(
     formatter: click.HelpFormatter,
     sections: Mapping[str, Sequence[click.Option]],
 ) -> None:
-    """Write options under the headings of their sections."""
+    """Write options into the help under the headings of their sections.
+
+    Args:
+        ctx: the context of the command.
+        formatter: the text of the help, to which this function appends.
+        sections: the options of each section, by heading.
+    """
     for section, found in sections.items():
         records = filter(None, [one.get_help_record(ctx) for one in found])
         with formatter.section(section):
@@ -263,7 +303,10 @@ def _write_options(
 
 
 class _OnFirstUse(UserDict[str, Any]):
-    """A mapping from names to commands. A command given as a module is loaded on first access."""
+    """A mapping from names to commands, which may be given as the names of their modules.
+
+    Such a module is imported when its command is accessed first.
+    """
 
     def __getitem__(self, name: str) -> Any:
         found = self.data[name]
@@ -283,20 +326,28 @@ class Group(click.Group):
         self.headings: dict[str, list[str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Show the help if no command is named; click would print it as one long error."""
+        """Parse the arguments; if there are none, print the help and end.
+
+        Otherwise click would raise an error whose message is the whole help.
+        """
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit()
         return super().parse_args(ctx, args)
 
     def add_section(self, heading: str, *commands: click.Command) -> None:
-        """Add commands under a heading."""
+        """Add commands, which the help lists under a heading."""
         for command in commands:
             self.add_command(command)
             self.headings.setdefault(heading, []).append(str(command.name))
 
     def add_later(self, heading: str, **modules: str) -> None:
-        """Add commands under a heading; `modules` are their modules, loaded on first use."""
+        """Add commands whose modules are imported on first use.
+
+        Args:
+            heading: the heading under which the help lists the commands.
+            modules: the full name of the module of each command, by the command's name.
+        """
         for name, module in modules.items():
             self.commands[name] = module
             self.headings.setdefault(heading, []).append(name)
@@ -306,7 +357,7 @@ class Group(click.Group):
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands under their headings."""
+        """Write the commands into the help, under their headings."""
         longest = max(map(len, self.commands))
         for heading, names in self.headings.items():
             with formatter.section(heading):
@@ -320,7 +371,10 @@ class Group(click.Group):
 
 
 def options(*decorators: Decorator) -> Decorator:
-    """Join option decorators into one decorator that keeps their order in the help."""
+    """Return one decorator that applies several decorators of options.
+
+    The help lists the options in the given order.
+    """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for decorator in reversed(decorators):
@@ -331,5 +385,11 @@ def options(*decorators: Decorator) -> Decorator:
 
 
 def option(section: str, *names: str, **settings: Any) -> Decorator:
-    """Return a decorator that adds one option to a command, in a section of the help."""
+    """Return a decorator that adds one option to a command.
+
+    Args:
+        section: the heading under which the help lists the option.
+        names: the positional arguments of `click.option`.
+        settings: the keyword arguments of `SectionOption`.
+    """
     return click.option(*names, cls=SectionOption, section=section, **settings)

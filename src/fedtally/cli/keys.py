@@ -1,4 +1,4 @@
-"""`fedtally keys`: the keys of a campaign, who may take part, and a plan that names both."""
+"""`fedtally keys`: make keys, list who may take part in a campaign, and add both to its plan."""
 
 from __future__ import annotations
 
@@ -33,9 +33,13 @@ if TYPE_CHECKING:
 
 
 class _Owner(NamedTuple):
-    """The owner of a key: the role, the words of an example, and the help text of `keys add`.
+    """The owner of a key, for the texts of commands.
 
-    The help text, `in_plan`, is None if plans do not hold the key.
+    Attributes:
+        role: the role of the owner, such as "server".
+        example: the purpose of the example of `keys new` for this role.
+        in_plan: the help text of the option of `keys add` for the key; None: plans have no such
+            key.
     """
 
     role: str
@@ -43,8 +47,8 @@ class _Owner(NamedTuple):
     in_plan: str | None = None
 
 
-# One row for each role of `campaign.key_files.Role`. The roles are repeated here, so that --help
-# need not load the cryptography; a test compares the two lists.
+# One row for each role of `campaign.key_files.Role`. To import that module loads cryptography, and
+# would make --help slow. A test checks that the roles are the same.
 _OWNERS = (
     _Owner(
         "server",
@@ -67,7 +71,7 @@ _OWNERS = (
     _Owner("collector", "the key of who gets the results of DAP"),
 )
 _ROLES = tuple(owner.role for owner in _OWNERS)
-# the owners whose public keys a plan may lack, by the name of the key in the plan
+# The owners whose public keys are in a plan, by the name of the key there.
 _OF_PLAN = {f"{owner.role}_key": owner for owner in _OWNERS if owner.in_plan is not None}
 
 public_key_options = options(
@@ -104,21 +108,23 @@ _registrar_options = options(
 class GivenKeys(NamedTuple):
     """The keys and the allow-list that the options of `public_key_options` name.
 
+    An allow-list has the public keys of all clients that may take part.
+
     Attributes:
-        by_name: public keys, and the digest of the allow-list, 32 bytes each, by their names in a
-            plan.
-        allow_list: the allow-list; None: none was named.
+        by_name: the public keys and the digest of the allow-list, 32 bytes each, by their names in
+            a plan.
+        allow_list: the allow-list; None: no option names one.
     """
 
     by_name: dict[str, bytes]
     allow_list: AllowList | None
 
     def add_to(self, plan: Plan) -> Plan:
-        """Return the plan with these keys added; the plan may still lack other keys.
+        """Return a copy of a plan with these keys; it may still lack other keys.
 
         Raises:
-            InvalidInputError: the plan already has another key of the same name, or does not use a
-                key, or the allow-list is too short.
+            InvalidInputError: the plan has another value for one of the keys, does not use one of
+                them, or the allow-list has too few clients for it.
         """
         from fedtally.campaign.enrolment import check_allow_list
 
@@ -129,9 +135,16 @@ class GivenKeys(NamedTuple):
 
 
 def read_keys(given: dict[str, Any]) -> GivenKeys:
-    """Read and return the public keys and the allow-list that the options name."""
+    """Read the public keys and the allow-list that the options of a command name.
+
+    Args:
+        given: the values of the command's options.
+
+    Raises:
+        InvalidInputError: a key or the allow-list cannot be read, or a key is of another role.
+    """
     if not any(given[name] for name in (*_OF_PLAN, "allow_list")):
-        return GivenKeys({}, None)  # do not load the cryptography
+        return GivenKeys({}, None)  # without the imports below, which are slow
     from fedtally.campaign.enrolment import load_allow_list
     from fedtally.campaign.key_files import read_public_key
 
@@ -148,7 +161,13 @@ def read_keys(given: dict[str, Any]) -> GivenKeys:
 
 
 def note_longer(plan: Plan, listed: AllowList | None, quiet: bool) -> None:
-    """Print a note, unless quiet, if an allow-list has more clients than its plan is made for."""
+    """Print a note if an allow-list has more clients than its plan is made for.
+
+    Args:
+        plan: the plan.
+        listed: the allow-list; None: nothing is printed.
+        quiet: whether nothing is printed.
+    """
     from fedtally.answer.sections import trust
 
     if listed is not None and (said := trust.longer_list(plan, len(listed))):
@@ -156,7 +175,7 @@ def note_longer(plan: Plan, listed: AllowList | None, quiet: bool) -> None:
 
 
 def lacking(plan: Plan) -> str:
-    """Return in words the keys that a plan lacks and how to add them; empty: it lacks none."""
+    """Return in words which keys a plan lacks, and how to add them; "": it lacks none."""
     if plan.is_published:
         return ""
     ways = {
@@ -553,16 +572,21 @@ def sign(
         _note_new_book(book_path(key), as_json and not asks)
     if asks:
         confirm("Sign this plan?", "not signed: nothing was written")
-    book.add(signature)  # noted before the file is written, so that no number is used twice
+    book.add(signature)  # before the file: after a crash the number could be used a second time
     save_signature(output, signature)
     console.note(f"wrote {output}: clients need it beside {plan}", as_json)
     _show_signed(signature, as_json)
 
 
 def _note_new_book(path: Path, quiet: bool) -> None:
-    """Print a note that the book of signatures is new, so earlier numbers of the key are unknown.
+    """Print a note that the file in which a registrar records its signatures is new.
 
-    `path` is the file of the book.
+    If the key has signed before, the numbers of these signatures are unknown, and owners refuse a
+    number that is not higher.
+
+    Args:
+        path: the path of the file.
+        quiet: whether nothing is printed.
     """
     console.note_folded(
         f"note: {path} is new: if this key has signed before, put that file back, or"
@@ -573,7 +597,12 @@ def _note_new_book(path: Path, quiet: bool) -> None:
 
 
 def _show_signed(signature: PlanSignature, as_json: bool) -> None:
-    """Print the fingerprint of the signed plan; with `as_json` all fields of the signature."""
+    """Print the fingerprint of a plan that was signed.
+
+    Args:
+        signature: the signature of the plan.
+        as_json: whether to print a JSON document, with all fields of the signature.
+    """
     if not as_json:
         console.show_hex(signature.fingerprint, "the fingerprint of the plan")
         return
@@ -600,10 +629,18 @@ def _authority(
     until: str | None,
     number: int | None,
 ) -> Authority:
-    """Return the registrar's statements about a plan, made from the options.
+    """Return what a registrar states about a plan when signing it.
 
-    Without `number`, the next free number of the purpose is used. Without `until`, the plan ends 90
-    days after `now`.
+    Args:
+        book: the record of the registrar's signatures.
+        now: the time, Unix seconds.
+        purpose: the purpose of the plan.
+        replaces: the fingerprints of the plans that end when this one is signed.
+        until: the last day of the plan, as YYYY-MM-DD; None: 90 days after `now`.
+        number: the number of the signature among those of the purpose; None: the next free one.
+
+    Raises:
+        InvalidInputError: the number was used already, or a value is not valid.
     """
     from fedtally.campaign.enrolment import Authority
 
@@ -617,7 +654,17 @@ def _authority(
 def _show_signing(
     signature: PlanSignature, plan: Plan, book: SigningBook, now: float, quiet: bool
 ) -> None:
-    """Print what is about to be signed, and the other open plans of the same purpose."""
+    """Print on stderr what a registrar is about to sign.
+
+    There is also a note for each open plan of the same purpose that this one does not replace.
+
+    Args:
+        signature: the signature, which is not saved yet.
+        plan: the plan.
+        book: the record of the registrar's signatures.
+        now: the time, Unix seconds.
+        quiet: whether nothing is printed.
+    """
     authority = signature.authority
     for name, text in [
         *identity_rows(plan),

@@ -14,7 +14,7 @@ from fedtally.cli.shared import json_option, shared
 if TYPE_CHECKING:
     from fedtally.store import Ledger
 
-_SHOWN = 16  # hexadecimal digits of a fingerprint that a table shows
+_SHOWN = 16  # how many hexadecimal digits of a fingerprint a table shows
 _UNIT = (
     "one client of the population (a row, where no column names clients), all its items in every"
     " campaign listed"
@@ -67,7 +67,7 @@ def grant(ledger: str, population: str, epsilon: float, delta: float, as_json: b
     from fedtally.privacy.budget import Grant
     from fedtally.store import Ledger
 
-    Grant(population, epsilon, delta)  # raises an error for bad values before a file is made
+    Grant(population, epsilon, delta)  # refuses bad values: otherwise an empty file would be made
     books = Ledger.open(ledger, create=True)
     if books.granted(population) is None:
         warn_of_look_alikes(books, population)
@@ -160,7 +160,12 @@ ledger.add_section("Commands", show, grant, export)
 
 
 def warn_of_look_alikes(books: Ledger, population: str) -> None:
-    """Print a warning for each population in the ledger with a name similar to a new one's."""
+    """Print a warning for each population of a ledger whose name looks like the name of a new one.
+
+    Args:
+        books: the ledger.
+        population: the name of the new population.
+    """
     for name in books.look_alikes(population):
         console.note(
             f"warning: population {population!a} is new here and looks like {name!a}: two names are"
@@ -218,7 +223,10 @@ def _show_population(entry: dict[str, Any]) -> None:
 
 
 def _zcdp(entry: dict[str, Any]) -> str:
-    """Return the zCDP parameter rho of a population in words, rounded up, never down.
+    """Return in words what a population has used of its budget, as zCDP: rho, rounded up.
+
+    Args:
+        entry: a dict with `rho`, and with `rho_delta`, the probability with which rho may not hold.
 
     >>> _zcdp({"rho": 0.0280101, "rho_delta": 2e-12})
     'rho 0.02802, except with probability 2e-12'
@@ -234,12 +242,15 @@ def _day(seconds: int) -> str:
 
     try:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
-    except (OverflowError, OSError, ValueError):  # the integer is no date that a calendar can show
+    except (OverflowError, OSError, ValueError):  # a ledger may have any integer, also no real date
         return str(seconds)
 
 
 def _in_words(event: dict[str, Any]) -> str:
-    """Return in words an event: one release of noise with its parameters.
+    """Return in words the noise of a campaign, and how much of it one client may touch.
+
+    Args:
+        event: an event as a ledger records it: the noise, and the bounds on a client.
 
     >>> _in_words({"mechanism": "skellam", "rows": 5, "variance": 500.0, "participations": 2,
     ...            "max_items": 1})

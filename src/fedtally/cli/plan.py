@@ -1,4 +1,4 @@
-"""`fedtally plan`: from an error, bytes or epsilon to a plan, with its bill."""
+"""`fedtally plan`: choose a plan for an error, for bytes or for an epsilon; show what it costs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedtally.plan.silos import Silos
 
 _NO_PRIVACY = "none"
-# the options that may be given together with --after
+# The options that may be given with --after; the plan of --after decides all others.
 _OF_SUCCESSORS = frozenset(
     ("after", "start", "seed", "population", "output", "as_json", "quiet", "threads")
 )
@@ -182,7 +182,7 @@ def plan(**options: Any) -> None:
     if options["until_known"]:
         known = proposal.plan.until_known(options["min_clients"])
         proposal = replace(proposal, plan=known)
-    # Keys are added last: they do not affect the size, but they change the fingerprint.
+    # Keys are added last: `_propose` does not need them, and they change the fingerprint.
     proposal = replace(proposal, plan=keys.add_to(proposal.plan))
     note_longer(proposal.plan, keys.allow_list, options["as_json"])
     _write_files(proposal, host, options)
@@ -198,7 +198,11 @@ def plan(**options: Any) -> None:
 
 
 def _check_clients(options: dict[str, Any]) -> None:
-    """Raise an error if the number of clients is not given."""
+    """Refuse a call without the number of clients; the error also names other missing options.
+
+    Raises:
+        InvalidInputError: --clients is missing.
+    """
     if options["clients"] is not None:
         return
     how_many = "how many clients are there, of all rounds together"
@@ -211,7 +215,15 @@ def _check_clients(options: dict[str, Any]) -> None:
 
 
 def _succeed(options: dict[str, Any]) -> None:
-    """Make the plan that follows the calendar of the plan --after; write it and print it."""
+    """Make the plan that follows the plan --after when its calendar ends; save it and print it.
+
+    Args:
+        options: the options of the command.
+
+    Raises:
+        InvalidInputError: an option does not go with --after, or the new calendar would have begun
+            already.
+    """
     import time
 
     from fedtally.cli.saved import show_plan
@@ -237,7 +249,11 @@ def _succeed(options: dict[str, Any]) -> None:
 
 
 def _check_said(ctx: click.Context) -> None:
-    """Raise an error if an option is given that the plan of --after already decides."""
+    """Refuse an option that the plan of --after decides already.
+
+    Raises:
+        InvalidInputError: the user typed such an option.
+    """
     for one in ctx.params:
         is_typed = ctx.get_parameter_source(one) is click.core.ParameterSource.COMMANDLINE
         if is_typed and one not in _OF_SUCCESSORS:
@@ -248,7 +264,7 @@ def _check_said(ctx: click.Context) -> None:
 
 
 def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the commands and options to try next, each with its purpose."""
+    """Return pairs of a command or option to try next and its purpose, for the end of an answer."""
     from fedtally.plan.frequencies import hardest
 
     plan, path = proposal.plan, options["output"]
@@ -265,7 +281,8 @@ def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]
     if proposal.is_for_any and plan.max_items == 1:
         like = f"--like {hardest.USUAL},d={plan.domain_size}"
         hints.append((like, "fewer bytes, if you know that frequencies fall so"))
-    if plan.num_rounds == 1 and not plan.is_of_silos:  # errors by collisions average over rounds
+    # With more rounds, the errors by collisions average out.
+    if plan.num_rounds == 1 and not plan.is_of_silos:
         hints.append(("--rounds 10", "may take fewer bytes"))
     return hints
 
@@ -278,15 +295,15 @@ def _propose(
     about: str | None,
     find_epsilon: bool,
 ) -> Proposal:
-    """Return the plan for a request, with the facts on it that are printed.
+    """Let the planner choose a plan; return it with the predictions that are printed.
 
     Args:
         options: the options of the command.
-        spec: the resolved request.
+        spec: the campaign that the options ask for.
         domain: the candidates.
-        distribution: the known frequencies; None: unknown.
-        about: the text on the known frequencies that the plan keeps; None: they are unknown.
-        find_epsilon: whether to find the smallest epsilon.
+        distribution: the frequencies of items that are expected; None: unknown.
+        about: a text that describes these frequencies, which the plan keeps; None: unknown.
+        find_epsilon: whether the planner must find the smallest epsilon for the error and bytes.
     """
     from fedtally.domain import OpenStrings
     from fedtally.plan import proposal
@@ -340,7 +357,13 @@ def _check_outputs(options: dict[str, Any]) -> None:
 
 
 def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
-    """Return the resolved request, and whether the planner must find epsilon."""
+    """Return the campaign that the options ask for, and whether the planner must find epsilon.
+
+    The planner must find epsilon if --tau and --max-bytes are given, but --epsilon is not.
+
+    Raises:
+        InvalidInputError: an option has a wrong value, or does not go with another one.
+    """
     from fedtally.plan.request import Request
     from fedtally.privacy.config import checked_epsilon
 
@@ -357,18 +380,18 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
         checked_epsilon(number)
     find = epsilon is None and options["tau"] is not None and options["max_bytes"] is not None
     wanted = asked("plan", options, Door.REQUEST)
-    if find:  # a placeholder; the planner replaces it by the smallest epsilon
+    if find:  # a private campaign needs some epsilon; the planner replaces it by the smallest one
         number = 1.0
     if options["neighbours"] == "add-remove" and silos is None:
-        # the true number of clients is private, so the plan holds a public bound on it
+        # Here the true number of clients is private. So the plan has --clients as a public bound.
         wanted["max_clients"] = options["clients"]
-    # the request needs to know only whether the domain is open
+    # A request needs to know only whether the domain is open.
     domain = "open" if options["domain"] == "open" else None
     rounds = options["num_rounds"]
     if recurring is not None:
         rounds = recurring.calendar.num_rounds
     elif rounds is None and domain is None:
-        rounds = 1  # for an open domain, the planner chooses the number of rounds
+        rounds = 1  # without a list of candidates it stays None, and the planner chooses it
     wanted |= {"domain": domain, "num_rounds": rounds, "epsilon": number}
     request = Request(**wanted)
     marks = {"not_private": options["not_private"], "silos": silos, "recurring": recurring}
@@ -376,7 +399,13 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
 
 
 def _recurring(options: dict[str, Any]) -> Recurring | None:
-    """Return the calendar and the participation that the options ask for; None: no calendar."""
+    """Return the calendar that the options ask for, and how often a client takes part.
+
+    The result is None without --start: then the plan has no calendar.
+
+    Raises:
+        InvalidInputError: --rounds is missing, a value is not valid, or the start is in the past.
+    """
     if options["start"] is None:
         return None
     import time
@@ -394,7 +423,13 @@ def _recurring(options: dict[str, Any]) -> Recurring | None:
 
 
 def _silos(options: dict[str, Any]) -> Silos | None:
-    """Return the sizes of silos that the options give; None: a client is one person."""
+    """Return the sizes of silos (clients with many people) that the options give.
+
+    The result is None if a client is one person.
+
+    Raises:
+        InvalidInputError: another option about silos is given without --people.
+    """
     from fedtally.plan.rules import check, given, unmet
     from fedtally.plan.silos import Silos
 
@@ -408,10 +443,17 @@ def _silos(options: dict[str, Any]) -> Silos | None:
 
 
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
-    """Return the domain of the plan.
+    """Return the domain of the plan: the candidates.
 
-    It is the declared domain, or else the integers from 1 to a number. The number is --domain-size,
-    or else `size`, the number of candidates of --like.
+    It is the domain that --domain names. Without --domain it is the integers from 1 to
+    --domain-size, or without that to `size`.
+
+    Args:
+        options: the options of the command.
+        size: the number of candidates of --like; None: unknown.
+
+    Raises:
+        InvalidInputError: the options give no domain, or two.
     """
     from fedtally.domain import IntegerRange
     from fedtally.plan.rules import check, given, unmet
@@ -436,14 +478,21 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
 def _over(
     distribution: Frequencies | None, domain: Domain, about: str | None
 ) -> Frequencies | None:
-    """Return the frequencies extended to all candidates of the domain; None: they are unknown.
+    """Return the frequencies of --like for all candidates of a domain; further ones have 0.
 
-    `about` is the text on them, such as "zipf:a=1.1", for the message of an error.
+    Args:
+        distribution: the frequencies; None: unknown, and the result is None.
+        domain: the domain.
+        about: a text that describes the frequencies, such as "zipf:a=1.1", for an error; None:
+            unknown.
+
+    Raises:
+        InvalidInputError: there are more frequencies than candidates.
     """
     if distribution is None:
         return None
     size = domain.size
-    # The distribution gives the number of items for each frequency. Further candidates have 0.
+    # `numbers` says how many items have each frequency, so their sum is the number of items.
     held = round(float(distribution.numbers.sum()))
     if held > size:
         way = "name more candidates, or a result with fewer items"
@@ -456,7 +505,7 @@ def _over(
 
 
 def _with_size(like: str, size: int) -> str:
-    """Return the text of a family of frequencies, changed to `size` items.
+    """Return the text of a family of frequencies, changed so that it has `size` items.
 
     >>> _with_size("zipf:a=1.1,d=9", 4000), _with_size("zipf:", 4000)
     ('zipf:a=1.1,d=4000', 'zipf:d=4000')
@@ -469,9 +518,19 @@ def _with_size(like: str, size: int) -> str:
 def _distribution(
     options: dict[str, Any], is_private: bool
 ) -> tuple[Frequencies | None, str | None, int | None]:
-    """Return the frequencies of --like, a text on them, and the number of their candidates.
+    """Read the frequencies of items that --like names.
 
-    The plan keeps the text, which never holds the name of a file. Without --like all are None.
+    Args:
+        options: the options of the command.
+        is_private: whether the campaign has differential privacy.
+
+    Returns:
+        The frequencies, a text that describes them, and the number of their candidates. The plan
+        keeps the text, which never has the name of a file. Without --like all three are None.
+
+    Raises:
+        InvalidInputError: --like names no file and no family of frequencies, or its result may not
+            be used for this plan.
     """
     like = options["like"]
     if like is None:
@@ -502,16 +561,20 @@ def _of_population(population: Any) -> Frequencies:
 
 
 def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]:
-    """Return the frequencies in a saved result, a text on them, and the number of its candidates.
+    """Read the frequencies of items from a saved result.
 
-    The effect of the noise in the result's sums is removed, so that noise does not look like items.
+    The effect of privacy noise in the result is removed. Otherwise noise would look like items.
 
     Args:
         path: the path of the result.
-        must_be_private: whether a result without differential privacy is refused.
+        must_be_private: whether to refuse a result without differential privacy.
+
+    Returns:
+        The frequencies, a text that describes them, and the number of their candidates.
 
     Raises:
-        InvalidInputError: the result has an open domain, or is refused.
+        InvalidInputError: the result has an open domain, or lacks differential privacy although it
+            must have it.
     """
     import numpy as np
 
@@ -532,8 +595,8 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
             " --not-private"
         )
     about = f"a result of {result.num_clients:,} clients"
-    # Without shared counters, the decoded counts are the frequencies: decoding with objective l2
-    # shrinks them to remove the noise.
+    # In a histogram each candidate has its own counter, so the decoded counts are the frequencies.
+    # The objective l2 shrinks them, which removes the effect of the noise.
     if not result.plan.vector.shares_counters:
         shown = np.maximum(result.decoded(objective="l2").frequencies(), 0.0)
         shown /= max(1.0, float(shown.sum()) / result.plan.max_items)

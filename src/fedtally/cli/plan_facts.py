@@ -1,4 +1,4 @@
-"""The facts on a plan shown before it is accepted or signed, and the check of its fingerprint."""
+"""What is printed of a plan before it is accepted or signed, and checks of options about plans."""
 
 from __future__ import annotations
 
@@ -25,7 +25,15 @@ fingerprint_option = option(
 
 
 def check_fingerprint(given: str | None, plan: Plan) -> None:
-    """Raise an error if a plan's fingerprint differs from `given`; None: nothing is checked."""
+    """Refuse a plan whose fingerprint is not the one that the user named.
+
+    Args:
+        given: the value of --fingerprint; None: any plan is accepted.
+        plan: the plan.
+
+    Raises:
+        InvalidInputError: the fingerprints differ, or `given` is not 64 hexadecimal digits.
+    """
     if given is None:
         return
     if not re.fullmatch("[0-9a-f]{64}", given := given.lower()):
@@ -41,7 +49,18 @@ def check_fingerprint(given: str | None, plan: Plan) -> None:
 
 
 def parse_day(text: str | None, now: float) -> date | None:
-    """Return the day of an option --until, today (UTC) or later; None: the option is not given."""
+    """Read the day of an option --until.
+
+    Args:
+        text: the value of the option, as YYYY-MM-DD; None: the option is not given.
+        now: the time, Unix seconds.
+
+    Returns:
+        The day; None: the option is not given.
+
+    Raises:
+        InvalidInputError: the text is no day, or the day is before today (UTC).
+    """
     from fedtally.campaign.enrolment import day_of
 
     if text is None:
@@ -56,14 +75,17 @@ def parse_day(text: str | None, now: float) -> date | None:
 
 
 def default_day(now: float) -> date:
-    """Return the last day (UTC) of a plan without the option --until: 90 days after `now`."""
+    """Return the last day (UTC) of a plan if --until is not given: `DAYS_OPEN` days after `now`."""
     from fedtally.campaign.enrolment import DAYS_OPEN, day_of
 
     return day_of(now) + timedelta(days=DAYS_OPEN)
 
 
 def authority_rows(authority: Authority) -> list[tuple[str, str]]:
-    """Return the rows on a registrar's statements on a plan, with full fingerprints."""
+    """Return the rows (name, text) with what a registrar stated when signing a plan.
+
+    They are the purpose of the plan, its number, and the fingerprints of the plans it replaces.
+    """
     return [
         ("Purpose", f"{authority.purpose}, number {authority.number}"),
         *(("Replaces", plan) for plan in authority.replaces),
@@ -71,18 +93,26 @@ def authority_rows(authority: Authority) -> list[tuple[str, str]]:
 
 
 def is_attended() -> bool:
-    """Return whether standard input is a terminal, so that a user can answer a question."""
+    """Tell whether standard input is a terminal, so that a person can answer a question."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def confirm(question: str, otherwise: str) -> None:
-    """Ask a question on the terminal; without a yes raise an error with the text `otherwise`."""
+    """Ask a yes-or-no question on the terminal.
+
+    Args:
+        question: the question.
+        otherwise: the message of the error if the answer is no.
+
+    Raises:
+        InvalidInputError: the answer is no.
+    """
     if not click.confirm(question, err=True):
         raise InvalidInputError(otherwise)
 
 
 def identity_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows with the full fingerprint and the full keys of a plan."""
+    """Return the rows (name, text) with the fingerprint and the keys of a plan, all digits."""
     agreed = plan.secure_sum
     return [
         ("Fingerprint", plan.fingerprint),
@@ -94,7 +124,7 @@ def identity_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def demand_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on what a plan asks of a client, and on the guarantees that it gives."""
+    """Return the rows (name, text) on what a plan asks of a client, and on its guarantees."""
     from fedtally.answer import amounts, sections
 
     times = plan.protection.participations

@@ -1,4 +1,4 @@
-"""Texts about names (strings of an open domain) that a plan is predicted to recover."""
+"""Texts about names: the strings that a plan without a list of candidates is predicted to find."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Row = tuple[str, str]
 
 
 def fields(names: Names, one_release: tuple[int, Names] | None) -> dict[str, Any]:
-    """Return the prediction about names as a dictionary for JSON.
+    """Return the prediction about names as a dict for JSON.
 
     Args:
-        names: the prediction about names.
-        one_release: the bytes of a client, and the prediction, if all rounds were added up and
-            noised only once; None: there is no such comparison, for example since the plan has one
-            release.
+        names: the prediction for the plan.
+        one_release: for comparison, a plan that adds up all rounds and adds noise only once: the
+            bytes that a client of it sends, and the prediction for it. None: there is no
+            comparison, for example because the plan has one release anyway.
     """
     one = one_release
     alone = None if one is None else {"bytes_per_client": one[0], **one[1].to_dict()}
@@ -34,14 +34,14 @@ def rows(
     one_release: tuple[int, Names] | None,
     decoding_seconds: float,
 ) -> list[Row]:
-    """Return the rows on the names that are predicted to be recovered.
+    """Return the rows (name, text) about the names that the plan is predicted to find.
 
     Args:
-        names: the prediction about names.
+        names: the prediction for the plan.
         plan: the plan.
-        expected: the expected number of clients, of which frequencies are shares.
-        one_release: the same as for `fields`.
-        decoding_seconds: the CPU seconds to decode the sums into counts of hashes.
+        expected: the expected number of clients; frequencies are shares of it.
+        one_release: a comparison, see `fields`; None: there is none.
+        decoding_seconds: the CPU seconds for decoding the sums, before names are read from them.
     """
     from fedtally.answer import amounts
 
@@ -64,9 +64,11 @@ def rows(
 
 
 def _read(names: Names, holders: Callable[[float], str]) -> str:
-    """Return in words which names can be recovered.
+    """Return in words how frequent a name must be so that it can be read.
 
-    `holders` returns in words the number of clients that a frequency stands for.
+    Args:
+        names: the prediction for the plan.
+        holders: returns in words how many clients a frequency means.
     """
     from fedtally.answer import amounts
 
@@ -80,16 +82,23 @@ def _read(names: Names, holders: Callable[[float], str]) -> str:
 
 
 def _lengths(names: Names, number: Callable[[float], str]) -> list[Row]:
-    """Return the row on names of other lengths in bytes; empty: none can be recovered."""
+    """Return the row (name, text) about names of other lengths; empty: none of them can be read.
+
+    Args:
+        names: the prediction for the plan.
+        number: returns in words how many clients a frequency means.
+    """
     readable = [(size, theta) for size, theta in names.by_length if not math.isinf(theta)]
     lengths = ", ".join(f"{size} from {number(theta)}" for size, theta in readable)
     return [("", f"of other lengths, in bytes: {lengths}")] if lengths else []
 
 
 def _alone(releases: int, one_release: tuple[int, Names] | None) -> list[Row]:
-    """Return the row that compares the plan with one release, see `fields`.
+    """Return the row (name, text) that compares the plan with a plan of one release.
 
-    Empty: there is no comparison.
+    Args:
+        releases: the number of releases of the plan.
+        one_release: the comparison, see `fields`; None: there is none, and the list is empty.
     """
     from fedtally.answer import amounts
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedtally.plan import Plan
 
-_DROPOUTS = (0.0, 0.1, 0.2)  # shares of dropouts for which the fitting numbers of silos are shown
+_DROPOUTS = (0.0, 0.1, 0.2)  # `_fitting` gives numbers of silos for each of these dropout shares
 
 
 def fields(plan: Plan, expected: int) -> dict[str, Any]:
-    """Return the facts on a plan's silos as a dictionary for JSON.
+    """Return the facts about a plan's silos as a dict for JSON.
 
     Args:
         plan: the plan, whose clients are silos.
@@ -32,7 +32,12 @@ def fields(plan: Plan, expected: int) -> dict[str, Any]:
 
 
 def rows(plan: Plan, expected: int) -> list[tuple[str, str]]:
-    """Return the rows on silos; the arguments are those of `fields`."""
+    """Return the rows (name, text) about a plan's silos.
+
+    Args:
+        plan: the plan, whose clients are silos.
+        expected: the expected number of people in all silos together.
+    """
     from fedtally.answer import amounts
     from fedtally.plan.silos import in_ranges
 
@@ -52,9 +57,11 @@ def rows(plan: Plan, expected: int) -> list[tuple[str, str]]:
 
 
 def _fitting(plan: Plan) -> list[dict[str, Any]] | None:
-    """Return the numbers of silos that fit in a cohort, for each of `_DROPOUTS`.
+    """Return which numbers of silos can be summed together, for each share of `_DROPOUTS`.
 
-    None: the plan has no cohorts (clients whose vectors are summed together).
+    Returns:
+        For each share a dict with `max_dropout`, the share of silos that may drop out, and
+        `silos`, the possible numbers. None: the plan does not sum in groups of clients (cohorts).
     """
     from fedtally.plan.silos import fitting_numbers
 
@@ -70,7 +77,7 @@ def _fitting(plan: Plan) -> list[dict[str, Any]] | None:
 def size_learnt(plan: Plan) -> str:
     """Return in words how exactly a reader of the result learns the number of people in a silo.
 
-    The reader is assumed to know all other silos.
+    The worst case is assumed: the reader knows the numbers of all other silos.
     """
     from fedtally.plan.silos import size_shown
 

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def stages(bill: Bill, unit: str) -> RenderableType:
-    """Return the table of the stages of a protocol.
+    """Return the table of what each stage of a campaign costs a client and the server.
 
     Args:
         bill: the costs of the plan, by stage.
-        unit: the noun for one client.
+        unit: the noun for one client, as "client" or "silo".
     """
     from fedtally.answer import amounts, tables
 
@@ -37,7 +37,7 @@ def stages(bill: Bill, unit: str) -> RenderableType:
     figures.append(("decoding", (0, 0, 0, 0, 0, bill.decoding_seconds)))
     totals = [sum(column) for column in zip(*(line for _, line in figures), strict=True)]
     figures.append(("together", totals))
-    columns = (  # last: the order in which columns are left out; 0: never
+    columns = (  # the last field: on a narrow terminal, 1 is left out first; 0 never
         (f"a {unit}", "sends", _bytes, 0),
         (f"a {unit}", "gets", _bytes, 3),
         (f"a {unit}", "CPU", amounts.seconds, 2),
@@ -98,17 +98,17 @@ class Size(NamedTuple):
 
 
 def sizes(rows: Iterable[Size], unit: str, nouns: tuple[str, str]) -> RenderableType:
-    """Return the table of sizes.
+    """Return the table that compares the costs and errors of several sizes.
 
     Args:
-        rows: the sizes.
-        unit: the noun for one client.
-        nouns: the noun for one size, and for several.
+        rows: the rows of the table, in order.
+        unit: the noun for one client, as "client" or "silo".
+        nouns: the noun for one size, and the noun for several.
     """
     from fedtally.answer import tables
 
     listed = list(rows)
-    columns = (  # last: the order in which columns are left out; 0: never
+    columns = (  # the last field: on a narrow terminal, 1 is left out first; 0 never
         (f"a {unit}", "sends", 0),
         (f"a {unit}", "CPU", 2),
         ("the server", "gets", 3),

@@ -1,4 +1,4 @@
-"""The answer of `fedtally plan`, printed and drawn: the plan, its bill, and other sizes."""
+"""The answer of `fedtally plan`, printed and drawn: the plan, what it costs, and other sizes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from fedtally.plan.costs import Host
     from fedtally.plan.proposal import Proposal
 
-# the assumption on frequencies for the plan of an open domain
+# What the planner assumes about the frequencies of an open domain.
 _ASSUMED = "assumed to fall like i^-1.1 (--like says otherwise)"
-# A decoder that relies on the shape of frequencies is mentioned if its plan takes at most this
-# share of the bytes.
+# Some decoders need fewer bytes if the frequencies are as assumed. Such a decoder is mentioned if
+# its plan takes at most this share of the plan's bytes.
 _WORTH = 0.9
-# A narrower sketch is mentioned if its error is larger by at most this share.
+# A narrower sketch is mentioned if its error exceeds the plan's by at most this share of it.
 _HARDLY = 0.1
 
 
 def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
-    """Return the JSON document of a proposal.
+    """Return a proposed plan as a dict for JSON: its target, predictions, costs and alternatives.
 
     Args:
-        proposal: the plan and what it was chosen for.
+        proposal: the plan, its target and the predictions.
         host: the machine whose CPU times are predicted; None: the reference machine.
     """
     from fedtally.answer import sections
@@ -73,9 +73,10 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
 
 
 def _shape_fields(proposal: Proposal) -> dict[str, Any] | None:
-    """Return the plan's predicted l_infinity errors for other shapes of frequencies, for JSON.
+    """Return the errors that are predicted for other shapes of frequencies, as a dict for JSON.
 
-    None: the shape has no effect, or the domain is open.
+    An error is the largest error of all frequencies, as a share of all clients. The result is None
+    if the error does not depend on the frequencies, or if the domain is open.
     """
     found = proposal.shapes()
     if found is None:
@@ -87,7 +88,7 @@ def _shape_fields(proposal: Proposal) -> dict[str, Any] | None:
 
 
 def _plan_fields(plan: Plan | None) -> dict[str, Any] | None:
-    """Return the size of an alternative plan as fields for JSON; None: there is none."""
+    """Return the encoding and size of an alternative plan as a dict for JSON; None: no plan."""
     if plan is None:
         return None
     fields = {"rows": plan.rows, "width": plan.width, "bytes_per_client": plan.bytes_per_client}
@@ -104,12 +105,12 @@ def _minimax_fields(proposal: Proposal) -> dict[str, Any] | None:
 def screen(
     proposal: Proposal, host: Host | None, hints: Sequence[tuple[str, str]]
 ) -> RenderableType:
-    """Return a short view of a proposal: bytes, error, privacy, trust, cost, commands to try next.
+    """Return the short view of a plan: bytes, error, privacy, trust, cost, and what to try next.
 
     Args:
-        proposal: the plan and what it was chosen for.
+        proposal: the plan, its target and the predictions.
         host: the machine whose CPU times are predicted; None: the reference machine.
-        hints: commands and options that may be next, each with its purpose.
+        hints: pairs of a command or option to try next and its purpose.
     """
     from rich.console import Group
     from rich.text import Text
@@ -140,7 +141,12 @@ def _noted(notes: Sequence[str]) -> list[tuple[str, RenderableType]]:
 
 
 def view(proposal: Proposal, host: Host | None) -> RenderableType:
-    """Return the whole account of a proposal; the arguments are those of `document`."""
+    """Return the long view of a plan: facts and notes, costs by stage, and other sizes.
+
+    Args:
+        proposal: the plan, its target and the predictions.
+        host: the machine whose CPU times are predicted; None: the reference machine.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -164,7 +170,7 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
 
 
 def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
-    """Return the rows of the whole account of a plan, without notes and tables."""
+    """Return the rows (name, text) of the long view of a plan, without its notes and tables."""
     from fedtally.answer import amounts, sections
 
     chosen, target = proposal.plan, proposal.target
@@ -175,7 +181,7 @@ def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     if proposal.names is not None and proposal.names.least <= proposal.names.threshold:
         above = f"{100 * proposal.names.threshold:.3g} %"
         asked += f"; names of strings that more than {above} hold are read"
-    # Errors by collisions average over rounds, but the planner does not add rounds by itself.
+    # With more rounds errors by collisions average out, but the planner keeps the user's number.
     may_be_fewer = chosen.num_rounds == 1 and proposal.has_shapes
     how = {
         "bytes": "the fewest bytes for that"
@@ -200,13 +206,13 @@ def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
 def write_page(
     proposal: Proposal, host: Host | None, path: str, report: Callable[..., None]
 ) -> None:
-    """Write the HTML page of a plan.
+    """Write the HTML page about a plan.
 
     Args:
-        proposal: the plan and what it was chosen for.
+        proposal: the plan, its target and the predictions.
         host: the machine whose CPU times are predicted; None: the reference machine.
         path: the path of the file, which ends in .html.
-        report: called for progress, with a stage, the number of sizes done, and of all sizes.
+        report: called to show progress: (stage, number of sizes done, number of all sizes).
     """
     from fedtally.answer import plan_page
 
@@ -216,7 +222,7 @@ def write_page(
 
 
 def _if(proposal: Proposal) -> str:
-    """Return in words for which frequencies the error of a plan is predicted; "": for any."""
+    """Return in words for which frequencies a plan's error is predicted; "": for all of them."""
     if not proposal.plan.vector.shares_counters:
         return ""
     if proposal.is_for_any:
@@ -225,7 +231,7 @@ def _if(proposal: Proposal) -> str:
 
 
 def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
-    """Return the rows on the assumed frequencies, and on the error predicted for others."""
+    """Return the rows (name, text) on the assumed frequencies, and on the errors for others."""
     from fedtally.answer import amounts
 
     plan, shapes, like = proposal.plan, proposal.shapes(), proposal.target.frequencies
@@ -249,9 +255,10 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _usual(proposal: Proposal) -> list[tuple[str, str]]:
-    """Return the row on the smaller plan for usual frequencies; empty: there is none.
+    """Return the row (name, text) on a smaller plan that suffices for usual frequencies.
 
-    It can be used if the user knows that the frequencies are not the hardest ones.
+    It is for users who know that their frequencies are not the worst case. The list is empty if
+    there is no smaller plan.
     """
     from fedtally.answer import amounts, sections
     from fedtally.plan.frequencies import hardest
@@ -266,7 +273,10 @@ def _usual(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _relied_on(proposal: Proposal) -> list[tuple[str, str]]:
-    """Return the rows on decoders that need fewer bytes but rely on the assumed frequencies."""
+    """Return the rows (name, text) on decoders that need clearly fewer bytes.
+
+    Such a decoder is right only if the frequencies are as assumed.
+    """
     from fedtally.answer import amounts, sections
     from fedtally.recovery.decoding import resting
 
@@ -281,7 +291,10 @@ def _relied_on(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
-    """Return the rows on the recovered names (strings of an open domain); empty for others."""
+    """Return the rows (name, text) about names, the strings that an open domain finds.
+
+    There are none if the domain has a list of candidates.
+    """
     if proposal.names is None:
         return []
     return plan_names.rows(
@@ -294,7 +307,7 @@ def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
 
 
 def _clients(proposal: Proposal) -> list[tuple[str, str]]:
-    """Return the rows on the clients; for silos, those of `plan_silos.rows`."""
+    """Return the rows (name, text) about the clients: their number and rounds, or their silos."""
     from fedtally.answer import amounts
 
     plan = proposal.plan
@@ -307,7 +320,7 @@ def _clients(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _calendar(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on when rounds are open, how often a client takes part, and an early end."""
+    """Return the rows (name, text) on the calendar of rounds and on an early end, if any."""
     from fedtally.answer.sections import counted
 
     rows = [] if plan.calendar is None else [("Calendar", counted.by_calendar(plan))]
@@ -315,9 +328,11 @@ def _calendar(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
-    """Return the rows on a plan's privacy and on the parties that see the sums.
+    """Return the rows (name, text) on a plan's privacy, and on who sees which sums.
 
-    If clients add the noise, each cohort's sum counts as a release.
+    Args:
+        proposal: the plan, its target and the predictions.
+        bill: the costs of the plan, with the method and the number of its sums.
     """
     from fedtally.answer import sections
 
@@ -327,12 +342,12 @@ def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
 
 
 def _cautions(proposal: Proposal) -> list[str]:
-    """Return the notes that a user must read before using a plan."""
+    """Return the notes of the short view: what a user must know before using a plan."""
     return [*_assumed(proposal), *_shown_of_silos(proposal), *_facts(proposal)]
 
 
 def _assumed(proposal: Proposal) -> list[str]:
-    """Return the note on frequencies that were assumed, if the error depends on them."""
+    """Return the note on the assumed frequencies; empty: the error does not depend on them."""
     if proposal.is_for_any or not proposal.plan.vector.shares_counters:
         return []
     like = proposal.target.frequencies
@@ -341,14 +356,14 @@ def _assumed(proposal: Proposal) -> list[str]:
 
 
 def _shown_of_silos(proposal: Proposal) -> list[str]:
-    """Return the note on what a result shows of a silo's size, if clients are silos."""
+    """Return the note on what a result reveals about a silo's size; empty: there are no silos."""
     if not proposal.plan.is_of_silos:
         return []
     return [f"who reads the result learns a silo's size {plan_silos.size_learnt(proposal.plan)}"]
 
 
 def _notes(proposal: Proposal, host: Host | None) -> list[str]:
-    """Return all notes on a plan."""
+    """Return the notes of the long view of a plan."""
     are_sketches = proposal.plan.vector.shares_counters
     notes = [*_facts(proposal), *(_narrower(proposal) if are_sketches else _on_histogram(proposal))]
     if host is None:
@@ -357,7 +372,7 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
 
 
 def _narrower(proposal: Proposal) -> list[str]:
-    """Return the notes on narrower sketches whose error is hardly larger."""
+    """Return a note on each narrower sketch whose error is at most `_HARDLY` larger."""
     notes = []
     for other, error in proposal.neighbours:
         if other.width < proposal.plan.width and error <= (1 + _HARDLY) * proposal.linf:
@@ -387,8 +402,8 @@ def _facts(proposal: Proposal) -> list[str]:
         notes.append("for simulations: devices run plans of --secure-sum secagg or two-server")
     if text := lacking(proposal.plan):
         notes.append(text)
-    # A sketch is useless if a vector without collisions is no larger. With a calendar only
-    # sketches are possible.
+    # If a vector without collisions is no larger, the sketch has no use. With a calendar there is
+    # no other choice than a sketch.
     plan = proposal.plan
     is_large = plan.bytes_per_client >= plan.one_hot_bytes_per_client
     if plan.vector.shares_counters and is_large and plan.calendar is None:
@@ -403,7 +418,7 @@ def _facts(proposal: Proposal) -> list[str]:
 
 
 def _on_histogram(proposal: Proposal) -> list[str]:
-    """Return the note that says why the plan has no sketch."""
+    """Return the note that says why the plan has a histogram and no sketch."""
     plan = proposal.plan
     exact = "counts are exact" if plan.privacy is None else "only the noise of privacy is wrong"
     text = (
@@ -414,10 +429,10 @@ def _on_histogram(proposal: Proposal) -> list[str]:
 
 
 def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
-    """Return the table that compares the plan with plans of other sizes."""
+    """Return the table that compares the plan with plans of other sizes, sorted by width."""
     from fedtally.answer import amounts, sections
 
-    # Sort by width, not by error: by chance a wider sketch may have a larger predicted error.
+    # Not sorted by error: the predicted errors are random, so a wider sketch may have a larger one.
     listed = sorted(
         [(proposal.plan, proposal.linf), *proposal.neighbours], key=lambda pair: pair[0].width
     )
@@ -430,7 +445,7 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
         )
         for other, error in listed
     ]
-    # if the plan is a histogram, the table holds sketches and a histogram
+    # If the plan is a histogram, the table has a histogram and sketches: both are "sizes".
     are_sketches = proposal.plan.vector.shares_counters
     nouns = ("sketch", "sketches") if are_sketches else ("size", "sizes")
     unit = sections.counted.who(proposal.plan)
@@ -438,13 +453,14 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
 
 
 def _other_ways(proposal: Proposal) -> list[plan_tables.Size]:
-    """Return the table's rows on the paper's (minimax) size and on a one-hot vector.
+    """Return the last rows of the table of sizes: other ways to choose a size.
 
-    The one-hot vector, which has no collisions, is compared with sketches only.
+    They are the size of the paper's (minimax) formula and, if the plan is a sketch, a one-hot
+    vector, which has a counter for each candidate. There are none if the domain is open.
     """
     from fedtally.answer import amounts
 
-    if proposal.minimax is None:  # an open domain, which has no one-hot vector either
+    if proposal.minimax is None:  # the domain is open
         return []
     worst, cost = proposal.minimax
     name = f"{worst.rows} x {worst.width:,} (minimax)"
@@ -457,7 +473,12 @@ def _other_ways(proposal: Proposal) -> list[plan_tables.Size]:
 
 
 def plot(proposal: Proposal, path: str) -> None:
-    """Draw the plan's error and bytes on the curves of other widths, into a file."""
+    """Draw the plan as a point, its error against its bytes, beside the curves of other widths.
+
+    Args:
+        proposal: the plan, its target and the predictions.
+        path: the path of the file.
+    """
     from fedtally.answer import amounts, charts, sections
 
     chosen, target = proposal.plan, proposal.target

@@ -54,5 +54,5 @@ def sample(folder: str, seed: int) -> None:
 
 
 def _is_free(path: Path, content: bytes) -> bool:
-    """Return whether a file is absent, or holds the content already."""
+    """Tell whether a file may be written: it is missing, or has the same content already."""
     return not path.exists() or (path.is_file() and path.read_bytes() == content)

@@ -70,8 +70,8 @@ def query(
     named = _named(items, file)
     with console.Progress() as progress:
         loaded = whole.window(window, history, progress)
-        loaded.prepare(progress, names=False)  # the user gave the items, so none must be found
-    if recovery == "auto":  # the decoder is known only now, after the sums are decoded
+        loaded.prepare(progress, names=False)  # the user names the items, so none need be found
+    if recovery == "auto":  # which decoder this is is known only after decoding
         _note_decoder(saved.recovery, loaded.recovery, as_json)
     estimates = loaded.estimates(as_named(loaded.domain, named))
     if as_json:
@@ -99,7 +99,15 @@ def query(
 
 
 def _named(items: Sequence[str], file: str | None) -> list[str]:
-    """Return the items to query: first those on the command line, then the lines of the file."""
+    """Return the items to query: the items of the command line, then the lines of a file.
+
+    Args:
+        items: the items of the command line.
+        file: the path of a file with one item a line; None: there is none.
+
+    Raises:
+        InvalidInputError: there is no item, or the file cannot be read.
+    """
     named = [*items, *(_lines(file) if file else ())]
     if not named:
         raise InvalidInputError("no item is named; write items after the result, or --items FILE")
@@ -107,7 +115,13 @@ def _named(items: Sequence[str], file: str | None) -> list[str]:
 
 
 def _note_decoder(before: str, now: str, quiet: bool) -> None:
-    """Print the decoder that answered now, and the decoder of the saved answer if it differs."""
+    """Print which decoder "auto" chose now, and the decoder of the saved result if it differs.
+
+    Args:
+        before: the decoder of the saved result.
+        now: the decoder that was chosen now.
+        quiet: whether nothing is printed.
+    """
     other = "" if now == before else f", not by {before} as before"
     console.note(f"auto: decoded by {now} recovery{other}", quiet=quiet)
 
@@ -150,7 +164,8 @@ def report(
         loaded.prepare(progress)
         estimates = loaded.top(top, progress=progress)
         progress("draw")
-        # A result saved from Python has no command. One from a stranger may hold any characters.
+        # A result that Python code saved has no command. The command of a stranger's result may
+        # have any characters.
         command = escaped(saved.command) or console.command_line()
         head = Head(title or "", [result], date.today())
         write_page(loaded, estimates, command=command, path=path, head=head)
@@ -207,7 +222,7 @@ def inspect(file: str, losses: str | None, as_json: bool) -> None:
 
 
 def show_plan(plan: Plan, name: str, as_json: bool) -> None:
-    """Show a plan as `fedtally inspect` shows its file.
+    """Print a plan as `fedtally inspect` prints its file.
 
     Args:
         plan: the plan.
@@ -218,7 +233,14 @@ def show_plan(plan: Plan, name: str, as_json: bool) -> None:
 
 
 def _show(kind: str, name: str, facts: dict[str, Any], as_json: bool) -> None:
-    """Print the fields of a file, for people or as one JSON document."""
+    """Print the fields of a file, as text or as one JSON document.
+
+    Args:
+        kind: the kind of the file: "plan", "result" or "sketch".
+        name: the name of the file, for the heading.
+        facts: the fields; the ones that are printed apart are removed from this dict.
+        as_json: whether to print a JSON document.
+    """
     from fedtally.answer import field_names, sections, tables
     from fedtally.plan.calendar import noun_of
 
@@ -244,15 +266,15 @@ def _show(kind: str, name: str, facts: dict[str, Any], as_json: bool) -> None:
 
 
 def _write_losses(kind: str, file: str, path: str) -> None:
-    """Write the distribution of the privacy loss that a plan guarantees, as a table.
+    """Write the distribution of a plan's privacy loss as a table; see `accounting.privacy_loss`.
 
     Args:
         kind: the kind of the file: "plan", "result" or "sketch".
-        file: the path of the plan, or of a result, which holds its plan.
+        file: the path of a plan, or of a result, which contains its plan.
         path: the path of the table.
 
     Raises:
-        InvalidInputError: the file has no plan, or the plan has no differential privacy.
+        InvalidInputError: the file is a sketch, or its plan has no differential privacy.
     """
     import pyarrow as pa
 
@@ -277,7 +299,11 @@ def _write_losses(kind: str, file: str, path: str) -> None:
 
 
 def _describe(file: str) -> tuple[str, dict[str, Any]]:
-    """Return the kind of a file and its fields."""
+    """Read a file that fedtally wrote; return its kind ("plan", "result" or "sketch") and fields.
+
+    Raises:
+        UnreadableFileError: the file is missing or damaged, or is of another kind or version.
+    """
     from fedtally.answer.provenance import SCHEMA as RESULT
     from fedtally.base import archive
     from fedtally.sketch.count_sketch import SCHEMA as SKETCH
@@ -343,13 +369,16 @@ def _result_fields(file: str) -> dict[str, Any]:
 
 
 def _sketch_fields(file: str) -> dict[str, Any]:
-    """Return a sketch's fields; its fingerprint is the SHA-256 of its parameters and counters."""
+    """Return the fields of a sketch's file.
+
+    The field `fingerprint` is a SHA-256 of the sketch's parameters and counters.
+    """
     from fedtally.sketch.count_sketch import CountSketch, spec_to_dict
 
     sketch = CountSketch.load(file)
     fields = {**spec_to_dict(sketch.spec), "round": sketch.round, "num_clients": sketch.num_clients}
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode() + b"\n")
-    # little-endian, so that a sketch has the same fingerprint on every machine
+    # The byte order is fixed. Otherwise the fingerprint would depend on the machine.
     digest.update(sketch.counters.astype("<i8").tobytes())
     return fields | {
         "noised_by": None if sketch.noise is None else sketch.noise.by,

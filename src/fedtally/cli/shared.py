@@ -1,4 +1,4 @@
-"""Make click's options from `fedtally.options`, and read the inputs that the options name."""
+"""Make options of click from the table `fedtally.options`, and read the inputs that they name."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 def reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a function like `read` that raises click's BadParameter in place of ValueError.
+    """Return a function that calls `read`, and turns a ValueError into click's BadParameter.
 
-    Click drops the message of a ValueError, but shows that of a BadParameter.
+    Otherwise click would not print the message of the ValueError.
     """
 
     def convert(text: str) -> Any:
@@ -48,16 +48,18 @@ def reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
 positive = reader(read_positive)
 
 
-# The type of a path, which may also be `-` or a text such as "zipf:a=1". Shells complete it as a
-# file name. Whether the file can be read is checked when it is read.
+# The type of an option or argument with a file name, `-`, or a text such as "zipf:a=1". Shells
+# complete it as a file name. click does not check the file, which is checked when it is read.
 FILE = click.Path(readable=False)
 
 
-class _Choice(click.Choice):  # type: ignore[type-arg]  # Click 8.1 has no arguments of it
-    """The type of an option with a list of choices.
+class _Choice(click.Choice):  # type: ignore[type-arg]  # it takes a type since click 8.2
+    """The type of an option whose value is one of a list.
 
-    If `Check.own` is set, a value with a colon, such as module:Class, is accepted, too. The error
-    for any other value ends with the hint `Check.instead`.
+    Args:
+        check: the list (`choices`), and two more fields. `own`: whether any value with a colon,
+            such as module:Class, is accepted, too. `instead`: a hint, with which the error for
+            another value ends.
     """
 
     def __init__(self, check: Check) -> None:
@@ -73,7 +75,7 @@ class _Choice(click.Choice):  # type: ignore[type-arg]  # Click 8.1 has no argum
         super().fail(f"{message} {self.check.instead}".rstrip(), param, ctx)
 
 
-# The arguments of `click.option` for each kind of check.
+# For each kind of `Check`: a function that returns arguments of `click.option`.
 _SETTINGS: dict[str, Callable[[Check], dict[str, Any]]] = {
     "flag": lambda check: {"is_flag": True},
     "text": lambda check: {"multiple": check.is_many},
@@ -87,7 +89,7 @@ _SETTINGS: dict[str, Callable[[Check], dict[str, Any]]] = {
 
 
 def _click(known: NamedOption) -> Decorator:
-    """Return the decorator that adds an option to a command of click."""
+    """Return the decorator that adds an option of the table `fedtally.options` to a command."""
     settings = _SETTINGS[known.check.kind](known.check)
     if known.default not in (None, REQUIRED):
         settings["default"] = known.default
@@ -106,15 +108,24 @@ def _click(known: NamedOption) -> Decorator:
 
 
 def shared(place: str) -> Decorator:
-    """Return a decorator that adds all options which `fedtally.options` defines for a command."""
+    """Return a decorator that adds to a command all options that `fedtally.options` has for it.
+
+    Args:
+        place: the name of the command.
+    """
     return options(*map(_click, options_of(place)))
 
 
 def asked(place: str, given: dict[str, Any], *doors: Door) -> dict[str, Any]:
-    """Return the values of a command's options with these doors, by keyword.
+    """Return the values of those options of a command that some parts of the Python API accept.
 
-    A door is the part of the Python API that takes an option, see `Door`. `place` is the command,
-    `given` has the values of all its options.
+    Args:
+        place: the name of the command.
+        given: the values of all options of the command, by name.
+        doors: the parts of the Python API; see `Door`.
+
+    Returns:
+        A dict from the names of the options to their values.
     """
     return {known.name: given[known.name] for known in options_of(place) if known.door in doors}
 
@@ -131,7 +142,7 @@ origin_option = option(
 
 
 def read_time(text: str) -> int:
-    """Return the time in a text as Unix seconds.
+    """Read a time with a time zone from a text, and return it as Unix seconds.
 
     Raises:
         InvalidInputError: the text is no time, or has no time zone.
@@ -150,15 +161,16 @@ def read_time(text: str) -> int:
 
 
 def check_outputs(options: dict[str, Any], *names: str) -> None:
-    """Check before a long run that its output files can be written at its end.
+    """Check before a long run that its output files are of kinds that can be written.
 
     Args:
         options: the options of the command.
-        names: the options that name output files: "output" (a table), "plot" or "report".
+        names: the options that name output files: "output" (a table), "plot" or "report". An option
+            that was not given is ignored.
 
     Raises:
-        InvalidInputError: the suffix of a file name is wrong.
-        MissingExtraError: a package that writes the file is not installed.
+        InvalidInputError: a file name has a suffix that this output cannot have.
+        MissingExtraError: a package that is needed to write a file is not installed.
     """
     for name in names:
         if options[name]:
@@ -191,15 +203,20 @@ _OUTPUTS: dict[str, Callable[[str], None]] = {
 
 
 def use_threads(threads: int | None) -> None:
-    """Limit the number of threads of the compiled kernels in this process; None: change nothing."""
+    """Set the number of threads that compiled code uses in this process.
+
+    Args:
+        threads: the number of threads; None: nothing is changed.
+    """
     if threads is not None:
         os.environ["FEDTALLY_NUM_THREADS"] = str(threads)
 
 
 def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
-    """Return the length in bytes of the names that a plan must be able to recover.
+    """Return the length, in bytes, of the names that a plan must be able to read from its sums.
 
-    Without --name-length it is `NAME_LENGTH`, or the domain's `max_length` if that is less.
+    It is the value of --name-length. Without it, it is `NAME_LENGTH` or the domain's `max_length`,
+    whichever is less.
 
     Raises:
         InvalidInputError: the length is not in 1 .. the domain's `max_length`.
@@ -214,18 +231,20 @@ def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
 def read_open_domain(
     options: dict[str, Any], *more: str
 ) -> Domain | Literal["input", "open"] | None:
-    """Return the domain that `--domain` names, which may be an open one (all strings).
-
-    It is the text "open" for --domain open without --max-length and --normalise: then a plan may
-    decide these two. The texts "input" and None are as for `read_domain`.
+    """Read the domain that --domain names, which may also be open: without a list of candidates.
 
     Args:
-        options: the options of the command, including those about an open domain.
+        options: the options of the command, including the options about an open domain.
         more: the names of further options that are allowed with an open domain only.
 
+    Returns:
+        The domain. The text "open" for --domain open without --max-length and --normalise: a plan
+        may decide these two. The text "input" if the candidates are the items of the input. None
+        without --domain.
+
     Raises:
-        InvalidInputError: as for `read_domain`; or an option needs an open domain, and the domain
-            is another one.
+        InvalidInputError: --domain has no valid value; or an option needs an open domain, and the
+            domain is another one.
     """
     from fedtally.domain import OpenStrings
     from fedtally.domain.open_strings import USUAL_LENGTH
@@ -242,12 +261,17 @@ def read_open_domain(
 
 
 def read_domain(text: str | None) -> Domain | Literal["input"] | None:
-    """Return the domain that `--domain` names: a range, a grid or a file of candidates.
+    """Read the domain that a value of --domain names: a range, a grid or a file of candidates.
 
-    It is the text "input" for the items of the input, and None without the option.
+    Args:
+        text: the value of the option; None: it is not given.
+
+    Returns:
+        The domain. The text "input" if the candidates are the items of the input. None if the
+        option is not given.
 
     Raises:
-        InvalidInputError: the text is no file, and has none of these forms; or it is "open".
+        InvalidInputError: the value has none of these forms, its file is missing, or it is "open".
     """
     if text is None:
         return None
@@ -274,7 +298,11 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
 
 
 def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
-    """Return items of a command line, which are texts, in the type of the domain's items.
+    """Convert items from a command line to the type of a domain's items: integers or texts.
+
+    Args:
+        domain: the domain.
+        texts: the items as they were typed.
 
     >>> from fedtally.domain import IntegerRange
     >>> as_named(IntegerRange(1, 9), ["7", "8"])
@@ -288,7 +316,7 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     for text in texts:
         if not re.fullmatch("-?[0-9]{1,30}", text):
             raise InvalidInputError(f"the domain holds integers, and {text[:60]!r} is none")
-    # Integers beyond 64 bits stay text, since NumPy cannot hold them. The domain then refuses them.
+    # NumPy has no integers of more than 64 bits. So these stay texts, which the domain refuses.
     return (
         list(texts)
         if any(abs(int(text)) >= 2**63 for text in texts)
@@ -297,7 +325,15 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
 
 
 def open_input(text: str, options: dict[str, Any]) -> Source:
-    """Return the data source that the argument INPUT and the options about data describe."""
+    """Return the source of items that the argument INPUT and the options about data describe.
+
+    Args:
+        text: the argument INPUT: a file, `-` for standard input, or a text such as "zipf:a=1".
+        options: the options of the command.
+
+    Raises:
+        InvalidInputError: the input cannot be opened, or an option does not fit it.
+    """
     from fedtally.simulation.randomness import population_rng
     from fedtally.sources import Columns, item_columns, open_source
 

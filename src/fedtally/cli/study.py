@@ -1,4 +1,4 @@
-"""`fedtally simulate`: a comparison of schedules and widths, or the test of a plan."""
+"""`fedtally simulate`: compare schedules and widths of sketches, or test a plan."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ if TYPE_CHECKING:
     from fedtally.studies.schedules import Comparison, StudyResult
     from fedtally.studies.validation import TrialResult
 
-# Default numbers of repeats: of a comparison, of the test of a plan, and for an open domain. To
-# test a target of 10 % failures, many repeats are needed. For an open domain a repeat decodes all
-# hashes, which takes seconds.
+# The default numbers of repeats: for a comparison; for the test of a plan, where fewer repeats
+# could not show whether at most 10 % fail; for an open domain, where each repeat takes seconds.
 _REPEATS, _REPEATS_OF_PLAN, _REPEATS_OF_OPEN = 10, 50, 5
-# options of size, which the planner chooses for an open domain
+# Options that have no effect for an open domain, since the planner chooses these sizes.
 _CHOSEN = ("methods", "width", "rows")
 _NOT_HIDDEN = "exact; not compatible with secure summation: the server would see each item"
 
@@ -129,7 +128,7 @@ def simulate(source: str, **options: Any) -> int:
     console.check_files(
         [options[name] for name in ("output", "plot")], [source, options["domain"], options["plan"]]
     )
-    if options["recovery"] == "auto":  # the decoder depends on the number of rows, or on a plan
+    if options["recovery"] == "auto":  # None: chosen later, from the number of rows or the plan
         options["recovery"] = None
     if options["plan"] is not None:
         return _test_plan(source, options)
@@ -151,7 +150,7 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
     from fedtally.studies import schedules as engine
 
     _check(options, _typed(options), unmet(open=True, open_test=True))
-    if (here := os.getcwd()) not in sys.path:  # so that a user's own decoder can be imported
+    if (here := os.getcwd()) not in sys.path:  # --recovery may name a module of the user there
         sys.path.insert(0, here)
     study = engine.Study(
         methods=options["methods"],
@@ -159,7 +158,8 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
         rows=options["rows"],
         num_rounds=options["num_rounds"],
         repeats=options["repeats"] or _REPEATS,
-        # Not belief propagation, which takes many times as long: dozens of campaigns are decoded.
+        # `planned` excludes belief propagation, which would be too slow: dozens of campaigns are
+        # decoded here.
         recovery=options["recovery"] or str(recovery_of("auto", 1, options["rows"], planned=True)),
         epsilon=options["epsilon"],
         delta=options["delta"],
@@ -173,7 +173,15 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
 
 
 def _test_plan(source: str, options: dict[str, Any]) -> int:
-    """Check a plan against its target; return 1 if the target is missed, else 0."""
+    """Simulate campaigns of a plan, and print whether it meets its target.
+
+    Args:
+        source: the argument INPUT: the items of the clients.
+        options: the options of the command, which name the plan.
+
+    Returns:
+        The exit code: 1 if the target is missed, else 0.
+    """
     from fedtally.plan import Plan
     from fedtally.plan.rules import check, unmet
     from fedtally.studies import validation as engine
@@ -195,9 +203,14 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
 
 
 def _test_open(source: str, options: dict[str, Any]) -> int:
-    """Make a plan for the clients of the source, and test it.
+    """Make a plan with an open domain for the clients of the input, and test it.
 
-    Return 1 if the plan misses a target, else 0.
+    Args:
+        source: the argument INPUT: the items of the clients.
+        options: the options of the command.
+
+    Returns:
+        The exit code: 1 if the plan misses a target, else 0.
     """
     from fedtally.plan.rules import unmet
     from fedtally.simulation.simulation import Simulation
@@ -212,7 +225,7 @@ def _test_open(source: str, options: dict[str, Any]) -> int:
         "domain": read_open_domain(options),
         "num_rounds": typed.get("num_rounds"),
         "recovery": options["recovery"] or "auto",
-        "not_private": options["epsilon"] is not None,  # the true frequencies are compared
+        "not_private": options["epsilon"] is not None,  # a test also shows the true frequencies
     }
     for name in _CHOSEN:
         wanted.pop(name, None)
@@ -224,7 +237,7 @@ def _test_open(source: str, options: dict[str, Any]) -> int:
 
 
 def _typed(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that the user typed, without those at their defaults."""
+    """Return the options that the user typed on the command line, by name."""
     source = click.get_current_context().get_parameter_source
     return {
         name: value
@@ -242,7 +255,11 @@ def _check_recovery(options: dict[str, Any], beside: str) -> None:
 
 
 def _judged(found: TrialResult, options: dict[str, Any]) -> int:
-    """Write and print the results of a test; return 1 if a target is missed, else 0."""
+    """Write and print the results of a test.
+
+    Returns:
+        The exit code: 1 if the target for the error, or for the names found, is missed, else 0.
+    """
     drawn = "the plan among neighbouring widths"
     verdict.write_files(found, options, partial(verdict.plot, found), drawn)
     if options["as_json"]:
@@ -263,10 +280,19 @@ def _widths(texts: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _check(options: dict[str, Any], typed: dict[str, Any], lacking: dict[Need, str]) -> None:
-    """Check first the combination of options, and then the output files.
+    """Check which options are given together, and then the output files.
 
-    In the other order, a user might install a package for charts before learning that the options
+    In the other order, users might install a package for charts and then learn that their options
     allow no chart.
+
+    Args:
+        options: all options of the command.
+        typed: the options that the user typed.
+        lacking: what this call lacks, and why; an option that needs it is refused.
+
+    Raises:
+        InvalidInputError: the options do not go together, or a file cannot be written.
+        MissingExtraError: a package that is needed to write a file is not installed.
     """
     from fedtally.plan.rules import check
 
@@ -275,7 +301,14 @@ def _check(options: dict[str, Any], typed: dict[str, Any], lacking: dict[Need, s
 
 
 def _plot(found: StudyResult, path: str) -> None:
-    """Draw medians with bands from the 10 % to the 90 % quantile of the repeats."""
+    """Draw the errors of all methods against their bytes: medians, and bands of the repeats.
+
+    A band goes from the 10 % quantile to the 90 % quantile of the repeats.
+
+    Args:
+        found: the results of the comparison.
+        path: the path of the file.
+    """
     import numpy as np
 
     from fedtally.answer import amounts, charts
@@ -285,7 +318,7 @@ def _plot(found: StudyResult, path: str) -> None:
     costs: dict[str, float] = {}
     for comparison in found.comparisons():
         if comparison.width is None:
-            # `binary` (without secure sum) is not drawn: its few bytes would squeeze the curves
+            # A method without a secure sum is not drawn: its few bytes would squeeze the curves.
             if comparison.secure_sum:
                 name = comparison.method if study.privacy else f"{comparison.method} (exact)"
                 costs[name] = comparison.bytes_per_client
@@ -367,7 +400,7 @@ def _view(found: StudyResult) -> RenderableType:
 
 
 def _target(found: StudyResult) -> dict[str, Any]:
-    """Return the privacy guarantee that each method's noise is made for, as fields for JSON."""
+    """Return the privacy guarantee for which each method adds noise, as a dict for JSON."""
     from fedtally.privacy.config import default_delta
 
     asked = found.study.privacy
@@ -400,7 +433,8 @@ def _privacy_in_words(found: StudyResult) -> str:
 
 _ERRORS = ("l_inf", "l_2")
 _FIGURES = ("mean", "median", "90 %")
-# The order in which columns are left out on a narrow terminal, l_2 first; the rest always stays.
+# The order in which columns are left out on a narrow terminal, rank 1 first. Columns that are not
+# listed always stay.
 _RANKS = {
     **{("l_2", figure): 1 for figure in _FIGURES},
     ("l_inf", "mean"): 2,
@@ -410,7 +444,7 @@ _RANKS = {
 
 
 def _table(comparisons: Sequence[Comparison]) -> RenderableType:
-    """Return the table of the errors of a comparison."""
+    """Return the table of the errors of a comparison, one row for each method and width."""
     from fedtally.answer import tables
 
     heads = [("", "width"), ("", "upload"), *((e, f) for e in _ERRORS for f in _FIGURES)]
@@ -433,12 +467,12 @@ def _figures(comparison: Comparison, all_of_them: Sequence[Comparison]) -> list[
         "" if comparison.width is None else f"{comparison.width:,}",
         amounts.size(comparison.bytes_per_client),
     ]
-    if comparison.width is None and not any(comparison.linf):  # all errors are exactly 0
+    if comparison.width is None and not any(comparison.linf):  # an exact method: 0 without digits
         return [*cells, *["0"] * 6]
     largest = amounts.decimals(share for c in all_of_them for share in c.linf)
     squared = amounts.decimals(share for c in all_of_them for share in c.l2)
     errors = [amounts.points(error, largest) for error in comparison.linf] + [
         amounts.points(error, squared) for error in comparison.l2
     ]
-    # six columns of errors leave no room for a unit, which stands below the table
+    # With a unit, the six columns of errors would be too wide. The unit is below the table.
     return [*cells, *(text.removesuffix(" points") for text in errors)]

@@ -1,4 +1,4 @@
-"""`fedtally trends`: what changed over the rounds of a saved result, and lines of items."""
+"""`fedtally trends`: which items changed over the rounds of a saved result, or how one did."""
 
 from __future__ import annotations
 
@@ -100,7 +100,11 @@ def trends(result: str, against: int | None, alpha: float, **options: Any) -> No
 
 
 def _check_line() -> None:
-    """Raise InvalidInputError if an option about the list of changes is given with --item."""
+    """Refuse options about the list of changes that are given with --item.
+
+    Raises:
+        InvalidInputError: the user typed such an option.
+    """
     source = click.get_current_context().get_parameter_source
     for name in ("window", "against", "alpha", "top"):
         if source(name) is click.core.ParameterSource.COMMANDLINE:
@@ -111,8 +115,14 @@ def _check_line() -> None:
 
 
 def _write(found: Series | Trends, options: dict[str, Any], quiet: bool) -> None:
-    """Write the output files."""
-    if options["plot"] and not len(found):  # that nothing changed is a valid answer, not an error
+    """Write the output files that the options name, and print a note on each.
+
+    Args:
+        found: the lines of items, or the list of items that changed.
+        options: the options of the command.
+        quiet: whether no note is printed.
+    """
+    if options["plot"] and not len(found):  # not an error: that nothing changed is an answer
         console.note(f"{options['plot']} is not written: no item changed, so it has no line", quiet)
     elif options["plot"]:
         found.plot(options["plot"])
@@ -133,7 +143,13 @@ def _document(loaded: Result, found: Series | Trends) -> dict[str, Any]:
 
 
 def _show(loaded: Result, found: Series | Trends, top: int) -> None:
-    """Print the items that changed, or the lines of the items that were named."""
+    """Print the items that changed, or the frequency of the named items in each round.
+
+    Args:
+        loaded: the saved result.
+        found: the lines of items, or the list of items that changed.
+        top: the largest number of items of the list to print.
+    """
     from rich.console import Group
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""The answer of `fedtally simulate --plan`: errors beside their prediction, and the verdict."""
+"""The answer of `fedtally simulate --plan`: simulated and predicted errors, and the verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from fedtally.studies.schedules import StudyResult
     from fedtally.studies.validation import TrialResult, Verdict
 
-# The table shows the errors that are exceeded with these probabilities, and with the target's.
+# The table has a row for the error that is exceeded with each of these probabilities, and with the
+# probability of the plan's target.
 _TYPICAL = (0.5, 0.1)
 
 
@@ -31,8 +32,8 @@ def write_files(
     Args:
         found: the results of the repeats.
         options: the options of the command.
-        plot: a function that draws the chart into a file, given by its path.
-        drawn: the description of the chart, for the note.
+        plot: draws the chart into a file; its argument is the path of the file.
+        drawn: what the chart shows, for the note.
     """
     quiet = options["quiet"] or options["as_json"]
     if options["output"]:
@@ -44,7 +45,7 @@ def write_files(
 
 
 def document(found: TrialResult) -> dict[str, Any]:
-    """Return the JSON document of a simulated plan."""
+    """Return the results of a simulated plan as a dict for JSON."""
     from fedtally.answer import sections
     from fedtally.plan import Target
 
@@ -74,9 +75,10 @@ def document(found: TrialResult) -> dict[str, Any]:
 
 
 def _name_fields(found: TrialResult) -> dict[str, Any] | None:
-    """Return the share of names recovered in the repeats, and the prediction, as fields for JSON.
+    """Return which share of names (strings of an open domain) was found, as a dict for JSON.
 
-    None: the domain is not open.
+    The dict also has the promised share and the prediction. The result is None if the domain has a
+    list of candidates.
     """
     recall = found.recall
     if recall is None:
@@ -91,7 +93,7 @@ def _name_fields(found: TrialResult) -> dict[str, Any] | None:
 
 
 def view(found: TrialResult) -> RenderableType:
-    """Return the terminal's view of a simulated plan."""
+    """Return the results of a simulated plan for the terminal: a table, and rows of facts."""
     from rich.console import Group
     from rich.text import Text
 
@@ -133,7 +135,10 @@ def _levels(found: TrialResult) -> list[float]:
 
 
 def _private(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on the privacy of a real campaign; a simulation itself protects nobody."""
+    """Return the rows (name, text) on the privacy of a real campaign with this plan.
+
+    They say that the simulation itself is not private.
+    """
     from fedtally.answer import sections
     from fedtally.privacy import NOT_PRIVATE
 
@@ -163,7 +168,7 @@ def _table(found: TrialResult) -> Table:
 
 
 def _named(probability: float) -> str:
-    """Return the name of the quantile that is exceeded with a probability.
+    """Return the name of the quantile of the error that is exceeded with this probability.
 
     >>> _named(0.5), _named(0.1), _named(0.005)
     ('median', '90 %', '99.5 %')
@@ -172,7 +177,7 @@ def _named(probability: float) -> str:
 
 
 def _promise(found: TrialResult) -> list[tuple[str, RenderableType]]:
-    """Return the rows on the target: the verdict, its strength, and the prediction."""
+    """Return the rows (name, text) on the target: the verdict, how sure it is, the prediction."""
     from rich.text import Text
 
     target, verdict = found.trial.plan.target, found.verdict
@@ -201,7 +206,10 @@ def _promise(found: TrialResult) -> list[tuple[str, RenderableType]]:
 
 
 def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
-    """Return the rows on the recovered names; empty: the domain is not open."""
+    """Return the rows (name, text) on names, the strings that an open domain finds.
+
+    The list is empty if the domain has a list of candidates.
+    """
     from rich.text import Text
 
     from fedtally.answer import amounts
@@ -230,7 +238,7 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
 
 
 def _shown(verdict: Verdict) -> str:
-    """Return in words how reliable a verdict is with its number of repeats."""
+    """Return in words when a verdict is "missed", and how sure it is with its number of repeats."""
     from fedtally.answer import amounts
 
     repeats = amounts.counted(verdict.repeats, "repeat")
@@ -253,7 +261,10 @@ def _share(share: float) -> str:
 
 
 def _rounds(found: TrialResult) -> list[tuple[str, str]]:
-    """Return the row on the number of rounds that took place; empty: campaigns cannot end early."""
+    """Return the row (name, text) on how many rounds took place.
+
+    The list is empty if the plan has no rule by which a campaign may end early.
+    """
     held = found.rounds
     if held is None:
         return []
@@ -273,10 +284,15 @@ def _clients(found: TrialResult) -> str:
 
 
 def plot(found: TrialResult, path: str) -> None:
-    """Draw the simulated errors of the plan beside the errors predicted for other widths.
+    """Draw the simulated errors of the plan, and curves of the errors predicted for other widths.
 
-    The simulated errors are a point, their median, and a band. The band goes from their 10 %
-    quantile to the error that may be exceeded as often as the target allows. The target is a line.
+    A point shows the median of the simulated errors. A band goes from their 10 % quantile to their
+    1 - p quantile, where p is the share of campaigns that may exceed the target; without a target,
+    p is 10 %. A line shows the target.
+
+    Args:
+        found: the results of the repeats.
+        path: the path of the file.
     """
     import numpy as np
 

@@ -1,9 +1,10 @@
 """Hazard layer: thin functions for keys, HPKE, the pseudorandom generator and secret sharing.
 
-Nothing here is a protocol. Each function is safe only under the conditions in its docstring (such
-as a key used once, or a label used for one purpose). `fedtally.secagg` meets these conditions: use
-that package, and not this one. The library `cryptography` is imported only in this package.
+Nothing here is a protocol. A function is safe only under the conditions in its docstring, such as a
+key that is used once, or a label that is used for one purpose; it does not check them all.
+`fedtally.secagg` meets these conditions: call `fedtally.secagg`, and not this package. No other
+package imports the library `cryptography`.
 
-Secret bytes are arguments: no function draws them itself, except the ephemeral keys in `hpke` and
-`hpke_aad`.
+The caller draws all secret bytes and passes them as arguments. There is one exception: `hpke` and
+`hpke_aad` draw the ephemeral key of a message themselves.
 """

@@ -1,13 +1,14 @@
-"""Hybrid public-key encryption (RFC 9180) for one recipient. Hazard layer.
+"""Encrypt for one recipient with HPKE (RFC 9180), without associated data, and decrypt.
 
-The mode is base, with X25519, HKDF-SHA256 and AES-256-GCM: anybody who knows the public key can
-seal, and a ciphertext does not prove who sealed it. A `Label` and fields, which are the `info` of
-the RFC, bind a ciphertext to its purpose. The associated data are empty. A context seals only one
-message: 32 bytes of encapsulated key, then the ciphertext, 16 bytes longer than the plaintext.
+Hazard layer, see `fedtally.crypto`. The mode is base, with X25519, HKDF-SHA256 and AES-256-GCM.
+Anybody who knows the public key can seal, and a ciphertext does not prove who sealed it. A `Label`
+and fields bind a ciphertext to its purpose: joined, they are the `info` of the RFC. Each call of
+`seal` makes a context of its own for its one message. The result is the encapsulated key, 32 bytes,
+and then the ciphertext, 16 bytes longer than the plaintext.
 
-The library draws the ephemeral key of every seal itself, from the operating system. Only here and
-in `hpke_aad` randomness is not an argument: a caller that passed the same ephemeral key twice would
-encrypt two plaintexts under one key and nonce.
+The library `cryptography` draws the ephemeral key of each message from the operating system, and
+the caller cannot pass one. If a caller passed the same key twice, two plaintexts would be encrypted
+under one key and nonce.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 
 
 class PrivateKey(_Hidden):
-    """The X25519 secret key of a recipient; never use it for any other key exchange.
+    """Hold the X25519 secret key of a recipient; never use it for any other key exchange.
 
     Args:
         secret: 32 uniform bytes.
@@ -59,24 +60,27 @@ class PrivateKey(_Hidden):
         self.public = self._key.public_key().public_bytes_raw()
 
     def open(self, sealed: bytes, label: Label, *fields: bytes) -> Secret:
-        """Return the plaintext of bytes that `seal` made.
+        """Decrypt bytes that `seal` made for this key.
 
         Args:
-            sealed: the sealed bytes that came from a peer.
-            label: the purpose that the bytes must be sealed for.
-            fields: the fields that the bytes must be bound to.
+            sealed: the bytes to decrypt.
+            label: the purpose, the same as in the call of `seal`.
+            fields: the fields, the same as in the call of `seal`.
+
+        Returns:
+            The plaintext.
 
         Raises:
-            RejectedError: the bytes were not sealed to this key for this purpose, were changed, or
+            RejectedError: the bytes were sealed for another key, label or fields, were changed, or
                 have an empty plaintext; or `check_point` refuses their encapsulated key.
             InvalidInputError: this key was wiped.
         """
         key, info = _present(self._key), _join(label, fields)
         if not isinstance(sealed, bytes) or len(sealed) <= OVERHEAD_BYTES:
             raise RejectedError(f"what is sealed must be bytes, more than {OVERHEAD_BYTES} of them")
-        # A point of low order would make the shared secret zero, which everybody knows: RFC 9180,
-        # section 7.1.4, demands the check. A second encoding of a point would give a second
-        # ciphertext of the same plaintext.
+        # With a point of low order the shared secret would be zero, which everybody knows: RFC
+        # 9180, section 7.1.4, demands the check. If two encodings of one point were accepted,
+        # anybody could turn a ciphertext into a second one with the same plaintext.
         check_point(sealed[:KEY_BYTES])
         try:
             return Secret(_SUITE.decrypt(sealed, key, info=info))
@@ -86,18 +90,19 @@ class PrivateKey(_Hidden):
             ) from None
 
     def derive(self, salt: bytes, label: Label) -> Secret:
-        """Return a secret of 32 bytes that is derived from this secret key with HKDF-SHA256.
+        """Derive a secret of 32 bytes from this secret key with HKDF-SHA256.
 
         Args:
-            salt: public bytes, such as a context; each salt gives another secret.
+            salt: public bytes, such as the context of a session; each salt gives another secret.
             label: the purpose of the secret; it must not be a purpose of `seal`.
 
         Raises:
             InvalidInputError: this key was wiped.
         """
         secret = bytearray(_present(self._key).private_bytes_raw())
-        # X25519 ignores these five bits of a key (RFC 7748, section 5). If they were not set here,
-        # the 32 encodings of one key, which open the same ciphertexts, would give 32 results.
+        # X25519 sets or ignores these five bits of a key (RFC 7748, section 5). So 32 different
+        # secrets are the same key and open the same ciphertexts. If the bits were not set here, the
+        # 32 secrets would give 32 results.
         secret[0] &= 248
         secret[31] = secret[31] & 127 | 64
         clamped = Secret(secret)
@@ -107,24 +112,25 @@ class PrivateKey(_Hidden):
         return derived
 
     def wipe(self) -> None:
-        """Drop the secret key; the library overwrites its memory."""
+        """Drop the secret key: `open` and `derive` then raise. The library overwrites the key."""
         self._key = None
 
 
 def seal(public: bytes, plaintext: Secret, label: Label, *fields: bytes) -> bytes:
-    """Return the plaintext sealed to a public key: bytes that differ at each call.
-
-    The result is `OVERHEAD_BYTES` longer than the plaintext.
+    """Encrypt a plaintext to a public key.
 
     Args:
         public: the recipient's public key, 32 bytes.
-        plaintext: the bytes to seal.
+        plaintext: the bytes to encrypt.
         label: the purpose of the ciphertext.
-        fields: the fields that the ciphertext is bound to; under one label each field must always
-            have the same length.
+        fields: values that the ciphertext is bound to; under one label each field must always have
+            the same length.
+
+    Returns:
+        The sealed bytes, `OVERHEAD_BYTES` longer than the plaintext. They differ at each call.
 
     Raises:
-        RejectedError: `check_point` refuses the key.
+        RejectedError: `check_point` refuses the public key.
     """
     key = X25519PublicKey.from_public_bytes(check_point(public))
     return _SUITE.encrypt(plaintext.reveal(), key, info=_join(label, fields))

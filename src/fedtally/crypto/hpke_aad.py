@@ -1,12 +1,12 @@
-"""HPKE (RFC 9180) with associated data, for one message to one recipient. Hazard layer.
+"""Encrypt for one recipient with HPKE (RFC 9180) and associated data, and decrypt.
 
-The mode is base, with X25519, HKDF-SHA256 and AES-128-GCM: every implementation of DAP has this
-suite. The library's HPKE, which `hpke` uses, takes no associated data. DAP needs them: they bind a
-share to its task and report. So this file has the key schedule, over the library's X25519 and
-AES-GCM.
+Hazard layer, see `fedtally.crypto`. The mode is base, with X25519, HKDF-SHA256 and AES-128-GCM:
+every implementation of DAP has these algorithms. DAP needs associated data: they bind a share to
+its task and report. The HPKE of the library `cryptography`, which `hpke` calls, takes none. So this
+file computes HPKE's key schedule itself, from the library's X25519 and AES-GCM.
 
-As in `hpke`, the library draws the ephemeral key of every seal itself: a caller that passed the
-same key twice would encrypt two plaintexts under one key and nonce.
+The library draws the ephemeral key of each message, and the caller cannot pass one. If a caller
+passed the same key twice, two plaintexts would be encrypted under one key and nonce.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedtally.crypto.keys import (
     check_point,
 )
 
-SUITE = (0x0020, 0x0001, 0x0001)  # KEM, KDF and AEAD, by their numbers in the RFC
+SUITE = (0x0020, 0x0001, 0x0001)  # the RFC's numbers of X25519, HKDF-SHA256 and AES-128-GCM
 
 _KEM_ID = b"KEM" + SUITE[0].to_bytes(2, "big")
 _SUITE_ID = b"HPKE" + b"".join(number.to_bytes(2, "big") for number in SUITE)
@@ -36,7 +36,7 @@ _AES_BYTES, _NONCE_BYTES = 16, 12
 
 
 class RecipientKey(_Hidden):
-    """The X25519 secret key of a recipient; never use it for any other key exchange.
+    """Hold the X25519 secret key of a recipient; never use it for any other key exchange.
 
     Args:
         secret: 32 uniform bytes.
@@ -59,17 +59,20 @@ class RecipientKey(_Hidden):
         self.public = self._key.public_key().public_bytes_raw()
 
     def open(self, enc: bytes, sealed: bytes, info: bytes, aad: bytes) -> bytes:
-        """Return the plaintext of a ciphertext that `seal` made.
+        """Decrypt a ciphertext that `seal` made for this key.
 
         Args:
-            enc: the encapsulated key that came from a peer, 32 bytes.
-            sealed: the ciphertext that came with the encapsulated key.
-            info: the purpose that the ciphertext must be sealed for.
-            aad: the associated data that the ciphertext must be bound to.
+            enc: the encapsulated key that came with the ciphertext, 32 bytes.
+            sealed: the ciphertext.
+            info: the purpose, the same bytes as in the call of `seal`.
+            aad: the associated data, the same bytes as in the call of `seal`.
+
+        Returns:
+            The plaintext.
 
         Raises:
-            RejectedError: the bytes were not sealed to this key for this purpose and these data,
-                were changed, or `check_point` refuses the encapsulated key.
+            RejectedError: the ciphertext was made for another key, another purpose or other
+                associated data, or was changed; or `check_point` refuses `enc`.
             InvalidInputError: this key was wiped.
         """
         key = _present(self._key)
@@ -85,23 +88,25 @@ class RecipientKey(_Hidden):
             ) from None
 
     def wipe(self) -> None:
-        """Drop the secret key; the library overwrites its memory."""
+        """Drop the secret key, so that `open` raises; the library overwrites its memory."""
         self._key = None
 
 
 def seal(public: bytes, plaintext: bytes, info: bytes, aad: bytes) -> tuple[bytes, bytes]:
-    """Return an encapsulated key of 32 bytes and a ciphertext; both differ at each call.
-
-    The ciphertext is 16 bytes longer than the plaintext.
+    """Encrypt a plaintext to a public key.
 
     Args:
         public: the recipient's public key, 32 bytes.
-        plaintext: the bytes to seal.
-        info: the purpose of the ciphertext.
-        aad: the associated data that the ciphertext is bound to.
+        plaintext: the bytes to encrypt.
+        info: the purpose of the ciphertext; `open` needs the same bytes.
+        aad: the associated data that the ciphertext is bound to; `open` needs the same bytes.
+
+    Returns:
+        The encapsulated key, 32 bytes, and the ciphertext, 16 bytes longer than the plaintext. Both
+        differ at each call.
 
     Raises:
-        RejectedError: `check_point` refuses the key.
+        RejectedError: `check_point` refuses the public key.
     """
     return _seal(X25519PrivateKey.generate(), public, plaintext, info, aad)
 
@@ -116,7 +121,7 @@ def _seal(
 
 
 def _schedule(shared: bytes, enc: bytes, public: bytes, info: bytes) -> tuple[AESGCM, bytes]:
-    """Return the cipher and the nonce of its first message (RFC 9180, sections 4.1 and 5.1).
+    """Derive the cipher and the nonce for the one message (RFC 9180, sections 4.1 and 5.1).
 
     Args:
         shared: the result of the X25519 exchange, 32 bytes.
@@ -142,6 +147,6 @@ def _extract(suite: bytes, salt: bytes, label: bytes, material: bytes) -> bytes:
 
 
 def _expand(suite: bytes, prk: bytes, label: bytes, info: bytes, length: int) -> bytes:
-    """Return `length` bytes of HKDF-Expand, at most 32: one block."""
+    """Compute LabeledExpand of RFC 9180, for at most 32 bytes: one block of HKDF-Expand."""
     text = length.to_bytes(2, "big") + b"HPKE-v1" + suite + label + info
     return hmac.digest(prk, text + b"\1", hashlib.sha256)[:length]

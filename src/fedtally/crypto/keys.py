@@ -1,14 +1,18 @@
-"""The key table of ``fedtally-secagg/1``, over X25519, Ed25519, HKDF and AES-256-GCM. Hazard layer.
+"""Derive each key of the protocol ``fedtally-secagg/1``, and sign, verify, seal and hash.
 
-A `Label` binds every derived value to one purpose. The functions of the key table, `mask_key` to
-`ring_order_key`, say which secret, salt and fields a key is derived from. Integers in fields are
-little-endian, 32 bits wide. Fields are joined without separators. So under one label each field
-must always have the same length: otherwise two lists of fields could give the same bytes.
+Hazard layer, see `fedtally.crypto`. The algorithms are X25519, Ed25519, HKDF-SHA256, SHA-256 and
+AES-256-GCM. A `Label` binds every derived value to one purpose. The functions `mask_key` to
+`ring_order_key` are the key table of the specification: each derives one key from a secret, a salt
+and fields.
 
-Secrets are objects that do not print, copy or pickle, and that can be wiped. In Python wiping does
-not overwrite everything. It misses the temporary ``bytes`` of a derivation or exchange (they are
-freed, not overwritten), copies that the caller made, and memory that the operating system wrote to
-disk. The library overwrites its own copy of a key when it frees it.
+Integers in fields are little-endian, 32 bits wide. Fields are joined without separators. So under
+one label each field must always have the same length: otherwise two different lists of fields could
+give the same bytes.
+
+Secrets are objects that do not print, copy or pickle, and that can be wiped. In Python, wiping does
+not overwrite everything. It misses temporary ``bytes`` of a derivation or exchange, which are freed
+and not overwritten. It also misses copies that the caller made, and memory that the operating
+system wrote to disk. The library `cryptography` overwrites its own copy of a key when it frees it.
 """
 
 from __future__ import annotations
@@ -34,10 +38,10 @@ TAG_BYTES = 16
 
 _T = TypeVar("_T")
 _NONCE = bytes(12)  # always the same nonce: `seal` says why this is safe
-_PREFIX = b"fedtally-secagg/1 "  # name and version: values of other protocols are not valid here
+_PREFIX = b"fedtally-secagg/1 "  # separates these values from values of other protocols
 _FIELD_PRIME = 2**255 - 19
-# Points of order 1, 2, 4 and 8 on Curve25519 (torsion Z/8) and on its twist (Z/4), by u-coordinate.
-# The shared secret with such a point is zero for every secret key (RFC 7748, section 6.1).
+# The u-coordinates of all points of order 1, 2, 4 and 8 on Curve25519 and on its twist. With such a
+# point the shared secret is zero for every secret key (RFC 7748, section 6.1).
 _LOW_ORDER = frozenset(
     {
         0,
@@ -47,8 +51,8 @@ _LOW_ORDER = frozenset(
         0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
     }
 )
-# The same points in the Edwards form, by y-coordinate. Under such a key one signature is valid for
-# every message.
+# The y-coordinates of all points of order 1, 2, 4 and 8 on Ed25519. Under such a public key one
+# signature is valid for every message.
 _LOW_ORDER_IDENTITIES = frozenset(
     {
         0,
@@ -61,11 +65,11 @@ _LOW_ORDER_IDENTITIES = frozenset(
 
 
 class RejectedError(InvalidInputError):
-    """Reject a public key, a signature or a ciphertext that came from a peer."""
+    """Report that a public key, a signature or a ciphertext from a peer is not valid."""
 
 
 class Label(bytes, Enum):
-    """The purposes of hashes, derived keys and signatures.
+    """List the purposes of hashes, derived keys, signatures and sealed bytes.
 
     No label is the beginning of another label. Otherwise a label with its fields could be read as
     another label with other fields.
@@ -107,7 +111,7 @@ class Label(bytes, Enum):
 
 
 class _Hidden:
-    """The base class of secrets: an object that does not print, copy or pickle."""
+    """Make an object that does not print, copy or pickle: the base class of secrets."""
 
     __slots__ = ()
 
@@ -121,7 +125,7 @@ class _Hidden:
 
 
 class Secret(_Hidden):
-    """Secret bytes, in a buffer of this object; two secrets are compared in constant time.
+    """Hold secret bytes in a buffer that `wipe` overwrites; `==` takes constant time.
 
     Args:
         value: the secret bytes, at least one; they are copied.
@@ -154,10 +158,10 @@ class Secret(_Hidden):
         )
 
     def reveal(self, length: int | None = None) -> memoryview:
-        """Return the bytes as a read-only view, which `wipe` makes useless.
+        """Return a read-only view of the bytes; do not use the view after `wipe`.
 
         Args:
-            length: the length that the secret must have; None allows any length.
+            length: the length that the secret must have, in bytes; None allows any length.
 
         Raises:
             InvalidInputError: the secret was wiped, or has another length.
@@ -171,12 +175,13 @@ class Secret(_Hidden):
         return self._view
 
     def wipe(self) -> None:
-        """Overwrite the bytes with zeros, and drop the buffer.
+        """Overwrite the bytes with zeros; from then on `reveal` raises.
 
-        An array or a view that still refers to the memory reads zeros.
+        An array that shares memory with the view from `reveal` then reads zeros. The view itself
+        reads zeros, or raises ValueError.
         """
-        # The bytes are overwritten in place first: a view that cannot be released must not keep
-        # the secret.
+        # The bytes are overwritten before the view is released: the release fails while an array
+        # uses the view, and the secret must be gone also then.
         self._buffer[:] = bytes(len(self._buffer))
         with suppress(BufferError):
             self._view.release()
@@ -184,7 +189,7 @@ class Secret(_Hidden):
 
 
 class ExchangeKey(_Hidden):
-    """An X25519 secret key (RFC 7748).
+    """Hold an X25519 secret key (RFC 7748).
 
     Args:
         secret: 32 bytes; X25519 sets or ignores five bits of them, as the RFC says.
@@ -202,9 +207,10 @@ class ExchangeKey(_Hidden):
         self.public = self._key.public_key().public_bytes_raw()
 
     def exchange(self, point: bytes) -> Secret:
-        """Return the raw shared secret of this key and a peer's public key: 32 bytes.
+        """Compute the raw shared secret of this key and a peer's public key: 32 bytes.
 
-        It is not uniform: hash it with `hkdf` before any other use (RFC 7748, section 6.1).
+        The bytes are not uniform: pass them through `hkdf` before any other use (RFC 7748, section
+        6.1).
 
         Args:
             point: the peer's public key, 32 bytes.
@@ -217,12 +223,12 @@ class ExchangeKey(_Hidden):
         return Secret(_present(self._key).exchange(peer))
 
     def wipe(self) -> None:
-        """Forget the secret key; the library clears it."""
+        """Drop the secret key, so that `exchange` raises; the library overwrites its memory."""
         self._key = None
 
 
 class SigningKey(_Hidden):
-    """An Ed25519 secret key (RFC 8032).
+    """Hold an Ed25519 secret key (RFC 8032).
 
     Args:
         secret: 32 uniform bytes.
@@ -240,7 +246,11 @@ class SigningKey(_Hidden):
         self.public = self._key.public_key().public_bytes_raw()
 
     def sign(self, label: Label, *fields: bytes) -> bytes:
-        """Return the signature over the label and the fields: 64 bytes.
+        """Sign a label and fields; the signature has 64 bytes.
+
+        Args:
+            label: the purpose of the signature.
+            fields: the values to sign; under one label each field must always have the same length.
 
         Raises:
             InvalidInputError: this key was wiped.
@@ -248,21 +258,22 @@ class SigningKey(_Hidden):
         return _present(self._key).sign(_join(label, fields))
 
     def wipe(self) -> None:
-        """Forget the secret key; the library clears it."""
+        """Drop the secret key, so that `sign` raises; the library overwrites its memory."""
         self._key = None
 
 
 def verify(public: bytes, signature: bytes, label: Label, *fields: bytes) -> None:
-    """Check an Ed25519 signature over the label and the fields.
+    """Check a peer's Ed25519 signature over a label and fields.
 
     Args:
         public: the public key of the signer, 32 bytes.
-        signature: the signature that came from a peer, 64 bytes.
-        label: the purpose of the signature.
-        fields: the fields that the signature must cover.
+        signature: the signature, 64 bytes.
+        label: the purpose that must have been signed.
+        fields: the values that must have been signed.
 
     Raises:
-        RejectedError: this key did not sign this label and these fields.
+        RejectedError: the signature is not one by this key over this label and these fields.
+        InvalidInputError: the public key is not 32 bytes.
 
     >>> key = SigningKey(Secret(bytes(32)))
     >>> verify(key.public, key.sign(Label.CONFIRM, b"yes"), Label.CONFIRM, b"no")
@@ -283,8 +294,9 @@ def verify(public: bytes, signature: bytes, label: Label, *fields: bytes) -> Non
 def check_point(point: bytes) -> bytes:
     """Return an X25519 public key unchanged, if it is canonical and not of low order.
 
-    A canonical key has 32 bytes and is below 2^255 - 19. So two keys are the same point only if
-    their bytes are equal. A key that is not of low order never gives the shared secret zero.
+    A canonical key has 32 bytes and is an integer below 2^255 - 19. Each point has one canonical
+    key, so that two keys are the same point only if their bytes are equal. A key of low order would
+    give the shared secret zero, which everybody knows.
 
     Raises:
         RejectedError: the key is not canonical, or of low order.
@@ -304,8 +316,8 @@ def check_point(point: bytes) -> bytes:
 def check_identity(key: bytes) -> bytes:
     """Return an Ed25519 public key unchanged, if it is canonical and not of low order.
 
-    A canonical key has a y-coordinate below 2^255 - 19. Under a key of low order one signature is
-    valid for every message, so that anybody could sign.
+    A canonical key has 32 bytes and a y-coordinate below 2^255 - 19. Under a key of low order one
+    signature is valid for every message, so that anybody could sign.
 
     Raises:
         RejectedError: the key is not canonical, or of low order.
@@ -326,7 +338,7 @@ def check_identity(key: bytes) -> bytes:
 
 
 def digest(label: Label, *fields: bytes) -> bytes:
-    """Return the SHA-256 of a label and fields: 32 bytes.
+    """Compute the SHA-256 of a label and fields, joined: 32 bytes.
 
     >>> digest(Label.CONTEXT, bytes(32)).hex()[:16]
     '1fc6d049b0988732'
@@ -335,23 +347,34 @@ def digest(label: Label, *fields: bytes) -> bytes:
 
 
 def hkdf(secret: Secret, salt: bytes, info: bytes) -> Secret:
-    """Return a key of 32 bytes that is derived with HKDF-SHA256 (RFC 5869)."""
-    # 32 bytes are one block, so that extract and expand are one HMAC each. The byte 1 is the number
-    # of the block.
+    """Derive a key of 32 bytes from a secret with HKDF-SHA256 (RFC 5869).
+
+    Args:
+        secret: any secret bytes, also if they are not uniform.
+        salt: public bytes, such as the context of a session.
+        info: the purpose of the key: a label and fields, joined.
+    """
+    # A key of 32 bytes is one block of HKDF. So extract and expand are one HMAC each; the byte 1 is
+    # the number of the block.
     extracted = hmac.digest(salt, secret.reveal(), "sha256")
     return Secret(hmac.digest(extracted, info + b"\x01", "sha256"))
 
 
 def seal(key: Secret, plaintext: Secret) -> bytes:
-    """Return the AES-256-GCM ciphertext of a plaintext under nonce 0, and wipe the key.
+    """Encrypt a plaintext with AES-256-GCM under nonce 0, and wipe the key.
 
-    The ciphertext is 16 bytes longer than the plaintext. The fixed nonce is safe because a key
-    seals only one plaintext, and the wipe prevents a second one. Two plaintexts under one key and
-    nonce would reveal their difference, and allow forgeries.
+    A second plaintext under the same key and nonce would reveal the XOR of both plaintexts, and
+    allow forgeries. The wipe prevents that: a second call with this key raises.
 
     Args:
-        key: the key, 32 bytes; this call wipes it.
-        plaintext: the bytes to seal.
+        key: the key, 32 bytes, which must never have sealed before; this call wipes it.
+        plaintext: the bytes to encrypt.
+
+    Returns:
+        The ciphertext, 16 bytes longer than the plaintext.
+
+    Raises:
+        InvalidInputError: the key was wiped before, or does not have 32 bytes.
     """
     sealed = AESGCM(key.reveal(KEY_BYTES)).encrypt(_NONCE, plaintext.reveal(), None)
     key.wipe()
@@ -359,15 +382,19 @@ def seal(key: Secret, plaintext: Secret) -> bytes:
 
 
 def unseal(key: Secret, sealed: bytes) -> Secret:
-    """Return the plaintext of bytes that `seal` made, and wipe the key, also after an error.
+    """Decrypt bytes that `seal` made, and wipe the key, also after an error.
 
     Args:
         key: the key, 32 bytes; this call wipes it.
-        sealed: the sealed bytes that came from a peer.
+        sealed: the sealed bytes from a peer.
+
+    Returns:
+        The plaintext.
 
     Raises:
-        RejectedError: the bytes were not sealed under this key, were changed, or have an empty
+        RejectedError: the bytes were sealed under another key, were changed, or have an empty
             plaintext.
+        InvalidInputError: the key was wiped before, or does not have 32 bytes.
     """
     try:
         plaintext = AESGCM(key.reveal(KEY_BYTES)).decrypt(_NONCE, sealed, None)
@@ -382,16 +409,17 @@ def unseal(key: Secret, sealed: bytes) -> Secret:
     return Secret(plaintext)
 
 
-# The key table. Each function binds its key to the session (ctx) or to the roster (ctx2). So a key
-# of one session or roster is useless in another one.
+# The key table of the specification. Each function binds its key to a session (its context is ctx)
+# or to a roster, the list of clients that take part in a session (its context is ctx2). So a key of
+# one session or roster is useless in another one.
 
 
 def mask_key(seed: Secret, ctx: bytes) -> ExchangeKey:
-    """Return the key pair with which a client agrees on pair masks.
+    """Derive the key pair from which a client and each neighbour make their common mask.
 
     Args:
         seed: the seed of the mask key, 20 bytes.
-        ctx: the context of the session, 32 bytes.
+        ctx: the context of the session, a digest (`wire.context`), 32 bytes.
     """
     secret = _from_seed(seed, ctx, Label.MASK_SECRET_KEY)
     key = ExchangeKey(secret)
@@ -400,23 +428,29 @@ def mask_key(seed: Secret, ctx: bytes) -> ExchangeKey:
 
 
 def commitment(seed: Secret, ctx: bytes) -> bytes:
-    """Return the commitment to b, the seed of a client's self mask: 32 bytes, public.
+    """Compute the commitment to the seed of a client's self mask: 32 bytes, public.
+
+    A self mask is the mask that a client has in common with nobody. The specification calls its
+    seed b.
 
     Args:
-        seed: the 20 bytes of b.
-        ctx: the context of the session, 32 bytes.
+        seed: the seed of the self mask, 20 bytes.
+        ctx: the context of the session, a digest (`wire.context`), 32 bytes.
     """
-    # b has 155 uniform bits, so that its hash hides it. The commitment is public: nothing to wipe.
+    # The seed has 155 uniform bits, so that its hash hides it. The result is public and needs no
+    # wipe.
     return bytes(_from_seed(seed, ctx, Label.COMMITMENT).reveal())
 
 
 def self_mask_key(seed: Secret, ctx2: bytes, index: int) -> Secret:
-    """Return the key of a client's self mask, 32 bytes.
+    """Derive the key of a client's self mask, 32 bytes.
+
+    A self mask is the mask that a client has in common with nobody.
 
     Args:
-        seed: the 20 bytes of b.
-        ctx2: the context of the roster, 32 bytes.
-        index: the client's index in the roster.
+        seed: the seed of the self mask, 20 bytes.
+        ctx2: the context of the roster, a digest (`wire.roster_context`), 32 bytes.
+        index: the client's index in the roster, the list of the clients in the session.
     """
     return _from_seed(seed, ctx2, Label.SELF_MASK, _u32(index=index))
 
@@ -424,15 +458,15 @@ def self_mask_key(seed: Secret, ctx2: bytes, index: int) -> Secret:
 def pair_mask_key(
     shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
 ) -> Secret:
-    """Return the key of the pair mask of two clients, 32 bytes; both compute the same key.
+    """Derive the key of the mask that two clients have in common, 32 bytes; both get the same key.
 
     Args:
-        shared: the result of `ExchangeKey.exchange` on the mask keys.
-        ctx2: the context of the roster, 32 bytes.
-        own: the index of this client in the roster.
-        own_key: the public mask key of this client.
+        shared: the result of `ExchangeKey.exchange` on the two mask keys.
+        ctx2: the context of the roster, a digest (`wire.roster_context`), 32 bytes.
+        own: the index of this client in the roster, the list of the clients in the session.
+        own_key: the public mask key of this client, 32 bytes.
         peer: the index of the other client.
-        peer_key: the public mask key of the other client.
+        peer_key: the public mask key of the other client, 32 bytes.
     """
     pair = _pair(own, own_key, peer, peer_key)
     return hkdf(shared, _exact(KEY_BYTES, ctx2=ctx2), Label.PAIR_MASK + pair)
@@ -441,19 +475,19 @@ def pair_mask_key(
 def share_keys(
     shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
 ) -> tuple[Secret, Secret]:
-    """Return the key that seals shares for the peer, and the key that opens the peer's shares.
+    """Derive the key that seals shares for a peer, and the key that opens the peer's shares.
 
     Each direction has its own key, 32 bytes. With one key for both directions, two plaintexts would
-    be sealed under one key and nonce. And a server could return a client's own share to it as the
-    share of the peer.
+    be sealed under one key and nonce. Also, a server could send a client's own share back to it as
+    the share of the peer.
 
     Args:
-        shared: the result of `ExchangeKey.exchange` on the encryption keys.
-        ctx2: the context of the roster, 32 bytes.
-        own: the index of this client in the roster.
-        own_key: the public encryption key of this client.
+        shared: the result of `ExchangeKey.exchange` on the two encryption keys.
+        ctx2: the context of the roster, a digest (`wire.roster_context`), 32 bytes.
+        own: the index of this client in the roster, the list of the clients in the session.
+        own_key: the public encryption key of this client, 32 bytes.
         peer: the index of the other client.
-        peer_key: the public encryption key of the other client.
+        peer_key: the public encryption key of the other client, 32 bytes.
     """
     info = Label.SHARE_ENCRYPTION + _pair(own, own_key, peer, peer_key)
     up, down = (
@@ -464,11 +498,18 @@ def share_keys(
 
 
 def ring_order_key(ctx2: bytes) -> Secret:
-    """Return the key of the stream that orders the ring, 32 bytes.
+    """Derive the key of the stream from which every client computes the order of the ring.
 
-    The key is public: it depends only on ctx2, the context of the roster, 32 bytes.
+    The ring is the random circular order in which each client is a neighbour of the nearest
+    clients. The key is not secret, because every client must get the same order.
+
+    Args:
+        ctx2: the context of the roster, a digest (`wire.roster_context`), 32 bytes.
+
+    Returns:
+        The key, 32 bytes.
     """
-    # The secret is a constant, because every client must find the same order.
+    # HKDF needs a secret. It is a constant: otherwise clients could not all find the same order.
     return hkdf(Secret(bytes(32)), _exact(KEY_BYTES, ctx2=ctx2), Label.RING_ORDER)
 
 
@@ -478,9 +519,9 @@ def _from_seed(seed: Secret, context: bytes, label: Label, field: bytes = b"") -
 
 
 def _pair(own: int, own_key: bytes, peer: int, peer_key: bytes) -> bytes:
-    """Return the indexes i < j and the public keys of two clients, encoded as i, j, key i, key j.
+    """Encode two clients i < j as their indexes and public keys: i, j, key of i, key of j.
 
-    Both clients get the same bytes.
+    Both clients get the same bytes, whichever of the two is `own`.
     """
     if own == peer:
         raise InvalidInputError(f"a pair must be of two clients, got index {own} twice")

@@ -1,13 +1,13 @@
-"""The pseudorandom generator: a stream from a key, added to a vector of integers. Hazard layer.
+"""Turn a key into a pseudorandom stream, and add the stream to a vector as a mask.
 
-A key has 32 bytes. Its stream is AES-256 in counter mode, in chunks of 128 KiB: block i of chunk c
-is AES(key, be96(c) || be32(i + 2)), 0 <= i < 8192, where be96 and be32 are big-endian integers of
-96 and 32 bits. This is the AES-256-GCM ciphertext of zeros under nonce be96(c). It is computed in
-this way because libraries do it fastest. The tag is discarded, and no property of GCM is used. A
-key serves one stream of at most 2^30 bytes.
+Hazard layer, see `fedtally.crypto`. A key has 32 bytes. Its stream is AES-256 in counter mode, in
+chunks of 128 KiB: block i of chunk c is AES(key, be96(c) || be32(i + 2)), 0 <= i < 8192, where be96
+and be32 are big-endian integers of 96 and 32 bits. These are the bytes that AES-256-GCM makes of
+zeros under nonce be96(c). The code calls AES-256-GCM because libraries compute it fastest. It
+discards the tag, and uses no property of GCM. A key serves one stream of at most 2^30 bytes.
 
 A mask of integers mod 2^bits is the stream, read as little-endian lanes. A lane is an integer of
-16, 32 or 64 bits: the smallest width that is at least `bits`.
+16, 32 or 64 bits: the smallest of these widths that is at least `bits`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from fedtally.base import validate
 from fedtally.crypto.keys import KEY_BYTES, TAG_BYTES, Secret
 from fedtally.errors import InvalidInputError
 
-CHUNK_BYTES = 1 << 17  # a chunk and its part of the vector fit the cache; the format fixes it
-MAX_STREAM_BYTES = 1 << 30  # 2^26 blocks: too few to notice that blocks of a stream never repeat
+CHUNK_BYTES = 1 << 17  # a chunk and its slice of the vector fit the cache; fixed by the format
+# All blocks of a stream are different, and random blocks need not be. 2^26 blocks are too few to
+# notice that.
+MAX_STREAM_BYTES = 1 << 30
 MAX_BITS = 64  # the widest lane
 
 Lanes = npt.NDArray[np.unsignedinteger[Any]]
@@ -33,7 +35,9 @@ _LANES = (np.dtype("<u2"), np.dtype("<u4"), np.dtype("<u8"))
 
 
 def lane(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """Return the dtype of a vector of integers mod 2^bits: '<u2', '<u4' or '<u8'.
+    """Choose the dtype of a vector of integers mod 2^bits: '<u2', '<u4' or '<u8'.
+
+    It is the smallest of the three types that has at least `bits` bits.
 
     Args:
         bits: the number of bits of the modulus, 1 .. 64.
@@ -46,14 +50,15 @@ def lane(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
 
 
 class Masking:
-    """Add masks to one vector and subtract them, in place; all masks use one buffer.
+    """Add masks to one vector or subtract them, in place; all masks use one buffer.
 
-    Sums wrap around at the modulus of a lane (2^16, 2^32 or 2^64), which 2^bits divides. So reduce
-    the vector mod 2^bits only once, after the last mask.
+    The mask of a key is the stream of the key, see the top of this file. Sums wrap around at 2^16,
+    2^32 or 2^64, the modulus of the vector's dtype. 2^bits divides this modulus, so that the caller
+    need not reduce after each mask: reduce the vector mod 2^bits once, after the last mask.
 
     Args:
         vector: '<u2', '<u4' or '<u8' [entries], contiguous and writeable, at least one entry and at
-            most 2^30 bytes.
+            most 2^30 bytes; `add` and `subtract` change it.
 
     >>> vector = np.array([7, 8, 9], "<u2")
     >>> masking = Masking(vector)
@@ -87,27 +92,36 @@ class Masking:
         ]
 
     def add(self, key: Secret) -> None:
-        """Add the mask of a key; the key has 32 bytes and must have no other use."""
+        """Add the mask of a key to the vector.
+
+        Args:
+            key: 32 bytes; the key must have no other use than this mask.
+        """
         self._apply(key, np.add)
 
     def subtract(self, key: Secret) -> None:
-        """Subtract the mask of a key; the key has 32 bytes and must have no other use."""
+        """Subtract the mask of a key from the vector.
+
+        Args:
+            key: 32 bytes; the key must have no other use than this mask.
+        """
         self._apply(key, np.subtract)
 
     def wipe(self) -> None:
-        """Overwrite the buffer, which still has a part of the last mask."""
+        """Overwrite the buffer with zeros: it still holds a piece of the last mask."""
         self._buffer[:] = bytes(len(self._buffer))
 
     def _apply(self, key: Secret, operation: np.ufunc) -> None:
         encrypt_into = AESGCM(key.reveal(KEY_BYTES)).encrypt_into
-        # Chunk by chunk, so that a whole mask is never in memory.
+        # The mask is made chunk by chunk. Otherwise a mask as long as the vector would be in
+        # memory.
         for nonce, zeros, output, stream, part in self._parts:
             encrypt_into(nonce, zeros, None, output)
             operation(part, stream, out=part)
 
 
 def expand(key: Secret, length: int) -> bytes:
-    """Return the first `length` bytes of the stream of a key.
+    """Compute the first `length` bytes of the stream of a key, see the top of this file.
 
     Args:
         key: 32 bytes; the key must have no other use.
@@ -118,7 +132,7 @@ def expand(key: Secret, length: int) -> bytes:
     """
     length = validate.integer(0, MAX_STREAM_BYTES, length=length)
     cipher, zeros = AESGCM(key.reveal(KEY_BYTES)), memoryview(_ZEROS)
-    if length <= CHUNK_BYTES:  # the usual case, and frequent: several times for each report
+    if length <= CHUNK_BYTES:  # a shortcut: most calls are so short, several for each report
         return cipher.encrypt(_nonce(0), zeros[:length], None)[:-TAG_BYTES]
     chunks = enumerate(min(CHUNK_BYTES, length - start) for start in range(0, length, CHUNK_BYTES))
     return b"".join(
@@ -127,7 +141,7 @@ def expand(key: Secret, length: int) -> bytes:
 
 
 def _nonce(chunk: int) -> bytes:
-    # Each chunk of a key has its own nonce. With the same nonce twice, two chunks would be equal.
+    # Under one key, the same nonce would give the same bytes. So each chunk has its own nonce.
     return chunk.to_bytes(12, "big")
 
 

@@ -1,17 +1,17 @@
-"""Shamir's secret sharing of vectors over GF(2^31 - 1).
+"""Split secrets into shares over GF(2^31 - 1) with Shamir's scheme, and recover them.
 
-Hazard layer: a wrong argument gives secrets away.
+Hazard layer, see `fedtally.crypto`: a wrong argument gives secrets away.
 
 A secret is a vector of field elements. The secrets of the protocol have 20 bytes: 5 uniform
-elements (155 bits). Element j of a secret has its own polynomial of degree t - 1, f_j(z) = secret_j
-+ coefficients[0, j] z + ..., and the share at point x is the vector of the f_j(x). Any t shares
-give the secret. Fewer shares reveal nothing about it, if the coefficients are uniform and used once
-(Shamir 1979). On the wire an element is a little-endian u32 below 2^31 - 1.
+elements (155 bits). Element j of a secret has a polynomial of degree t - 1, f_j(z) = secret_j +
+coefficients[0, j] z + ..., and the share at point x is the vector of all f_j(x). Any t shares give
+the secret. Fewer shares reveal nothing about it, if the coefficients are uniform and used once
+(Shamir 1979). In messages an element is a little-endian u32 below 2^31 - 1.
 
-Points are public: code may branch on them and use them as indexes. It may not do so with secrets,
-shares and coefficients, since its running time would reveal them. They may only go through
-additions, products and comparisons of whole arrays. `decode` branches on syndromes, which depend on
-the errors and not on the secrets.
+Points are public: code may branch on them and use them as indexes. Secrets, shares and coefficients
+are not public. Code may use them only in additions, products and comparisons of whole arrays:
+otherwise its running time would reveal them. `decode` branches on syndromes, which depend on the
+errors and not on the secrets.
 
 >>> import hashlib
 >>> stream = iter(hashlib.shake_256(b"not a secret").digest(120))  # for a test only
@@ -39,14 +39,15 @@ from fedtally.base import validate
 from fedtally.errors import FedtallyError, InvalidInputError
 
 # A Mersenne prime: 2^31 is 1 modulo it, so that a reduction is a shift and an addition. It is so
-# small that sums of products of half elements are exact in float64.
+# small that sums of products of half elements (16 or 15 bits) are exact in float64.
 PRIME = 2**31 - 1
 SECRET_ELEMENTS = 5  # 155 bits: more than the 128-bit security of the other primitives
 SECRET_BYTES = 4 * SECRET_ELEMENTS
 MAX_THRESHOLD = 2**15  # the largest t for which sums in floating point are exact: see `_product`
 MAX_SHARES = 2**16 - 1  # the largest point whose differences do not overflow: see `_weights`
-_BLOCK = 1 << 20  # the most entries of one block of a matrix of powers, which is cached
-# The most points whose Lagrange coefficients are computed together, so that they fit the cache.
+_BLOCK = 1 << 20  # the most entries of a matrix that `_powers` makes, and caches
+# The most points whose Lagrange coefficients are computed together: more would not fit the CPU's
+# cache.
 _BATCH = 1 << 14
 
 U32 = npt.NDArray[np.uint32]
@@ -55,30 +56,30 @@ F64 = npt.NDArray[np.float64]
 
 
 class ShareError(InvalidInputError):
-    """Reject numbers that are not elements of the field."""
+    """Report that a number is not an element of the field GF(2^31 - 1)."""
 
 
 class DecodingError(InvalidInputError):
-    """Refuse a set of shares because too many of them are wrong."""
+    """Report that too many shares are wrong to recover the secret."""
 
 
 def random_elements(count: int, random: Callable[[int], bytes]) -> U32:
-    """Return uniform field elements.
+    """Draw uniform field elements.
 
     An element is read from 4 bytes, little-endian, with the top bit cleared. The value 2^31 - 1 is
-    skipped: if it were reduced to 0, then 0 would be twice as likely.
+    skipped: if it were reduced to 0, then 0 would be twice as likely as other elements.
 
     Args:
         count: the number of elements.
-        random: a function that returns as many uniform bytes as it is asked for, from a
+        random: a function that takes a number of bytes, and returns as many uniform bytes from a
             cryptographic source.
 
     Returns:
-        uint32 [count]. The running time depends only on skipped values, which are not in the
-        result, so that it reveals nothing about the result.
+        uint32 [count]. The running time depends only on the skipped values. They are not in the
+        result, so that the running time reveals nothing about the result.
 
     Raises:
-        InvalidInputError: `random` returned another number of bytes.
+        InvalidInputError: `random` returned another number of bytes than it was asked for.
 
     >>> random_elements(2, lambda count: bytes(range(count))).tolist()
     [50462976, 117835012]
@@ -96,7 +97,7 @@ def random_elements(count: int, random: Callable[[int], bytes]) -> U32:
 
 
 def to_bytes(elements: U32) -> bytes:
-    """Return the encoding of elements, 4 bytes each.
+    """Encode elements, 4 bytes each, little-endian.
 
     Args:
         elements: uint32 of any shape, every element below 2^31 - 1.
@@ -111,7 +112,7 @@ def to_bytes(elements: U32) -> bytes:
 
 
 def from_bytes(data: bytes | bytearray | memoryview) -> U32:
-    """Return the elements that `to_bytes` encoded.
+    """Read the elements that `to_bytes` encoded.
 
     Args:
         data: the encoding, 4 bytes for each element.
@@ -131,21 +132,21 @@ def from_bytes(data: bytes | bytearray | memoryview) -> U32:
 
 
 def split(secret: U32, coefficients: U32, num_shares: int) -> U32:
-    """Return the shares of a vector of secrets at the points 1 .. num_shares.
+    """Compute the shares of a vector of secrets at the points 1 .. num_shares.
 
     Args:
-        secret: uint32 [m], every element below 2^31 - 1. Several secrets with the same holders may
-            lie one after the other.
+        secret: uint32 [m], every element below 2^31 - 1. If several secrets go to the same holders,
+            pass them joined in one vector.
         coefficients: uint32 [t - 1, m], the coefficients of the powers 1 .. t - 1. Take them from
             `random_elements`, and use them once. The threshold t is 2 .. 2^15.
         num_shares: the number of shares, t .. 65,535.
 
     Returns:
-        uint32 [num_shares, m]; row x - 1 is the share at x.
+        uint32 [num_shares, m]; row x - 1 is the share at point x.
 
     Raises:
         ShareError: a number is not an element of the field.
-        InvalidInputError: the shapes or the numbers do not fit each other.
+        InvalidInputError: the shapes do not fit each other, or t or `num_shares` is out of bounds.
     """
     secret, coefficients = _elements(secret=secret), _elements(coefficients=coefficients)
     if (
@@ -170,11 +171,14 @@ def split(secret: U32, coefficients: U32, num_shares: int) -> U32:
 
 
 def combine(points: npt.ArrayLike, shares: U32) -> U32:
-    """Return the secrets of one or more owners from t shares each; the shares are not checked.
+    """Recover the secrets of one or more owners, who split them, from t shares each.
+
+    It does not notice wrong shares: the result is then wrong. Use `decode` where a share may be
+    wrong.
 
     Args:
-        points: integers, strictly ascending in 1 .. 65,535: [t], the same points for all owners, or
-            [owners, t].
+        points: the points of the shares, integers, strictly ascending in 1 .. 65,535. The shape is
+            [t] if all owners have the same points, or else [owners, t].
         shares: uint32, every element below 2^31 - 1: [t, m] for one owner, or [owners, t, m].
 
     Returns:
@@ -183,7 +187,8 @@ def combine(points: npt.ArrayLike, shares: U32) -> U32:
 
     Raises:
         ShareError: a number is not an element of the field.
-        InvalidInputError: the points are not as above, or the shapes do not fit each other.
+        InvalidInputError: the points are not strictly ascending integers in 1 .. 65,535, the shapes
+            do not fit each other, or t exceeds 2^15.
     """
     at, shares = _points(points), _elements(shares=shares)
     if shares.ndim == 2:
@@ -207,26 +212,27 @@ def combine(points: npt.ArrayLike, shares: U32) -> U32:
     for start in range(0, owners, step):
         part = slice(start, start + step)
         weights = _at_zero(at[part])[..., None] if shared is None else shared
-        # Products below 2^62; folded below 2^32, and 2^15 of them below 2^47.
+        # Products are below 2^62, folded ones below 2^32, and sums of 2^15 of them below 2^47: no
+        # overflow.
         secrets[part] = _reduce(_fold(weights * shares[part]).sum(axis=1))
     return secrets
 
 
 def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64]:
-    """Return the secret of one owner and the points of its wrong shares.
+    """Recover a secret although some of its shares are wrong, and find the wrong shares.
 
-    At most (n - threshold) // 2 of the n shares may be wrong. A share is wrong if any of its
-    elements is wrong. This is unique decoding of an interleaved Reed-Solomon code, as by Berlekamp
-    and Welch (1986).
+    A share is wrong if any of its elements is wrong. At most (n - threshold) // 2 of the n shares
+    may be wrong. This is unique decoding of an interleaved Reed-Solomon code, with the result of
+    Berlekamp and Welch (1986).
 
-    The errors are found by syndromes and the shortest recurrence (Massey 1969). That takes O(n^2)
-    instead of O(n^3) time, so that wrong shares cannot keep a server busy. It does not branch on a
-    secret, since syndromes depend on the errors alone.
+    The errors are found by syndromes and the shortest recurrence (Massey 1969). This takes O(n^2)
+    and not O(n^3) time, so that clients cannot keep a server busy with wrong shares. The code does
+    not branch on a secret: syndromes depend on the errors alone.
 
     Args:
-        points: integers [n], strictly ascending in 1 .. 65,535.
+        points: the points of the shares, integers [n], strictly ascending in 1 .. 65,535.
         shares: uint32 [n, m], n >= threshold, every element below 2^31 - 1.
-        threshold: the number of shares that give the secret.
+        threshold: the number of right shares that give the secret, t.
 
     Returns:
         uint32 [m], the secret; and int64 [errors], the points of the wrong shares, ascending.
@@ -234,7 +240,8 @@ def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64
     Raises:
         ShareError: a number is not an element of the field.
         DecodingError: no secret agrees with all but (n - threshold) // 2 of the shares.
-        InvalidInputError: the points are not as above, or the shapes do not fit each other.
+        InvalidInputError: the points are not strictly ascending integers in 1 .. 65,535, the shapes
+            do not fit each other, or the threshold is out of bounds.
     """
     at, shares = _points(points), _elements(shares=shares)
     if at.ndim != 1 or shares.ndim != 2 or len(at) != len(shares):
@@ -244,10 +251,10 @@ def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64
     threshold = validate.integer(1, min(len(at), MAX_THRESHOLD), threshold=threshold)
     radius = (len(at) - threshold) // 2
     kept = np.ones(len(at), bool)
-    # One element (column) is decoded after the other, and its wrong shares are removed for the next
-    # elements. Let there be e wrong shares in all, and f of them removed. If e is at most
-    # (n - threshold) // 2, then e - f <= (n - f - threshold) // 2: the remaining shares can be
-    # decoded, too.
+    # The elements of the secret are decoded one after the other. If element j (column j of
+    # `shares`) of a share is wrong, the share is removed before the next element is decoded. Let e
+    # shares be wrong, f of them removed already. If e <= (n - threshold) // 2, then e - f <= (n - f
+    # - threshold) // 2: the remaining shares have few enough errors, too.
     while (
         column := _first_error(syndromes := _syndromes(at[kept], shares[kept], threshold))
     ) is not None:
@@ -298,37 +305,38 @@ def _points(points: npt.ArrayLike) -> I64:
 
 
 def _fold(x: I64) -> I64:
-    """Return smaller numbers with the same residues, since 2^31 is 1 modulo the prime."""
+    """Return smaller numbers that are the same modulo the prime: 2^31 is 1 modulo it."""
     return np.asarray((x & PRIME) + (x >> 31))
 
 
 def _reduce(x: I64) -> I64:
-    """Return the residues modulo the prime of numbers below 2^63."""
-    # The first fold gives numbers below 2^33, and the second one numbers below 2^31 + 4. The
-    # comparison is an array operation, and not a branch on a secret.
+    """Reduce numbers below 2^63 modulo the prime."""
+    # The first fold gives numbers below 2^33, and the second one numbers below 2^31 + 4: at most
+    # one subtraction of the prime remains. It is an array operation, because a branch would depend
+    # on a secret.
     x = _fold(_fold(x))
     return x - PRIME * (x >= PRIME)
 
 
 def _halves(x: npt.NDArray[Any], axis: int) -> F64:
-    """Return the low 16 bits of all elements, then their high 15 bits, joined along an axis."""
+    """Join the low 16 bits of all elements, then their high 15 bits, along an axis: float64."""
     return np.concatenate([x & 0xFFFF, x >> 16], axis=axis).astype(np.float64)
 
 
 def _product(left: F64, right: F64) -> I64:
-    """Return the matrix product A @ B mod p, from `_halves(A, 0)` and `_halves(B, 1)`.
+    """Compute the matrix product A @ B mod p, from `_halves(A, 0)` and `_halves(B, 1)`.
 
     The inner length t is at most 2^15. A float64 sum of integers is exact while it stays below
-    2^53, in any order and with or without fused multiply-add. The halves are at most l = 2^16 - 1
-    and h = 2^15 - 1, so that with t = 2^15
+    2^53, in any order and with or without fused multiply-add. Low halves are at most l = 2^16 - 1,
+    and high halves at most h = 2^15 - 1, so that with t = 2^15
         low  <= t l^2   = 2^47 - 2^32 + 2^15         the largest sum in floating point: below 2^53
         mid  <= 2 t l h = 2^47 - 3 2^31 + 2^16       made of two sums, each below 2^46
         high <= t h^2   = 2^45 - 2^31 + 2^15
-    and the result, low + 2^16 mid + 2^32 high with 2^32 = 2 modulo p, before its reduction is at
-    most
+    Since 2^32 is 2 modulo p, the product is low + 2^16 mid + 2 high modulo p. Before it is reduced
+    it is at most
         low + 2^16 mid + 2 high < 2^47 + (2^63 - 3 2^47 + 2^32) + 2^46 < 2^63.
-    The running time of floating-point products depends on the values only for subnormal numbers.
-    Products of integers of this size are never subnormal.
+    The running time of floating-point products depends on the values only if one of them is
+    subnormal. Products of integers of this size never are.
     """
     rows, columns = len(left) // 2, right.shape[1] // 2
     sums = (left @ right).astype(np.int64)
@@ -339,9 +347,10 @@ def _product(left: F64, right: F64) -> I64:
 
 @lru_cache(maxsize=4)
 def _powers(first: int, last: int, columns: int) -> F64:
-    """Return the powers 0 .. columns - 1 of the integers first .. last, as `_halves(powers, 0)`.
+    """Compute the powers 0 .. columns - 1 of the integers first .. last, as `_halves(powers, 0)`.
 
-    The shape is [2 * (last - first + 1), columns].
+    The shape is [2 * (last - first + 1), columns]: rows with the low halves, then rows with the
+    high halves. The cache returns the same array again; it cannot be written to.
     """
     powers = np.ones((last - first + 1, columns), np.int64)
     step = np.arange(first, last + 1)[:, None]
@@ -357,11 +366,11 @@ def _powers(first: int, last: int, columns: int) -> F64:
 
 
 def _weights(at: I64) -> I64:
-    """Return for each point x_i the product of |x_j - x_i| over all j other than i.
+    """Compute for each point x_i the product of |x_j - x_i| over all j other than i.
 
-    The shapes are [owners, t] -> [owners, t]. The products are below 2^32, not fully reduced. A
-    factor is below 2^16, so that a product is below 2^48 before folding, and below 2^31 + 2^17
-    after it.
+    Points and products are [owners, t]. The products are below 2^32, and not fully reduced modulo
+    the prime. A factor is below 2^16, so that a product with it is below 2^48, and below 2^31 +
+    2^17 once it is folded.
     """
     product = np.ones_like(at)
     for j in range(at.shape[1]):
@@ -372,17 +381,17 @@ def _weights(at: I64) -> I64:
 
 
 def _signs(count: int) -> I64:
-    """Return (-1)^i for i < count: the sign of the product of x_j - x_i over all j other than i."""
-    # The points ascend, so that i of the differences are negative.
+    """Compute (-1)^i, i < count: the sign of the product of x_j - x_i over all j other than i."""
+    # The points ascend, so that i of these differences are negative.
     return 1 - 2 * (np.arange(count) & 1)
 
 
 def _inverse(x: I64) -> I64:
-    """Return the inverses mod p of numbers below 2^32, none of them a multiple of p.
+    """Invert numbers below 2^32 modulo the prime; none of them may be a multiple of the prime.
 
-    Two numbers are inverted by the inverse of their product. This is repeated for the products, so
-    that there is one inversion in all, and 3 products for each number. The function branches on the
-    numbers, so that they must be public.
+    Inversion is slow. So two numbers are inverted by one inversion of their product, and the
+    products are inverted in the same way. In all there is one inversion, and 3 products for each
+    number. The function branches on the numbers, so that they must be public.
     """
     if x.size == 1:
         return np.full(1, pow(int(x[0]), -1, PRIME), np.int64)
@@ -399,7 +408,7 @@ def _inverse(x: I64) -> I64:
 
 
 def _at_zero(at: I64) -> I64:
-    """Return the Lagrange coefficients at 0 of points, mod p: [owners, t] -> [owners, t].
+    """Compute the Lagrange coefficients at 0 of points, mod p: [owners, t] -> [owners, t].
 
     Coefficient i is the product of x_j / (x_j - x_i) over all j other than i.
     """
@@ -415,17 +424,19 @@ def _at_zero(at: I64) -> I64:
 
 
 def _syndromes(at: I64, shares: U32, threshold: int) -> I64:
-    """Return the syndromes S_r = sum of v_i y_i x_i^r for r < n - t: int64 [n - t, m].
+    """Compute the syndromes S_r = sum of v_i y_i x_i^r for r < n - t: int64 [n - t, m].
 
-    x_i is a point, y_i its share, and v_i is 1 / product of (x_i - x_j) over all j other than i. If
-    all shares are right, the syndromes are 0. The reason: S_r is the coefficient of degree n - 1 of
-    the polynomial through the points (x_i, y_i x_i^r), whose degree is then at most t - 1 + r. A
-    sign that all v_i have in common is left out.
+    x_i is a point, y_i its share, and v_i is 1 / product of (x_i - x_j) over all j other than i.
+    The code leaves out a sign that all v_i have in common.
+
+    All syndromes are 0 if all shares are right. The reason: S_r is the coefficient of degree n - 1
+    of the polynomial through the points (x_i, y_i x_i^r), and this polynomial has at most degree t
+    - 1 + r, which is below n - 1.
 
     Args:
         at: int64 [n]; the points.
         shares: uint32 [n, m]; the shares at these points.
-        threshold: t.
+        threshold: t, the number of right shares that give the secret.
     """
     inverse = _inverse(_weights(at[None])[0]) * _signs(len(at))
     terms = _reduce((inverse + PRIME * (inverse < 0))[:, None] * shares.astype(np.int64))
@@ -442,11 +453,12 @@ def _first_error(syndromes: I64) -> int | None:
 
 
 def _shortest_recurrence(sequence: list[int]) -> list[int]:
-    """Return the coefficients c of the shortest linear recurrence of a sequence S (Massey 1969).
+    """Find the shortest linear recurrence of a sequence S modulo the prime (Massey 1969).
 
-    c_0 is 1, L is the length of the recurrence, and the sum of c_k S_{r - k} over k <= L is 0 for
-    every r >= L. If S is the syndromes, the roots of the reversed polynomial z^L + c_1 z^(L - 1) +
-    ... + c_L are the points of the wrong shares.
+    The result is the list of coefficients c_0 = 1, c_1, ..., c_L, where L is the length of the
+    recurrence. For every r >= L, the sum of c_k S_{r - k} over k <= L is 0. If S is one column of
+    the syndromes, the roots of the reversed polynomial z^L + c_1 z^(L - 1) + ... + c_L are the
+    points of the wrong shares.
     """
     current, previous = [1], [1]
     length, shift, last = 0, 1, 1
@@ -468,7 +480,12 @@ def _shortest_recurrence(sequence: list[int]) -> list[int]:
 
 
 def _values(recurrence: list[int], at: I64) -> I64:
-    """Return the values mod p of a recurrence's reversed polynomial at points, by Horner's rule."""
+    """Evaluate z^L + c_1 z^(L - 1) + ... + c_L mod p at points, by Horner's rule.
+
+    Args:
+        recurrence: the coefficients 1, c_1, ..., c_L.
+        at: int64 [n]; the points z.
+    """
     value = np.zeros_like(at)
     for coefficient in recurrence:
         value = _reduce(value * at + coefficient)
@@ -481,12 +498,13 @@ def _values(recurrence: list[int], at: I64) -> I64:
 def _self_test() -> None:
     """Compare matrix products in floating point with exact integers; this runs at import.
 
-    If the library behind `@` is not exact, shares would be wrong without any error.
+    Without this test, a library behind `@` that is not exact would make shares wrong without any
+    error.
 
     Raises:
         FedtallyError: this machine does not multiply exactly.
     """
-    # The longest sum of the largest elements: (p - 1)^2 is 1 mod p, so that the result is the
+    # The longest sum of the largest elements. (p - 1)^2 is 1 mod p, so that the result must be the
     # number of terms.
     largest = np.full((1, MAX_THRESHOLD), PRIME - 1)
     exact = _product(_halves(largest, 0), _halves(largest.T, 1)).item() == MAX_THRESHOLD

@@ -1,7 +1,7 @@
-"""TurboSHAKE128 (RFC 9861), the hash with which Prio3 expands seeds. Hazard layer.
+"""Compute TurboSHAKE128 (RFC 9861), the hash with which Prio3 expands seeds.
 
-The library pycryptodome is imported only here, and only when a hash is computed: only Prio3 needs
-it.
+Hazard layer, see `fedtally.crypto`. Only this file imports the library pycryptodome, and only when
+a hash is computed. So whoever does not use Prio3 need not install it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fedtally.errors import MissingExtraError
 
 
 def turboshake128(message: bytes, domain: int, length: int) -> bytes:
-    """Return the first `length` bytes of TurboSHAKE128 of a message.
+    """Compute the first `length` bytes of the TurboSHAKE128 hash of a message.
 
     Args:
         message: any bytes.

@@ -1,22 +1,24 @@
-"""The Distributed Aggregation Protocol (DAP), the standard of sums by two servers. Sans-IO.
+"""The Distributed Aggregation Protocol (DAP), an IETF standard for private sums by two servers.
 
-Clients of any maker report measurements, without an identity. Two servers verify the reports and
-add them up, and a collector learns the sum of a batch. A batch has the reports of a time interval.
+A client reports a measurement, without an identity; its program may be another one than fedtally.
+Two servers, the leader and the helper, verify the reports and add them up. A collector learns the
+sum of a batch. A batch is all reports of one time interval.
 
-- `presentation`: the encoding of all messages
-- `draft18`: the messages of draft-ietf-ppm-dap-18, and the names of the version
+- `presentation`: encodes and decodes all messages
+- `draft18`: the messages of draft-ietf-ppm-dap-18, and the bytes that name this draft
 - `draft09`: the reports of clients that use draft 09
-- `versions`: a table of the drafts, with all differences of their reports
+- `versions`: a table of both drafts, which lists how their reports differ
 - `task`: the parameters that all parties agree on, in a public and a secret file
-- `sealing`: HPKE keys with numbers
-- `client`: making the report of a measurement
+- `sealing`: encrypts to, and decrypts with, HPKE keys that have numbers
+- `client`: makes the report of a measurement
 - `aggregator`: the common code of both servers; `leader` and `helper`: the code of each one
 - `noise`: the noise that a server may add to its share of a batch
-- `state`: the stored data of a server, and a store in memory
-- `problems`: the errors that a server answers, from the draft
-- `collector`: the request for a batch, and its result
+- `state`: the data that a server stores, and a store in memory
+- `problems`: the errors that a server answers, as the draft names them
+- `collector`: makes the request for a batch, and opens the result
 
-The modules have no input, output or clock. A server object is for one thread at a time.
+No module reads or writes files, uses the network or reads a clock: times and random bytes are
+arguments. Two threads must not call the same server object at the same time.
 
 Three clients report which of four answers they gave:
 

@@ -1,9 +1,12 @@
 """The common code of the leader and the helper of DAP: check reports, add them up, close batches.
 
-A server does not rely on the other server. It checks its own tables before it verifies a report,
-and again in the transaction that adds the report. So each report id is added once, and no report is
-added to a time that was collected. A batch is closed in the same transaction in which its share is
-sealed for the collector.
+To close a batch means to read its sum, and to accept no further report for its interval. A server
+does not trust the other server with these rules:
+
+- No report is added twice, and no report is added to an interval that was collected. A server
+  looks into its own tables before it verifies a report, and again in the transaction that adds it.
+- A batch is closed once. Its share is encrypted ("sealed") to the collector in the transaction that
+  closes it.
 """
 
 from __future__ import annotations
@@ -44,15 +47,15 @@ from fedtally.flp.prio3 import VerifyState
 from fedtally.flp.proof import ReportRefusedError
 from fedtally.flp.words import Array
 
-CLOCK_SKEW = 300  # how many seconds a client's clock may be ahead of a server's clock
-KEY_ID = 0  # the id of the only verification key
-RESOURCE_BYTES = 16
+CLOCK_SKEW = 300  # by how many seconds a report's time may be after the time of this server's clock
+KEY_ID = 0  # the id of the only verification key of a task
+RESOURCE_BYTES = 16  # bytes of a resource's id
 _TIME_BYTES = 8
-_NOISE = b"noise"  # the key of the noise terms in the table TERMS
+_NOISE = b"noise"  # the key of `Noise.terms` in the table TERMS
 
 
 class RefusedError(FedtallyError):
-    """Refuse a report.
+    """Say that a server refuses a report.
 
     Attributes:
         error: the reason, as the draft names it.
@@ -64,7 +67,7 @@ class RefusedError(FedtallyError):
 
 
 class Resource(NamedTuple):
-    """A resource (of HTTP) that a server made for a request.
+    """An HTTP resource that a server created for a request.
 
     Attributes:
         id: the last part of the resource's address, 16 bytes.
@@ -76,11 +79,12 @@ class Resource(NamedTuple):
 
 
 class Added(NamedTuple):
-    """A report that passed verification.
+    """A report that passed verification, as it is added to a sum.
 
     Attributes:
         metadata: the metadata of the report.
-        share: words; this server's share of what the report adds to the sum.
+        share: this server's share of the numbers that the report adds to the sum, as an array of
+            field elements.
     """
 
     metadata: ReportMetadata
@@ -92,10 +96,11 @@ class Batch:
     """The sum of the reports of an interval.
 
     Attributes:
-        share: this server's share of the sum, encoded.
+        share: this server's share of the sum, encoded, without noise.
         count: the number of reports.
-        checksum: the XOR of the SHA-256 of the reports' ids, 32 bytes.
-        interval: the smallest interval with the times of all these reports.
+        checksum: the XOR of the SHA-256 digests of the reports' ids, 32 bytes.
+        interval: from the time of the earliest report to the time of the latest one, both included,
+            in units of the precision.
     """
 
     share: bytes
@@ -105,18 +110,18 @@ class Batch:
 
 
 class Aggregator:
-    """A server of one task: the base of the leader and the helper.
+    """A server of one task: the base class of the leader and the helper.
 
     Args:
         task: the task.
-        secret: the secret of the task, which has the seed of the verification key.
-        keys: the keys of this server, which open input shares.
+        secret: the secret of the task, from which the verification key is derived.
+        keys: this server's private keys, to which clients encrypt its shares of their reports.
         store: the storage of this server for this task.
         noise: the noise that this server adds to its share of each batch; None: it adds none.
 
     Raises:
-        InvalidInputError: the secret belongs to another task, noise does not protect reports of
-            this task, or the store was begun with other noise.
+        InvalidInputError: `secret` belongs to another task, the task counts a sumvec, which noise
+            does not protect, or `store` was first used with other noise.
     """
 
     role: ClassVar[Role]
@@ -137,16 +142,16 @@ class Aggregator:
         self._keep_terms(b"" if noise is None else noise.terms)
 
     def _keep_terms(self, terms: bytes) -> None:
-        """Store the terms of the noise at the first start; refuse other terms later.
+        """Store the terms of the noise at the first start; at later starts, refuse other terms.
 
-        If the noise were missing in the settings after a restart, this server would give away exact
-        shares, and nobody would notice.
+        Otherwise, if the settings lost the entry for noise, the server would start without noise
+        and seal exact shares, and nobody would notice.
 
         Args:
-            terms: the terms of the noise (see `Noise`); empty without noise.
+            terms: what both operators agreed on about noise (see `Noise`); empty: no noise.
 
         Raises:
-            InvalidInputError: the store was begun with other terms.
+            InvalidInputError: the store has other terms.
         """
         kept = self._store.get(Table.TERMS, _NOISE)
         if kept is None:
@@ -160,14 +165,16 @@ class Aggregator:
     # ---- reports ----
 
     def _check(self, metadata: ReportMetadata, now: float) -> None:
-        """Refuse a report whose metadata are not allowed; both servers see the metadata.
+        """Refuse a report by its metadata, which are the part that both servers see in the clear.
 
         Args:
             metadata: the metadata of the report.
             now: the time, Unix seconds.
 
         Raises:
-            RefusedError: the time, the extensions or the id of the report are not allowed.
+            RefusedError: the report's time is more than `CLOCK_SKEW` seconds after `now`, is
+                outside the task's interval, or was collected already; the report has an extension;
+                or a report with this id was added already.
         """
         seconds = metadata.time * self.task.configuration.precision
         if seconds > now + CLOCK_SKEW:
@@ -176,12 +183,15 @@ class Aggregator:
             raise RefusedError(ReportError.TASK_NOT_STARTED)
         if metadata.time >= self.task.interval.end:
             raise RefusedError(ReportError.TASK_EXPIRED)
-        if metadata.extensions:  # a server must know all extensions, and this one knows none
+        if metadata.extensions:  # a server must refuse extensions that it does not know: all here
             raise RefusedError(ReportError.INVALID_MESSAGE)
         self._check_again(metadata)
 
     def _check_again(self, metadata: ReportMetadata) -> None:
         """Refuse a report whose time was collected, or whose id was added already.
+
+        Call it again in the transaction that adds the report: another job may have added the report
+        since `_check`, or the collector may have collected its time.
 
         Raises:
             RefusedError: the time was collected, or the id was added.
@@ -194,12 +204,21 @@ class Aggregator:
     def _begin(
         self, metadata: ReportMetadata, public_share: bytes, sealed: HpkeCiphertext
     ) -> tuple[VerifyState, bytes]:
-        """Open this server's input share of a report, and begin its verification.
+        """Decrypt this server's input share of a report, and begin to verify the report.
 
-        Return the state of the verification, and this server's verifier share.
+        An input share is one server's share of the measurement and of its proof.
+
+        Args:
+            metadata: the metadata of the report.
+            public_share: the public share of the report.
+            sealed: this server's input share, encrypted.
+
+        Returns:
+            The state that the next step of the verification needs, and this server's verifier
+            share, encoded: its message to the other server.
 
         Raises:
-            RefusedError: the share does not open, or is not valid.
+            RefusedError: the input share cannot be decrypted, or is malformed.
         """
         task, version = self.task, self.task.version
         aad = version.input_share_aad(task.id, task.configuration, metadata, public_share)
@@ -219,9 +238,9 @@ class Aggregator:
             raise RefusedError(ReportError.INVALID_MESSAGE) from None
 
     def _add(self, reports: Iterable[Added]) -> None:
-        """Add reports to the sums of their times (`Bucket`), and store their ids as added.
+        """Add each report to the `Bucket` of its time, and store its id in the table SEEN.
 
-        Call it in the same transaction in which `_check_again` has accepted the reports.
+        Call it in the same transaction in which `_check_again` accepted the reports.
         """
         by_time: defaultdict[int, list[Added]] = defaultdict(list)
         for each in reports:
@@ -250,8 +269,9 @@ class Aggregator:
     def _is_collected(self, interval: Interval) -> bool:
         """Tell whether any time of an interval was collected.
 
-        Collected intervals do not overlap. So only the first one that ends after the start of
-        `interval` can have a time in common with it.
+        Collected intervals do not overlap, and the table lists them by their ends. So it is enough
+        to look at the first one that ends after the start of `interval`: if any of them overlaps
+        `interval`, this one does.
         """
         rows = self._store.scan(Table.COLLECTED, _key(interval.start + 1), limit=1)
         return any(int.from_bytes(start, "big") < interval.end for _, start in rows)
@@ -260,7 +280,8 @@ class Aggregator:
         """Return the interval that a query asks for, in units of the precision.
 
         Raises:
-            Problem: the query has another batch mode, or no valid interval.
+            Problem: the batch mode of the query is not TIME_INTERVAL, or its interval is malformed
+                or empty.
         """
         if query.batch_mode != BatchMode.TIME_INTERVAL:
             raise Problem(ProblemType.INVALID_MESSAGE, "the task is of the mode time_interval")
@@ -273,17 +294,19 @@ class Aggregator:
         return interval
 
     def _close(self, query: Interval, selected: Interval) -> Batch:
-        """Return the sum of an interval, and close the interval of the query.
+        """Sum the reports of the interval `selected`, and close the interval `query`.
 
-        Call it in a transaction. Afterwards no report is added to any time of the query, and no
-        time of the query is collected again, even if the time was not selected.
+        Call it in a transaction. Afterwards the server adds no report to any time in `query`, and
+        refuses to collect any of these times again. The sums of times that are in `query`, but not
+        in `selected`, are deleted and never collected.
 
         Args:
-            query: the interval that the collector asked for; it is closed.
-            selected: the interval that is summed, within `query`.
+            query: the interval that the collector asked for.
+            selected: the interval to sum, within `query`.
 
         Raises:
-            Problem: a time of the query was collected, or the batch has too few reports.
+            Problem: a time in `query` was collected already, or `selected` has fewer reports than
+                the task's `min_batch`.
         """
         if self._is_collected(query):
             raise Problem(ProblemType.BATCH_OVERLAP, "a part of the interval was collected")
@@ -302,21 +325,25 @@ class Aggregator:
         return Batch(total.share, total.count, total.checksum, smallest)
 
     def _seal(self, batch: Batch, request: CollectionJobReq) -> HpkeCiphertext:
-        """Return this server's share of a batch, with its noise, sealed to the collector.
+        """Add noise to this server's share of a batch, if it adds noise; seal it to the collector.
 
-        Call it last in a transaction, so that no later step can refuse the request. Then the noise
-        that is drawn here is stored with the answer, and is not drawn again for this batch.
+        Call it last in a transaction, when nothing can refuse the request any more. Otherwise a
+        refused request would roll back the transaction, and the next request would draw other
+        noise for the same batch.
 
         Args:
             batch: the batch.
-            request: the collector's request, which the sealed share is bound to.
+            request: the collector's request, which the ciphertext is bound to.
+
+        Raises:
+            FedtallyError: the privacy budget does not allow this batch (see `Noise.charge`).
         """
         share = batch.share if self._noise is None else self._noised(batch, self._noise)
         aad = AggregateShareAad(self.task.id, self.task.configuration, request)
         return seal(self.task.collector, share, aggregate_share_info(self.role), aad.encode())
 
     def _noised(self, batch: Batch, noise: Noise) -> bytes:
-        """Charge a batch for privacy, and return its share with noise, encoded."""
+        """Charge a batch to the privacy budget; return its share with noise added, encoded."""
         noise.charge(batch.interval.start - self.task.interval.start)
         field = self.task.prio3.circuit.field
         share = field.decode(batch.share)
@@ -325,14 +352,16 @@ class Aggregator:
 
 
 def check_extensions(extensions: Sequence[Extension], unsorted: ProblemType) -> None:
-    """Refuse a job that has extensions: a server must know all extensions, and this one knows none.
+    """Refuse a job that has an extension.
+
+    A server must refuse extensions that it does not know, and fedtally knows none.
 
     Args:
         extensions: the extensions of the job.
         unsorted: the type of the problem if the extensions are not in strictly ascending order.
 
     Raises:
-        Problem: there is an extension.
+        Problem: there is an extension. The type is `unsorted` or UNSUPPORTED_EXTENSION.
     """
     if not are_sorted(extensions):
         raise Problem(unsorted, "extensions must rise, and none may be there twice")
@@ -342,9 +371,10 @@ def check_extensions(extensions: Sequence[Extension], unsorted: ProblemType) -> 
 
 
 def resource_id(request: bytes) -> bytes:
-    """Return the id of the resource that a request makes, 16 bytes.
+    """Return the id, 16 bytes, of the resource that a server creates for a request.
 
-    It is a digest of the request: the same request makes the same resource.
+    The id is a digest of the request's body. So a request that is sent again gets the resource
+    that exists already.
     """
     return hashlib.sha256(request).digest()[:RESOURCE_BYTES]
 

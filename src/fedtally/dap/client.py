@@ -1,4 +1,4 @@
-"""A client of DAP, which reports one measurement."""
+"""The functions by which a client makes the report of one measurement."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from fedtally.flp.prio3 import NONCE_BYTES
 
 
 def random_bytes(task: Task) -> int:
-    """Return the number of random bytes that a report of this task needs."""
+    """Return the number of random bytes that `make_report` needs for a report of this task."""
     return NONCE_BYTES + task.prio3.random_bytes
 
 
 def check_draft(task: Task) -> None:
-    """Refuse a task for which fedtally cannot make reports.
+    """Refuse a task whose reports fedtally cannot make: every draft but 18.
 
     Raises:
-        InvalidInputError: the task accepts reports of another draft than 18.
+        InvalidInputError: the task accepts reports of another draft.
     """
     if task.draft != DRAFT:
         raise InvalidInputError(
@@ -45,10 +45,10 @@ def make_report(
     now: float,
     random: bytes,
 ) -> Report:
-    """Return the report of a measurement, to be sent to the leader.
+    """Make the report of a measurement, which the client then sends to the leader.
 
-    The same report may be sent several times, and is counted once. A second report of the same
-    measurement would be counted, too.
+    If the client has no answer, it sends the same report again: the leader counts it once. A new
+    report of the same measurement would be counted a second time.
 
     Args:
         task: the task.
@@ -57,12 +57,12 @@ def make_report(
         leader: the key configuration of the leader, from `sealing.choose`.
         helper: the key configuration of the helper, from `sealing.choose`.
         now: the time, Unix seconds.
-        random: `random_bytes` uniform bytes that are used for this report only.
+        random: `random_bytes(task)` uniform bytes, which must not be used for another report.
 
     Raises:
-        InvalidInputError: the measurement does not fit the task, the task does not run now,
-            `random` has another length, or the task accepts reports of draft 09, which only other
-            programs make.
+        InvalidInputError: the measurement does not fit the task, `now` is not in the task's
+            interval, `random` has another length, or the task accepts reports of draft 09, which
+            only other programs make.
     """
     check_draft(task)
     if len(random) != random_bytes(task):

@@ -1,4 +1,8 @@
-"""The collector of DAP: it asks the leader for a batch, and opens both servers' shares of it."""
+"""The functions of a collector: they make the request for a batch, and open its result.
+
+The collector sends the request to the leader. The answer has one share of the sum from each server,
+which only the collector can decrypt.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +28,15 @@ from fedtally.errors import InvalidInputError
 
 @dataclass(frozen=True)
 class Collected:
-    """The result of a batch.
+    """The result of a batch: the reports of one time interval.
 
     Attributes:
-        count: the number of reports in the batch, as the leader states it.
-        start: the start of the smallest interval with all these reports, Unix seconds.
-        end: the end of this interval, Unix seconds; it is the first second after the interval.
-        result: an integer for a count; a list of integers for a vector of sums and for a histogram.
-            With noise, integers may be negative.
+        count: the number of reports in the batch. The leader states it; the collector cannot check
+            it.
+        start: the time of the earliest report, rounded down to the precision, Unix seconds.
+        end: the time of the latest report, rounded down, plus the precision, Unix seconds.
+        result: the sum. An integer for a count; a list of integers for a vector of sums and for a
+            histogram. If the servers add noise, integers may be negative.
     """
 
     count: int
@@ -41,7 +46,7 @@ class Collected:
 
 
 def make_query(task: Task, start: int, end: int) -> CollectionJobReq:
-    """Return the request for the batch of an interval.
+    """Make the request for the batch of all reports from `start` up to `end`.
 
     Args:
         task: the task.
@@ -49,7 +54,8 @@ def make_query(task: Task, start: int, end: int) -> CollectionJobReq:
         end: the first second after the interval, Unix seconds, a multiple of the precision.
 
     Raises:
-        InvalidInputError: a time is not a multiple of the precision, or `end` is not after `start`.
+        InvalidInputError: a time is negative or is not a multiple of the task's precision, or `end`
+            is not after `start`.
     """
     precision = task.configuration.precision
     for name, seconds in (("start", start), ("end", end)):
@@ -64,17 +70,19 @@ def make_query(task: Task, start: int, end: int) -> CollectionJobReq:
 
 
 def open_result(task: Task, keys: Keyring, request: CollectionJobReq, body: bytes) -> Collected:
-    """Return the result in a CollectionJobResp.
+    """Decrypt both servers' shares in the leader's answer, and return their sum.
 
     Args:
         task: the task.
         keys: the collector's keys.
         request: the collector's request, from `make_query`.
-        body: the answer of the leader to this request: an encoded CollectionJobResp.
+        body: the leader's answer to this request, an encoded CollectionJobResp.
 
     Raises:
-        InvalidInputError: the answer is damaged or for another request, or its batch is too small
-            or outside the requested interval.
+        InvalidInputError: the answer is malformed, its batch has fewer reports than the task
+            demands, or its batch is not within the requested interval.
+        RejectedError: a share cannot be decrypted: it was sealed to another key, for another
+            request, or was changed.
     """
     answer = CollectionJobResp.decode(body)
     if answer.report_count < task.min_batch:
@@ -99,11 +107,14 @@ def open_result(task: Task, keys: Keyring, request: CollectionJobReq, body: byte
 
 
 def _centred(result: Any, prime: int) -> Any:
-    """Return integers mod p as the equal integers around 0: with noise a sum may be negative.
+    """Map integers mod p from 0 .. p - 1 to -p/2 .. p/2, since sums with noise may be negative.
 
     Args:
-        result: an integer or a list of integers, 0 .. p - 1.
+        result: an integer, or a list of integers, 0 .. p - 1.
         prime: p.
+
+    Returns:
+        An integer, or a list of integers, as `result`.
     """
     if isinstance(result, list):
         return [_centred(each, prime) for each in result]

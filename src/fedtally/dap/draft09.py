@@ -1,7 +1,8 @@
-"""The reports of clients of draft-ietf-ppm-dap-09, and the names and data that they are bound to.
+"""The form of a client's report in draft-ietf-ppm-dap-09.
 
-Only reports are of draft 09. All other messages, between servers and to the collector, are of draft
-18. Times here are in seconds, and multiples of the precision of their task.
+A task may accept reports of this draft. All its other messages, between the servers and to the
+collector, have the form of draft 18. Times in this file are Unix seconds, and are multiples of the
+task's precision; times in draft 18 are in units of the precision.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class ReportMetadata(Message):
 
 @dataclass(frozen=True)
 class Report(Message):
-    """A report of a client."""
+    """A report of a client, which has one sealed input share for each server."""
 
     metadata: ReportMetadata
     public_share: Bytes32
@@ -45,34 +46,54 @@ class Report(Message):
 
 @dataclass(frozen=True)
 class InputShareAad(Message):
-    """The associated data of a sealed input share."""
+    """The associated data that a sealed (encrypted) input share is bound to."""
 
     task_id: TaskId
     metadata: ReportMetadata
     public_share: Bytes32
 
 
-# ---- names of the version; `draft18` has the same functions ----
+# ---- functions that `versions` lists; `draft18` has functions of the same names ----
 
 
 def input_share_info(role: Role) -> bytes:
-    """Return the `info` of HPKE for an input share that is sealed to a server: its purpose."""
+    """Return the HPKE `info`, the purpose of the ciphertext, of an input share.
+
+    An input share is one server's share of a measurement and of its proof.
+
+    Args:
+        role: the role of the server that the share is sealed to.
+    """
     return VERSION + b" input share" + bytes([Role.CLIENT, role])
 
 
 def input_share_aad(
     task_id: bytes, task: TaskConfiguration, metadata: draft18.ReportMetadata, public_share: bytes
 ) -> bytes:
-    """Return the associated data of a sealed input share, for metadata in the form of draft 18."""
+    """Return the associated data that a sealed (encrypted) input share is bound to.
+
+    Args:
+        task_id: the id of the task, 32 bytes.
+        task: the configuration of the task.
+        metadata: the report's metadata in the form of draft 18.
+        public_share: the report's public share.
+    """
     mine = ReportMetadata(metadata.id, metadata.time * task.precision)
     return InputShareAad(task_id, mine, public_share).encode()
 
 
 def read_upload(body: bytes, task: TaskConfiguration) -> tuple[draft18.Report, ...]:
-    """Return the report of an upload, converted to draft 18; an upload has one report.
+    """Decode the body of an upload, and convert its report to the form of draft 18.
+
+    Args:
+        body: an encoded `Report`.
+        task: the configuration of the task.
+
+    Returns:
+        A tuple of one report: an upload of draft 09 never has more.
 
     Raises:
-        MalformedError: the body is no report, or its time is no multiple of the precision.
+        MalformedError: the body is no report, or the report's time is no multiple of the precision.
     """
     report = Report.decode(body)
     time, rest = divmod(report.metadata.time, task.precision)
@@ -86,6 +107,11 @@ def read_upload(body: bytes, task: TaskConfiguration) -> tuple[draft18.Report, .
 
 
 def write_upload(report: draft18.Report, task: TaskConfiguration) -> bytes:
-    """Return the body of an upload, for a report that is given in the form of draft 18."""
+    """Encode a report as the body of an upload.
+
+    Args:
+        report: the report in the form of draft 18.
+        task: the configuration of the task.
+    """
     metadata = ReportMetadata(report.metadata.id, report.metadata.time * task.precision)
     return Report(metadata, report.public_share, report.leader, report.helper).encode()

@@ -1,8 +1,8 @@
-"""The definitions of draft-ietf-ppm-dap-18: its messages, and the bytes that name the version.
+"""The messages of draft-ietf-ppm-dap-18, its media types, and the bytes that name this draft.
 
-A message has the name and the fields of the draft, in the order of the draft. If a field has a
-shorter name here, a comment has the name in the draft. Times and durations are in units of the
-precision of their task.
+A message has the name and the fields that it has in the draft, in the same order. If a field has a
+shorter name in this file, a comment says its name in the draft. Times and durations are in units of
+the task's precision.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedtally.dap.presentation import Fixed, Message, Number, Opaque, Rest, Vect
 
 DRAFT = 18
 VERSION = b"dap-18"
-TASK_INTERVAL = 1  # the type of the task extension that has the interval of the task
+TASK_INTERVAL = 1  # the type of the task extension whose data are the interval of the task
 
 TaskId = Annotated[bytes, Fixed(32)]
 ReportId = Annotated[bytes, Fixed(16)]
@@ -25,6 +25,8 @@ UInt8 = Annotated[int, Number(1)]
 UInt16 = Annotated[int, Number(2)]
 UInt32 = Annotated[int, Number(4)]
 UInt64 = Annotated[int, Number(8)]
+# The number in a name is the number of bits that encode the length: Bytes16 has 0 .. 2^16 - 1
+# bytes. Some16 is the same, but has at least one byte.
 Bytes16 = Annotated[bytes, Opaque(2)]
 Bytes32 = Annotated[bytes, Opaque(4)]
 Some8 = Annotated[bytes, Opaque(1, 1)]
@@ -33,7 +35,7 @@ Some32 = Annotated[bytes, Opaque(4, 1)]
 
 
 class Role(IntEnum):
-    """The roles of the parties."""
+    """The roles of the parties, with their numbers in the draft."""
 
     COLLECTOR = 0
     CLIENT = 1
@@ -42,14 +44,14 @@ class Role(IntEnum):
 
 
 class BatchMode(IntEnum):
-    """The ways to group reports into batches."""
+    """The ways to group reports into batches; fedtally supports only TIME_INTERVAL."""
 
     TIME_INTERVAL = 1
     LEADER_SELECTED = 2
 
 
 class ReportError(IntEnum):
-    """The reasons to refuse a report."""
+    """The reasons why a server refuses a report, with their numbers in the draft."""
 
     BATCH_COLLECTED = 1
     REPORT_REPLAYED = 2
@@ -64,12 +66,12 @@ class ReportError(IntEnum):
     OUTDATED_CONFIG = 11
 
 
-# ---- parts ----
+# ---- messages that are fields of other messages ----
 
 
 @dataclass(frozen=True)
 class Empty(Message):
-    """An empty message: the configuration of Prio3Count."""
+    """A message without fields: the configuration of a count (Prio3Count)."""
 
 
 @dataclass(frozen=True)
@@ -81,22 +83,22 @@ class Interval(Message):
 
     @property
     def end(self) -> int:
-        """The first time after the interval."""
+        """The first time that is after the interval, in units of the precision."""
         return self.start + self.duration
 
     @property
     def is_valid(self) -> bool:
-        """Whether the interval is not empty, and ends below 2^64."""
+        """Whether the interval contains a time, and its end is below 2^64."""
         return self.duration > 0 and self.end < 2**64
 
     def holds(self, other: Interval) -> bool:
-        """Tell whether another interval is within this one."""
+        """Tell whether every time of another interval is in this interval."""
         return self.start <= other.start and other.end <= self.end
 
 
 @dataclass(frozen=True)
 class Extension(Message):
-    """An extension of a report, a task, an aggregation job or a collection job."""
+    """An extension: an extra value in a report, a task, an aggregation job or a collection job."""
 
     type: UInt16
     data: Bytes16
@@ -106,23 +108,23 @@ Extensions = Annotated[tuple[Extension, ...], Vector(Extension)]
 
 
 def are_sorted(extensions: Sequence[Extension]) -> bool:
-    """Tell whether the types of extensions are in strictly ascending order."""
+    """Tell whether the types of extensions ascend strictly, so that none is there twice."""
     types = [extension.type for extension in extensions]
     return types == sorted(set(types))
 
 
 @dataclass(frozen=True)
 class HpkeCiphertext(Message):
-    """A ciphertext of HPKE, and the id of the key configuration that it is sealed to."""
+    """An HPKE ciphertext, with the number of the key that opens it."""
 
-    config: UInt8
-    key: Some16  # enc
+    config: UInt8  # config_id: the `HpkeConfig.id` of the recipient's key
+    key: Some16  # enc: the sender's one-time public key
     payload: Some32
 
 
 @dataclass(frozen=True)
 class HpkeConfig(Message):
-    """A key configuration: a public key, its id, and the HPKE algorithms that go with it."""
+    """A key configuration: a number, the HPKE algorithms to use with the key, and a public key."""
 
     id: UInt8
     kem: UInt16
@@ -132,7 +134,7 @@ class HpkeConfig(Message):
 
     @property
     def suite(self) -> tuple[int, int, int]:
-        """The numbers of the KEM, the KDF and the AEAD."""
+        """The HPKE algorithms as registered numbers: (KEM, KDF, AEAD)."""
         return self.kem, self.kdf, self.aead
 
 
@@ -145,7 +147,11 @@ class HpkeConfigList(Message):
 
 @dataclass(frozen=True)
 class TaskConfiguration(Message):
-    """The parameters that all parties of a task agree on; all ciphertexts are bound to them."""
+    """The parameters that all parties of a task agree on; `task.Task.make` explains them.
+
+    Every ciphertext of the task is bound to them: its associated data contain the parameters, or
+    the task's id, which is their hash.
+    """
 
     task_info: Some8
     leader: Some16  # leader_aggregator_endpoint
@@ -161,7 +167,7 @@ class TaskConfiguration(Message):
 
 @dataclass(frozen=True)
 class Prio3SumVecConfig(Message):
-    """The configuration of a vector of sums."""
+    """The sizes of a vector of sums (Prio3SumVec)."""
 
     entries: UInt32  # length
     maximum: UInt64  # max_measurement
@@ -170,7 +176,7 @@ class Prio3SumVecConfig(Message):
 
 @dataclass(frozen=True)
 class Prio3HistogramConfig(Message):
-    """The configuration of a histogram."""
+    """The sizes of a histogram (Prio3Histogram)."""
 
     buckets: UInt32  # length
     chunk: UInt32  # chunk_length
@@ -190,7 +196,7 @@ class ReportMetadata(Message):
 
 @dataclass(frozen=True)
 class Report(Message):
-    """A report of a client."""
+    """A report of a client, which has one sealed input share for each server."""
 
     metadata: ReportMetadata
     public_share: Bytes32
@@ -200,14 +206,14 @@ class Report(Message):
 
 @dataclass(frozen=True)
 class UploadRequest(Message):
-    """Reports of clients, sent to the leader."""
+    """The body of an upload: one or more reports, sent to the leader."""
 
     reports: Annotated[tuple[Report, ...], Rest(Report, 1)]
 
 
 @dataclass(frozen=True)
 class ReportUploadStatus(Message):
-    """A report that the leader refused, and the reason."""
+    """The id of a report that the leader refused, and the reason."""
 
     id: ReportId
     error: ReportError
@@ -215,14 +221,17 @@ class ReportUploadStatus(Message):
 
 @dataclass(frozen=True)
 class UploadErrors(Message):
-    """The reports of an upload that the leader refused, in order; empty if it accepted all."""
+    """The leader's answer to an upload: the reports that it refused, in the order of the upload.
+
+    The list is empty if the leader accepted all reports.
+    """
 
     status: Annotated[tuple[ReportUploadStatus, ...], Rest(ReportUploadStatus)]
 
 
 @dataclass(frozen=True)
 class PlaintextInputShare(Message):
-    """The plaintext of an input share, which a client seals to a server."""
+    """The plaintext of an input share: one server's share of a measurement and of its proof."""
 
     extensions: Extensions  # private_extensions
     payload: Some32
@@ -230,7 +239,7 @@ class PlaintextInputShare(Message):
 
 @dataclass(frozen=True)
 class InputShareAad(Message):
-    """The associated data of a sealed input share."""
+    """The associated data that a sealed input share is bound to."""
 
     task_id: TaskId
     task: TaskConfiguration
@@ -259,7 +268,7 @@ class Finish(Message):
 
 @dataclass(frozen=True)
 class ReportShare(Message):
-    """The parts of a report that the leader forwards to the helper."""
+    """A report as the leader forwards it to the helper, with the helper's input share only."""
 
     metadata: ReportMetadata
     public_share: Bytes32
@@ -271,37 +280,40 @@ class VerifyInit(Message):
     """A report of an aggregation job, with the leader's message in its verification."""
 
     report: ReportShare
-    payload: Some32
+    payload: Some32  # an encoded `Initialize`
 
 
 @dataclass(frozen=True)
 class AggregationJobInitReq(Message):
-    """An aggregation job: reports that the leader asks the helper to verify and add."""
+    """The leader's request of an aggregation job: the helper is to verify and add these reports."""
 
     key_id: UInt8  # verification_key_id
-    agg_param: Bytes32
+    agg_param: Bytes32  # empty for Prio3
     extensions: Extensions
     reports: Annotated[tuple[VerifyInit, ...], Rest(VerifyInit, 1)]
 
 
 @dataclass(frozen=True)
 class Continued(Message):
-    """The helper's answer that it continues with a report; with Prio3 it has added the report."""
+    """The helper's answer for a report that is valid, with a message for the leader.
+
+    In Prio3 the helper has added the report when it sends this answer.
+    """
 
     tag: ClassVar[bytes] = b"\0"
-    payload: Some32
+    payload: Some32  # an encoded `Finish`
 
 
 @dataclass(frozen=True)
 class Finished(Message):
-    """The helper's answer that it has finished a report without a message; Prio3 never uses it."""
+    """The helper's answer for a report that needs no further message; Prio3 never uses it."""
 
     tag: ClassVar[bytes] = b"\1"
 
 
 @dataclass(frozen=True)
 class Rejected(Message):
-    """The helper's answer that it refuses a report."""
+    """The helper's answer for a report that it refuses, with the reason."""
 
     tag: ClassVar[bytes] = b"\2"
     error: ReportError
@@ -317,7 +329,7 @@ class VerifyResp(Message):
 
 @dataclass(frozen=True)
 class AggregationJobResp(Message):
-    """The helper's answers for the reports of a job, in the order of the job."""
+    """The helper's answers for the reports of an aggregation job, in the order of the request."""
 
     reports: Annotated[tuple[VerifyResp, ...], Rest(VerifyResp, 1)]
 
@@ -332,7 +344,7 @@ class VerifyContinue(Message):
 
 @dataclass(frozen=True)
 class AggregationJobContinueReq(Message):
-    """A further step of an aggregation job; a job of Prio3 has only one step."""
+    """The leader's request of a further step of an aggregation job; Prio3 never uses it."""
 
     step: UInt16
     reports: Annotated[tuple[VerifyContinue, ...], Rest(VerifyContinue, 1)]
@@ -346,7 +358,7 @@ class Query(Message):
     """The batch that the collector asks for."""
 
     batch_mode: BatchMode
-    config: Bytes16
+    config: Bytes16  # an encoded `Interval`
 
 
 @dataclass(frozen=True)
@@ -360,10 +372,10 @@ class CollectionJobReq(Message):
 
 @dataclass(frozen=True)
 class CollectionJobResp(Message):
-    """The result of a batch, sealed to the collector."""
+    """The leader's answer to the collector: both servers' shares of a batch, each one sealed."""
 
     report_count: UInt64
-    interval: Interval
+    interval: Interval  # the smallest interval with the times of all reports of the batch
     leader: HpkeCiphertext  # leader_encrypted_agg_share
     helper: HpkeCiphertext  # helper_encrypted_agg_share
 
@@ -373,17 +385,20 @@ class BatchSelector(Message):
     """The batch whose share the leader asks the helper for."""
 
     batch_mode: BatchMode
-    config: Bytes16
+    config: Bytes16  # an encoded `Interval`
 
 
 @dataclass(frozen=True)
 class AggregateShareReq(Message):
-    """The leader's request for the helper's share of a batch."""
+    """The leader's request for the helper's share of a batch.
 
-    collection: CollectionJobReq  # collection_job_req
+    The helper refuses it if `report_count` or `checksum` differs from the helper's own batch.
+    """
+
+    collection: CollectionJobReq  # collection_job_req: the collector's request
     selector: BatchSelector  # batch_selector
     report_count: UInt64
-    checksum: Checksum
+    checksum: Checksum  # the XOR of the SHA-256 digests of the reports' ids
 
 
 @dataclass(frozen=True)
@@ -395,35 +410,55 @@ class AggregateShare(Message):
 
 @dataclass(frozen=True)
 class AggregateShareAad(Message):
-    """The associated data of a sealed share of a batch."""
+    """The associated data that a sealed share of a batch is bound to."""
 
     task_id: TaskId
     task: TaskConfiguration
     collection: CollectionJobReq
 
 
-# ---- names of the version ----
+# ---- the bytes that bind keys and ciphertexts to this draft; the forms of uploads ----
 
 
 def vdaf_context(task_id: bytes) -> bytes:
-    """Return the context bytes that the VDAF of a task is bound to."""
+    """Return the bytes by which the VDAF of a task is bound to the draft and to the task's id.
+
+    The VDAF of draft 09 ignores them.
+    """
     return VERSION + task_id
 
 
 def input_share_info(role: Role) -> bytes:
-    """Return the `info` of HPKE for an input share that is sealed to a server: its purpose."""
+    """Return the HPKE `info`, the purpose of the ciphertext, of an input share.
+
+    An input share is one server's share of a measurement and of its proof.
+
+    Args:
+        role: the role of the server that the share is sealed to.
+    """
     return VERSION + b" input share" + bytes([Role.CLIENT, role])
 
 
 def input_share_aad(
     task_id: bytes, task: TaskConfiguration, metadata: ReportMetadata, public_share: bytes
 ) -> bytes:
-    """Return the associated data of a sealed input share."""
+    """Return the associated data that a sealed (encrypted) input share is bound to.
+
+    Args:
+        task_id: the id of the task, 32 bytes.
+        task: the configuration of the task.
+        metadata: the report's metadata.
+        public_share: the report's public share.
+    """
     return InputShareAad(task_id, task, metadata, public_share).encode()
 
 
 def read_upload(body: bytes, task: TaskConfiguration) -> tuple[Report, ...]:
-    """Return the reports in the body of an upload.
+    """Decode the body of an upload, and return its reports, in order; there is at least one.
+
+    Args:
+        body: an encoded `UploadRequest`.
+        task: the configuration of the task, which only draft 09 needs.
 
     Raises:
         MalformedError: the body is no upload.
@@ -432,12 +467,21 @@ def read_upload(body: bytes, task: TaskConfiguration) -> tuple[Report, ...]:
 
 
 def write_upload(report: Report, task: TaskConfiguration) -> bytes:
-    """Return the body of an upload with one report."""
+    """Encode the body of an upload with one report.
+
+    Args:
+        report: the report.
+        task: the configuration of the task, which only draft 09 needs.
+    """
     return UploadRequest((report,)).encode()
 
 
 def aggregate_share_info(role: Role) -> bytes:
-    """Return the `info` of HPKE for a batch share that a server seals to the collector."""
+    """Return the HPKE `info`, the purpose of the ciphertext, of a server's share of a batch.
+
+    Args:
+        role: the role of the server that seals its share to the collector.
+    """
     return VERSION + b" aggregate share" + bytes([role, Role.COLLECTOR])
 
 
@@ -459,7 +503,7 @@ _MEDIA_NAMES: dict[type[Message], str] = {
 
 
 def media_type(message: type[Message]) -> str:
-    """Return the media type of a message that is the whole body of a request or response.
+    """Return the media type of a request or response whose body is a message of this class.
 
     >>> media_type(UploadRequest)
     'application/ppm-dap;message=upload-req'
@@ -468,7 +512,11 @@ def media_type(message: type[Message]) -> str:
 
 
 def is_media_type(text: str, message: type[Message]) -> bool:
-    """Tell whether a Content-Type is that of a message; it may have further parameters.
+    """Tell whether a Content-Type says that the body is a message of this class.
+
+    Args:
+        text: the Content-Type, in which capitals and further parameters are allowed.
+        message: the class of the message.
 
     >>> is_media_type("application/ppm-dap; message=upload-req; version=18", UploadRequest)
     True

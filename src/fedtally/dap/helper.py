@@ -1,7 +1,8 @@
 """The helper of DAP: it verifies the reports that the leader sends, and returns shares of batches.
 
-An answer is stored under the digest of its request, in the same transaction that changes the
-tables. So the same request always gets the same bytes, also after a crash.
+The helper stores each answer under the digest of its request, in the transaction that changes its
+other tables. So a request that is sent again gets the same bytes, also after a crash, until the
+answer is deleted.
 """
 
 from __future__ import annotations
@@ -40,23 +41,25 @@ from fedtally.flp.proof import ReportRefusedError
 
 
 class Helper(Aggregator):
-    """The helper of one task."""
+    """The helper of one task; see `Aggregator` for its arguments."""
 
     role: ClassVar[Role] = Role.HELPER
 
     # ---- aggregation jobs ----
 
     def aggregate(self, body: bytes, now: float) -> Resource:
-        """Verify and add the reports of an AggregationJobInitReq.
-
-        The answer in the resource is an AggregationJobResp.
+        """Verify the reports of an aggregation job, and add the valid ones to the sum.
 
         Args:
-            body: the request.
+            body: the leader's request, an encoded AggregationJobInitReq.
             now: the time, Unix seconds.
 
+        Returns:
+            The resource of the job. Its answer is an encoded AggregationJobResp, which says for
+            each report whether it was added. The same `body` gets the same answer again.
+
         Raises:
-            Problem: the request is refused, and no report was added.
+            Problem: the whole request is refused; no report was added.
         """
         id = resource_id(body)
         kept = self._store.get(Table.JOB_ANSWER, id)
@@ -69,7 +72,10 @@ class Helper(Aggregator):
         return Resource(id, kept)
 
     def aggregation_job(self, id: bytes) -> bytes:
-        """Return the stored answer to an aggregation job.
+        """Return the stored answer to an aggregation job, an encoded AggregationJobResp.
+
+        Args:
+            id: the id of the job's resource, 16 bytes.
 
         Raises:
             Problem: there is no such job.
@@ -80,10 +86,11 @@ class Helper(Aggregator):
         return kept
 
     def proceed(self, id: bytes, body: bytes) -> bytes:
-        """Refuse an AggregationJobContinueReq: a job of Prio3 has one step.
+        """Refuse an AggregationJobContinueReq: in Prio3 an aggregation job has only one step.
 
         Raises:
-            Problem: always.
+            Problem: always. Its type says whether the job is unknown, the request is malformed, or
+                the step does not exist.
         """
         self.aggregation_job(id)
         try:
@@ -93,7 +100,10 @@ class Helper(Aggregator):
         raise Problem(ProblemType.STEP_MISMATCH, f"the job has no step {step}")
 
     def forget_aggregation_job(self, id: bytes) -> None:
-        """Delete the stored answer to an aggregation job; its reports stay added.
+        """Delete the stored answer to an aggregation job; its reports stay in the sum.
+
+        Args:
+            id: the id of the job's resource, 16 bytes.
 
         Raises:
             Problem: there is no such job.
@@ -102,7 +112,16 @@ class Helper(Aggregator):
         self._store.drop(Table.JOB_ANSWER, id)
 
     def _verify(self, init: VerifyInit, now: float) -> tuple[VerifyResp, Added | None]:
-        """Verify a report; return its answer and, if it passes, its `Added`, else None."""
+        """Verify a report, but do not add it yet.
+
+        Args:
+            init: the report, with the leader's message in its verification.
+            now: the time, Unix seconds.
+
+        Returns:
+            The answer for the leader, and the report as `_add` needs it; None for a report that is
+            refused.
+        """
         report = init.report
         try:
             self._check(report.metadata, now)
@@ -119,10 +138,13 @@ class Helper(Aggregator):
         return VerifyResp(report.metadata.id, Continued(Finish(message).encode())), added
 
     def _commit(self, verified: Sequence[tuple[VerifyResp, Added | None]]) -> bytes:
-        """Add the reports that passed, and return the answer to the job; call it in a transaction.
+        """Add the reports that passed verification; return the encoded AggregationJobResp.
+
+        Call it in a transaction. A report that was added or whose time was collected since
+        `_verify` is refused instead.
 
         Args:
-            verified: for each report the results of `_verify`.
+            verified: the results of `_verify` for each report of the job, in order.
         """
         said, passed = [], []
         for response, added in verified:
@@ -141,13 +163,19 @@ class Helper(Aggregator):
     # ---- aggregate shares ----
 
     def share(self, body: bytes) -> Resource:
-        """Close the batch of an AggregateShareReq; the answer in the resource is an AggregateShare.
+        """Close the batch that the leader asks for, and return this server's share of it.
 
         Args:
-            body: the request.
+            body: the leader's request, an encoded AggregateShareReq.
+
+        Returns:
+            The resource of the request. Its answer is an encoded AggregateShare. The same `body`
+            gets the same answer again.
 
         Raises:
-            Problem: the request is refused, and no batch was closed.
+            Problem: the request is refused; the batch is still open.
+            FedtallyError: the privacy budget does not allow this batch (see `Noise.charge`); the
+                batch is still open.
         """
         id = resource_id(body)
         with self._store.transaction():
@@ -158,10 +186,13 @@ class Helper(Aggregator):
         return Resource(id, kept)
 
     def aggregate_share(self, id: bytes) -> bytes:
-        """Return the stored answer to an AggregateShareReq.
+        """Return the stored answer to an AggregateShareReq, an encoded AggregateShare.
+
+        Args:
+            id: the id of the resource that `share` returned, 16 bytes.
 
         Raises:
-            UnknownResourceError: there is no such share.
+            UnknownResourceError: there is no such resource.
         """
         kept = self._store.get(Table.SHARE_ANSWER, id)
         if kept is None:
@@ -169,10 +200,13 @@ class Helper(Aggregator):
         return kept
 
     def forget_aggregate_share(self, id: bytes) -> None:
-        """Delete the stored answer to an AggregateShareReq; its batch stays closed.
+        """Delete the stored answer to an AggregateShareReq; the batch stays closed.
+
+        Args:
+            id: the id of the resource that `share` returned, 16 bytes.
 
         Raises:
-            UnknownResourceError: there is no such share.
+            UnknownResourceError: there is no such resource.
         """
         self.aggregate_share(id)
         self._store.drop(Table.SHARE_ANSWER, id)
@@ -196,11 +230,11 @@ class Helper(Aggregator):
 
 
 def _read_job(body: bytes) -> AggregationJobInitReq:
-    """Return the decoded request of an aggregation job.
+    """Decode the leader's request of an aggregation job.
 
     Raises:
-        Problem: the request is malformed, is for another verification key, has an aggregation
-            parameter or an extension, or has a report twice.
+        Problem: the request is malformed, names another verification key than `KEY_ID`, has an
+            aggregation parameter or an extension, or has a report twice.
     """
     try:
         request = AggregationJobInitReq.decode(body)

@@ -1,9 +1,13 @@
 """The leader of DAP: it accepts reports, verifies them with the helper, and answers the collector.
 
-A request to the helper is stored before it is sent, and is sent again until there is an answer. If
-the answer to a job does not fit, the job ends: its reports are not added, and nothing waits for
-them. A batch is closed before the helper is asked for its share, and stays closed whatever the
-helper answers.
+There are two kinds of jobs. An aggregation job sends reports to the helper, and both servers verify
+them. A collection job answers one request of the collector. This module sends nothing: its caller
+sends the requests that `Leader` returns.
+
+The leader stores a request to the helper before it returns the request, so the caller can send it
+again until the helper answers. If the helper's answer to an aggregation job does not fit, the job
+ends, and its reports are never added. A batch is closed before the helper is asked for its share,
+and stays closed whatever the helper answers.
 """
 
 from __future__ import annotations
@@ -53,8 +57,9 @@ from fedtally.errors import FedtallyError
 from fedtally.flp.prio3 import VerifyState
 from fedtally.flp.proof import ReportRefusedError
 
-MOST_REPORTS = 256  # the most reports of a job, by default
-# The errors that a client is told in place of the leader's own error (draft 18, section 4.4.2.2).
+MOST_REPORTS = 256  # the most reports in an aggregation job, by default
+# Where the answer to an upload names another reason than the leader's own: the leader's reason ->
+# the reason that the client gets (draft 18, section 4.4.2.2).
 _AT_UPLOAD = {
     ReportError.BATCH_COLLECTED: ReportError.REPORT_REPLAYED,
     ReportError.TASK_NOT_STARTED: ReportError.REPORT_DROPPED,
@@ -63,7 +68,10 @@ _AT_UPLOAD = {
 
 
 class AbandonedError(FedtallyError):
-    """Report that a job has ended because its answer does not fit: send the helper a DELETE."""
+    """Say that an aggregation job has ended because the helper's answer does not fit.
+
+    The caller should tell the helper to delete its answer (HTTP DELETE).
+    """
 
 
 class Job(NamedTuple):
@@ -71,7 +79,7 @@ class Job(NamedTuple):
 
     Attributes:
         id: the id of the job at the leader, 16 bytes.
-        request: the AggregationJobInitReq; send the same bytes each time.
+        request: the encoded AggregationJobInitReq. If it is sent again, the bytes must be the same.
     """
 
     id: bytes
@@ -79,21 +87,22 @@ class Job(NamedTuple):
 
 
 class JobEnd(NamedTuple):
-    """The end of an aggregation job: how many of its reports were added, and how many were not."""
+    """The numbers of reports of a finished aggregation job that were added and were refused."""
 
     added: int
     refused: int
 
 
 class CollectionState(NamedTuple):
-    """The state of a collection job.
+    """The state of a collection job, the work on one request of the collector.
 
-    If `answer` and `ask` are both empty, it waits for aggregation jobs.
+    First `answer` and `ask` are both empty: aggregation jobs with reports of the batch must end.
+    Then `ask` is set, until the helper has answered. Then `answer` is set.
 
     Attributes:
-        id: the last part of the job's address, 16 bytes.
-        answer: the CollectionJobResp; empty until there is one.
-        ask: the AggregateShareReq that the helper must answer now; empty if there is none.
+        id: the id of the job's resource, 16 bytes.
+        answer: the encoded CollectionJobResp for the collector, or empty.
+        ask: the encoded AggregateShareReq, which the caller must now send to the helper, or empty.
     """
 
     id: bytes
@@ -102,15 +111,7 @@ class CollectionState(NamedTuple):
 
 
 class Leader(Aggregator):
-    """The leader of one task.
-
-    Args:
-        task: the task.
-        secret: the secret of the task, which has the seed of the verification key.
-        keys: the keys of this server, which open input shares.
-        store: the storage of this server for this task.
-        noise: the noise that this server adds to its share of each batch; None: it adds none.
-    """
+    """The leader of one task; see `Aggregator` for its arguments and errors."""
 
     role: ClassVar[Role] = Role.LEADER
 
@@ -123,24 +124,27 @@ class Leader(Aggregator):
         noise: Noise | None = None,
     ) -> None:
         super().__init__(task, secret, keys, store, noise)
-        # The states of verification, for the jobs that this object made, by job. After a restart
-        # they are computed again.
+        # By the id of an aggregation job that this object made: the state of the verification of
+        # each of its reports. They are not stored; `_passed` computes them again after a restart.
         self._states: dict[bytes, list[VerifyState | None]] = {}
 
     # ---- uploads ----
 
     def upload(self, body: bytes, now: float) -> bytes:
-        """Store the reports of an UploadRequest; return an UploadErrors with the refused reports.
+        """Store the reports of an upload, except those that the leader must refuse.
 
-        The UploadErrors is empty if all reports were accepted. In a task of draft 09 the request is
-        one report, and the answer is empty.
+        A report that is already stored is accepted again, and nothing changes.
 
         Args:
-            body: the request.
+            body: the body of the upload: an encoded UploadRequest, or in draft 09 one report.
             now: the time, Unix seconds.
 
+        Returns:
+            An encoded UploadErrors: the refused reports, each with a reason. It is empty bytes if
+            no report was refused, as always in draft 09.
+
         Raises:
-            Problem: the request cannot be read; or, in draft 09, its report is refused. Nothing was
+            Problem: the upload is malformed, or in draft 09 its report is refused. Nothing was
                 stored.
         """
         try:
@@ -160,10 +164,13 @@ class Leader(Aggregator):
         return UploadErrors(tuple(refused)).encode()
 
     def _take(self, report: Report, now: float) -> None:
-        """Store a report; call it in a transaction.
+        """Store a report, which then waits for an aggregation job; call it in a transaction.
+
+        A report that is stored already is accepted, and nothing changes.
 
         Raises:
-            RefusedError: the report is refused.
+            RefusedError: another report has the same id, the leader lacks the key that the report
+                is sealed to, or `_check` refuses the report.
         """
         id, encoded = report.metadata.id, report.encode()
         digest = hashlib.sha256(encoded).digest()
@@ -171,7 +178,7 @@ class Leader(Aggregator):
         if kept is not None:
             if Held.decode(kept).digest != digest:
                 raise RefusedError(ReportError.REPORT_REPLAYED)
-            return  # a copy: the client may have missed the first answer
+            return  # the same report: the client may not have received the first answer
         if report.leader.config not in self._keys:
             raise RefusedError(ReportError.OUTDATED_CONFIG)
         self._check(report.metadata, now)
@@ -181,13 +188,17 @@ class Leader(Aggregator):
     # ---- aggregation jobs ----
 
     def make_job(self, most: int = MOST_REPORTS) -> Job | None:
-        """Make an aggregation job of waiting reports, and return it.
+        """Move the first `most` waiting reports into a new aggregation job; store and return it.
 
-        It is None if none of the first `most` waiting reports can be added. Call this method until
-        no report waits (`is_idle`).
+        Reports that cannot be added are left out for ever: their times were collected, or they are
+        not valid. If none is left, there is no job. To handle all reports, call this method until
+        `is_idle`; None does not mean that no report waits.
 
         Args:
             most: the largest number of reports in the job.
+
+        Returns:
+            The job, or None if none of these reports can be added.
         """
         ids = [id for id, _ in self._store.scan(Table.WAITING, limit=most)]
         begun = [each for id in ids if (each := self._begun(id)) is not None]
@@ -210,11 +221,14 @@ class Leader(Aggregator):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no report waits for a job."""
+        """Whether no report waits for an aggregation job."""
         return not self._store.scan(Table.WAITING, limit=1)
 
     def jobs(self) -> list[Job]:
-        """Return the aggregation jobs that the helper has not answered."""
+        """Return the aggregation jobs that the helper has not answered, in the order of their ids.
+
+        After a restart the caller sends these again.
+        """
         return [
             Job(id, Outstanding.decode(value).request) for id, value in self._store.scan(Table.JOB)
         ]
@@ -222,15 +236,22 @@ class Leader(Aggregator):
     def finish_job(self, id: bytes, body: bytes) -> JobEnd:
         """Finish an aggregation job: add the reports that both servers find valid.
 
+        The job and the contents of its reports are deleted.
+
         Args:
             id: the id of the job.
-            body: the helper's answer, an AggregationJobResp.
+            body: the helper's answer, an encoded AggregationJobResp.
+
+        Returns:
+            How many reports of the job were added and refused. Both are 0 if there is no such job,
+            for example because it was finished before.
 
         Raises:
-            AbandonedError: the answer does not fit; none of the reports was added.
+            AbandonedError: the answer does not fit. The job has ended, and none of its reports was
+                or will be added.
         """
         kept = self._store.get(Table.JOB, id)
-        if kept is None:  # the job was answered before
+        if kept is None:  # the job was finished or abandoned before
             return JobEnd(0, 0)
         inits = AggregationJobInitReq.decode(Outstanding.decode(kept).request).reports
         try:
@@ -248,9 +269,10 @@ class Leader(Aggregator):
         return JobEnd(len(added), len(inits) - len(added))
 
     def abandon_job(self, id: bytes) -> None:
-        """End an aggregation job without adding its reports.
+        """End an aggregation job; its reports are never added.
 
-        Use it if the helper refuses the job, or never answers.
+        Use it if the helper refuses the job, or never answers. If there is no such job, nothing
+        happens.
         """
         with self._store.transaction():
             kept = self._store.get(Table.JOB, id)
@@ -259,10 +281,14 @@ class Leader(Aggregator):
                 self._end_job(id, AggregationJobInitReq.decode(request).reports)
 
     def _begun(self, id: bytes) -> tuple[Report, VerifyState, bytes] | None:
-        """Begin the verification of a stored report.
+        """Begin to verify a stored report.
 
-        Return the report, the leader's state and the leader's verifier share for the helper, or
-        None if the report is refused.
+        Args:
+            id: the id of the report.
+
+        Returns:
+            The report, the state that the next step of the verification needs, and the leader's
+            verifier share for the helper. None: the leader refuses the report.
         """
         kept = self._store.get(Table.REPORT, id)
         assert kept is not None
@@ -274,7 +300,10 @@ class Leader(Aggregator):
         return report, state, said
 
     def _may_add(self, metadata: ReportMetadata) -> bool:
-        """Tell whether a report is new and its time is not collected; call it in a transaction."""
+        """Tell whether a report is not added yet and its time is not collected.
+
+        Call it in the transaction that relies on the result.
+        """
         try:
             self._check_again(metadata)
         except RefusedError:
@@ -282,10 +311,10 @@ class Leader(Aggregator):
         return True
 
     def _keep_job(self, reports: Sequence[tuple[Report, bytes]]) -> Job:
-        """Store and return an aggregation job, before it is sent; call it in a transaction.
+        """Store an aggregation job, and return it; call it in a transaction.
 
         Args:
-            reports: each report, with the leader's verifier share.
+            reports: pairs of a report and the leader's verifier share of it; at least one.
         """
         inits = tuple(
             VerifyInit(
@@ -303,15 +332,17 @@ class Leader(Aggregator):
     def _passed(
         self, id: bytes, inits: Sequence[VerifyInit], said: Sequence[VerifyResp]
     ) -> list[Added]:
-        """Return the reports of a job that both servers find valid.
+        """Return the reports of a job that both servers find valid, in the order of the job.
 
         Args:
             id: the id of the job.
-            inits: the reports of the job.
-            said: the helper's answer for each report, in the same order.
+            inits: the reports of the job, as they were sent to the helper.
+            said: the helper's answers, one for each report, in the same order.
         """
         states = self._states.get(id)
-        if states is None:  # after a restart; the key of a report may have been removed since
+        # After a restart there are no states. Since the job was made, the operator may have removed
+        # the key that a report is sealed to: then its state is None.
+        if states is None:
             again = [self._begun(each.report.metadata.id) for each in inits]
             states = [each and each[1] for each in again]
         passed = []
@@ -327,14 +358,17 @@ class Leader(Aggregator):
         return passed
 
     def _end_job(self, id: bytes, inits: Sequence[VerifyInit]) -> None:
-        """Delete a job and the contents of its reports; call it in a transaction."""
+        """Delete an aggregation job and the contents of its reports; call it in a transaction."""
         self._store.drop(Table.JOB, id)
         for each in inits:
             self._forget_report(each.report.metadata.id)
         self._states.pop(id, None)
 
     def _forget_report(self, id: bytes) -> None:
-        """Delete the contents of a report, but keep its digest; call it in a transaction."""
+        """Delete the contents of a stored report; call it in a transaction.
+
+        Its id and digest stay, so that a copy which the client sends later is not stored again.
+        """
         kept = self._store.get(Table.REPORT, id)
         assert kept is not None
         self._store.put(Table.REPORT, id, replace(Held.decode(kept), report=b"").encode())
@@ -342,16 +376,20 @@ class Leader(Aggregator):
     # ---- collection jobs ----
 
     def collect(self, body: bytes) -> CollectionState:
-        """Begin the collection job of a request, or continue it; return its state.
+        """Begin a collection job, or continue the job of the same request; return its state.
 
-        Call `make_job` first until no report waits: a report that is in no job is not in the batch.
+        First call `make_job` until `is_idle`: an accepted report that is in no aggregation job yet
+        would be missing in the batch.
 
         Args:
-            body: the request of the collector, a CollectionJobReq.
+            body: the collector's request, an encoded CollectionJobReq.
 
         Raises:
-            Problem: the request is refused, its batch cannot be closed, or the job has failed. If
-                the helper was asked for its share, the batch stays closed.
+            Problem: the request is refused, or its batch cannot be closed, for example because it
+                has too few reports: nothing was stored. Or the job has failed before: its batch
+                stays closed, and has no result.
+            FedtallyError: the privacy budget does not allow this batch (see `Noise.charge`);
+                nothing was stored.
         """
         id = resource_id(body)
         with self._store.transaction():
@@ -361,32 +399,38 @@ class Leader(Aggregator):
             return self._advance(id)
 
     def collection(self, id: bytes) -> CollectionState:
-        """Continue a collection job, and return its state.
+        """Continue a collection job: close its batch if this is possible now; return its state.
+
+        Args:
+            id: the id of the collection job.
 
         Raises:
             UnknownResourceError: there is no such job.
-            Problem: the job has failed, or its batch cannot be closed.
+            Problem: the job has failed before, or its batch cannot be closed now.
+            FedtallyError: the privacy budget does not allow this batch (see `Noise.charge`).
         """
         with self._store.transaction():
             return self._advance(id)
 
     def open_collections(self) -> list[bytes]:
-        """Return the ids of the collection jobs that have no answer and have not failed."""
+        """Return the ids of the collection jobs without an answer that have not failed, sorted."""
         rows = self._store.scan(Table.COLLECTION)
         jobs = [(id, Collection.decode(value)) for id, value in rows]
         return [id for id, job in jobs if not (job.answer or job.failed)]
 
     def finish_collection(self, id: bytes, body: bytes) -> CollectionState:
-        """Finish a collection job with the helper's share; return its state, with the answer.
+        """Finish a collection job with the helper's share; return its state, which has the answer.
+
+        If the job has its answer already, the answer stays.
 
         Args:
             id: the id of the collection job.
-            body: the helper's answer, an AggregateShare.
+            body: the helper's answer to `CollectionState.ask`, an encoded AggregateShare.
 
         Raises:
             UnknownResourceError: there is no such job.
-            Problem: the answer does not fit, and the job has failed for good; or it had failed
-                before.
+            Problem: `body` does not fit, and a job without an answer has now failed for good; or
+                the job had failed before.
         """
         try:
             sealed = AggregateShare.decode(body).sealed
@@ -403,13 +447,14 @@ class Leader(Aggregator):
             return self._advance(id)
 
     def fail_collection(self, id: bytes, type: ProblemType) -> None:
-        """End a collection job because the helper refuses its share; the batch stays closed.
+        """Mark a collection job as failed because the helper refuses its share.
 
-        It changes nothing if the helper has not been asked, or if the job has an answer.
+        The batch stays closed, and will have no result. Nothing changes if the job has an answer,
+        or if its batch is not closed yet.
 
         Args:
             id: the id of the collection job.
-            type: the type of the problem that the helper answered.
+            type: the type of the problem that the helper answered, which the collector gets, too.
 
         Raises:
             UnknownResourceError: there is no such job.
@@ -417,12 +462,15 @@ class Leader(Aggregator):
         with self._store.transaction():
             job = self._collection(id)
             if job.ask and not job.answer:
-                # `head` has the leader's share, which nobody may get any more.
+                # `head` has the leader's sealed share, which must not leave this server any more.
                 failed = replace(job, head=b"", failed=type.encode())
                 self._store.put(Table.COLLECTION, id, failed.encode())
 
     def forget_collection(self, id: bytes) -> None:
-        """Delete a collection job; if its batch is closed, it stays closed.
+        """Delete a collection job and its answer; a closed batch stays closed.
+
+        Args:
+            id: the id of the collection job.
 
         Raises:
             UnknownResourceError: there is no such job.
@@ -437,11 +485,14 @@ class Leader(Aggregator):
         return Collection.decode(kept)
 
     def _read_collection(self, body: bytes) -> Interval:
-        """Return the interval of a collection request, in units of the precision.
+        """Check a request of the collector; return its interval, in units of the precision.
+
+        Args:
+            body: an encoded CollectionJobReq.
 
         Raises:
-            Problem: the request is malformed, has another batch mode or no valid interval, or has
-                an aggregation parameter or an extension.
+            Problem: the request is malformed, its batch mode is not TIME_INTERVAL, its interval is
+                malformed or empty, or it has an aggregation parameter or an extension.
         """
         try:
             request = CollectionJobReq.decode(body)
@@ -456,13 +507,20 @@ class Leader(Aggregator):
         return interval
 
     def _advance(self, id: bytes) -> CollectionState:
-        """Close the batch of a collection job if no aggregation job can change it any more.
+        """Close the batch of a collection job, unless an aggregation job may still add to it.
 
-        Return the state of the collection job. Call this method in a transaction.
+        Call this method in a transaction. A batch that is closed already stays as it is.
+
+        Args:
+            id: the id of the collection job.
+
+        Returns:
+            The state of the collection job.
 
         Raises:
-            UnknownResourceError: there is no such job.
-            Problem: the job has failed, or its batch cannot be closed.
+            UnknownResourceError: there is no such collection job.
+            Problem: the job has failed before, or its batch cannot be closed.
+            FedtallyError: the privacy budget does not allow this batch (see `Noise.charge`).
         """
         job = self._collection(id)
         if job.failed:
@@ -477,7 +535,7 @@ class Leader(Aggregator):
         return CollectionState(id, job.answer, b"" if job.answer else job.ask)
 
     def _ask(self, job: Collection, interval: Interval) -> Collection:
-        """Close the batch of a collection job, and return the job with the request to the helper.
+        """Close the batch of a collection job; return the job with `ask` and `head` set.
 
         Args:
             job: the collection job.
@@ -485,6 +543,7 @@ class Leader(Aggregator):
 
         Raises:
             Problem: the batch cannot be closed.
+            FedtallyError: the privacy budget does not allow this batch (see `Noise.charge`).
         """
         request = CollectionJobReq.decode(job.request)
         batch = self._close(interval, interval)
@@ -496,14 +555,15 @@ class Leader(Aggregator):
 
 
 def _read_answer(body: bytes, ids: Sequence[bytes]) -> Sequence[VerifyResp]:
-    """Return the helper's answers for the reports of an aggregation job.
+    """Decode the helper's answer to an aggregation job; return one answer for each report.
 
     Args:
-        body: the answer of the helper, an AggregationJobResp.
+        body: the helper's answer, an encoded AggregationJobResp.
         ids: the ids of the reports, in the order of the job.
 
     Raises:
-        MalformedError: the body is no answer, or the answer is for other reports.
+        MalformedError: `body` is malformed, is for other reports or in another order, or finishes
+            a report without a message, which Prio3 does not allow.
     """
     said = AggregationJobResp.decode(body).reports
     if [each.id for each in said] != list(ids):

@@ -1,8 +1,8 @@
-"""The noise that one server adds to its share of each batch, and the charge that comes before it.
+"""The interface of the noise that one server adds to its share of each batch.
 
-Each of the two servers draws all the noise that a privacy guarantee needs, since the other server
-may draw none. Clients and the collector need not know of it: both operators agree on it, and no
-message mentions it.
+A batch is charged to a privacy budget before its noise is drawn. Each of the two servers draws all
+the noise that the privacy guarantee needs, since the other server may draw none. Both operators
+agree on the noise. No message mentions it, so clients and the collector need not know about it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,33 @@ class Noise(Protocol):
     """The noise of one server.
 
     Attributes:
-        terms: the agreement of both operators about noise, encoded; the same bytes at each start of
-            a server.
+        terms: what both operators agreed on about noise, encoded. A server with a store refuses to
+            start if these bytes differ from the bytes at its first start.
     """
 
     terms: bytes
 
     def charge(self, batch: int) -> None:
-        """Charge a batch for privacy, before its noise is drawn.
+        """Charge a batch to the privacy budget; a server calls this before it draws the noise.
 
-        A server that crashed before it stored its share charges the same batch again.
+        The same batch may be charged more than once: after a crash, a server that had not stored
+        its share yet repeats both the charge and the draw.
 
         Args:
-            batch: the time of the first report of the batch, counted from the start of the task in
-                units of the precision.
+            batch: the number of the batch: the time of its first report minus the start of the
+                task, in units of the task's precision.
 
         Raises:
-            FedtallyError: the batch may not be released; no share was released, and the batch is
-                unchanged.
+            FedtallyError: the budget does not allow this batch. The server then returns no share
+                and leaves the batch open.
         """
 
     def draw(self, counters: int) -> npt.NDArray[np.int64]:
-        """Return new noise: int64 [counters]; each call draws again."""
+        """Draw noise, anew at each call, and return it.
+
+        Args:
+            counters: the number of counters of the batch's sum.
+
+        Returns:
+            int64 [counters]: the noise of each counter.
+        """

@@ -1,8 +1,8 @@
-"""The presentation language of TLS (RFC 8446, section 3), in which DAP encodes its messages.
+"""The encoding of DAP's messages: the presentation language of TLS (RFC 8446, section 3).
 
-A message is a frozen dataclass. The annotation of a field says how the field is encoded. Each value
-has exactly one encoding, and `decode` refuses any other: with missing or extra bytes, or with a
-field that is too short or out of range.
+A message is a frozen dataclass, and the annotation of each field says how the field is encoded.
+Each message has exactly one encoding. `decode` refuses all other bytes: if bytes are missing, if
+there are extra bytes, or if a field is too short or out of range.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fedtally.errors import InvalidInputError
 
 
 class MalformedError(InvalidInputError):
-    """Refuse bytes that are not the encoding of a message."""
+    """Say that bytes are not the encoding of a message, or that a message does not fit."""
 
 
 class Reader:
-    """A reader of bytes from first to last, which remembers its position.
+    """A reader of bytes that remembers its position; each call reads from there on.
 
     >>> reader = Reader(b"abc")
     >>> reader.take(2), reader.is_empty
@@ -32,7 +32,7 @@ class Reader:
         self._data, self._at = data, 0
 
     def take(self, count: int) -> bytes:
-        """Return the next `count` bytes.
+        """Read and return the next `count` bytes.
 
         Raises:
             MalformedError: fewer bytes are left.
@@ -46,7 +46,7 @@ class Reader:
         return part
 
     def number(self, size: int) -> int:
-        """Return the next `size` bytes as a big-endian integer.
+        """Read the next `size` bytes, and return them as a big-endian integer, 0 or more.
 
         Raises:
             MalformedError: fewer bytes are left.
@@ -55,12 +55,12 @@ class Reader:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no byte is left."""
+        """Whether all bytes have been read."""
         return self._at == len(self._data)
 
     @property
     def next(self) -> int:
-        """The next byte as an integer, without reading past it.
+        """The next byte as an integer; the position stays, so the byte can be read again.
 
         Raises:
             MalformedError: no byte is left.
@@ -70,23 +70,23 @@ class Reader:
         return byte
 
     def end(self) -> None:
-        """Refuse extra bytes.
+        """Check that all bytes have been read.
 
         Raises:
-            MalformedError: there are bytes left.
+            MalformedError: bytes are left.
         """
         if not self.is_empty:
             raise MalformedError(f"{len(self._data) - self._at} bytes follow a message")
 
 
 class Codec(Protocol):
-    """The encoding of a field."""
+    """The interface of an encoding, which a field of a message names in its annotation."""
 
     def write(self, value: Any, /) -> bytes:
-        """Return the encoding of a value."""
+        """Encode a value, and return its bytes."""
 
     def read(self, reader: Reader, /) -> Any:
-        """Return the value that the next bytes encode."""
+        """Read the bytes of one value from the reader, and return the value."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Number:
     size: int
 
     def write(self, value: int) -> bytes:
-        """Return the encoding.
+        """Return the bytes of an integer.
 
         Raises:
             InvalidInputError: the value is out of range.
@@ -109,25 +109,25 @@ class Number:
             ) from None
 
     def read(self, reader: Reader) -> int:
-        """Return the value."""
+        """Read an integer, and return it."""
         return reader.number(self.size)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The encoding of a member of an enumeration: its number, in one byte."""
+    """The encoding of a member of the enumeration `of`: its number, in one byte."""
 
     of: type[IntEnum]
 
     def write(self, value: IntEnum) -> bytes:
-        """Return the encoding."""
+        """Return the byte of a member."""
         return bytes([self.of(value)])
 
     def read(self, reader: Reader) -> IntEnum:
-        """Return the member.
+        """Read one byte, and return the member with this number.
 
         Raises:
-            MalformedError: no member has this number.
+            MalformedError: no member has this number, or no byte is left.
         """
         number = reader.number(1)
         try:
@@ -138,12 +138,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Fixed:
-    """The encoding of a byte string of fixed length: the bytes themselves."""
+    """The encoding of a byte string of exactly `length` bytes: the bytes themselves."""
 
     length: int
 
     def write(self, value: bytes) -> bytes:
-        """Return the encoding.
+        """Return the value unchanged.
 
         Raises:
             InvalidInputError: the value has another length.
@@ -155,24 +155,25 @@ class Fixed:
         return value
 
     def read(self, reader: Reader) -> bytes:
-        """Return the value."""
+        """Read `length` bytes, and return them."""
         return reader.take(self.length)
 
 
 @dataclass(frozen=True)
 class Opaque:
-    """The encoding of a byte string of any length: its length, then the bytes.
+    """The encoding of a byte string of variable length: first the length, then the bytes.
 
     Args:
-        size: the number of bytes in which the length is written.
-        least: the least length that is allowed, in bytes.
+        size: the number of bytes that encode the length; the longest string has 2^(8 size) - 1
+            bytes.
+        least: the least length of the string, in bytes.
     """
 
     size: int
     least: int = 0
 
     def write(self, value: bytes) -> bytes:
-        """Return the encoding.
+        """Return the length and the bytes of a value.
 
         Raises:
             InvalidInputError: the value is too short or too long.
@@ -184,10 +185,10 @@ class Opaque:
         return Number(self.size).write(len(value)) + value
 
     def read(self, reader: Reader) -> bytes:
-        """Return the value.
+        """Read the length and the bytes; return the bytes.
 
         Raises:
-            MalformedError: the value is too short, or bytes are missing.
+            MalformedError: the string is too short, or fewer bytes are left.
         """
         value = reader.take(reader.number(self.size))
         if len(value) < self.least:
@@ -197,18 +198,20 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Rest:
-    """The encoding of messages of one class: one after another, up to the last byte.
+    """The encoding of a list of messages at the end of another message: one after another.
+
+    No length is written, so a reader reads messages until no byte is left.
 
     Args:
         of: the class of the messages.
-        least: the least number of messages that is allowed.
+        least: the least number of messages.
     """
 
     of: type[Message]
     least: int = 0
 
     def write(self, values: Iterable[Message]) -> bytes:
-        """Return the encoding.
+        """Return the bytes of the messages, in order.
 
         Raises:
             InvalidInputError: there are too few messages.
@@ -219,7 +222,7 @@ class Rest:
         return b"".join(encoded)
 
     def read(self, reader: Reader) -> tuple[Message, ...]:
-        """Return the messages.
+        """Read all bytes that are left, and return the messages in them, in order.
 
         Raises:
             MalformedError: there are too few messages, or one is malformed.
@@ -234,43 +237,53 @@ class Rest:
 
 @dataclass(frozen=True)
 class Vector:
-    """The encoding of messages of one class: their total size in two bytes, then the messages.
+    """The encoding of a list of messages: two bytes with their total length, then the messages.
 
     Args:
         of: the class of the messages.
-        least: the least number of messages that is allowed.
+        least: the least number of messages.
     """
 
     of: type[Message]
     least: int = 0
 
     def write(self, values: Iterable[Message]) -> bytes:
-        """Return the encoding."""
+        """Return the bytes of the list.
+
+        Raises:
+            InvalidInputError: there are too few messages, or they have 2^16 bytes or more.
+        """
         return Opaque(2).write(Rest(self.of, self.least).write(values))
 
     def read(self, reader: Reader) -> tuple[Message, ...]:
-        """Return the messages."""
+        """Read the list, and return its messages, in order.
+
+        Raises:
+            MalformedError: there are too few messages, one is malformed, or bytes are missing.
+        """
         return Rest(self.of, self.least).read(Reader(Opaque(2).read(reader)))
 
 
 @dataclass(frozen=True)
 class Nested:
-    """The encoding of a message inside another message.
+    """The encoding of a message that is a field of another message: the bytes of the message.
 
-    If there are several classes, the first byte of the message, its tag, says which one it is.
+    The message is of one of the classes `kinds`. If there are several, the first byte of the
+    message, its tag, says of which class it is.
     """
 
     kinds: tuple[type[Message], ...]
 
     def write(self, value: Message) -> bytes:
-        """Return the encoding."""
+        """Return the bytes of a message."""
         return value.encode()
 
     def read(self, reader: Reader) -> Message:
-        """Return the message.
+        """Read a message, and return it.
 
         Raises:
-            MalformedError: no class has this byte as its tag, or the message is malformed.
+            MalformedError: the next byte is not the tag of any of these classes, or the message is
+                malformed.
         """
         for kind in self.kinds:
             if len(self.kinds) == 1 or kind.tag == bytes([reader.next]):
@@ -280,10 +293,11 @@ class Nested:
 
 @dataclass(frozen=True)
 class Message:
-    """The base of all messages, which are frozen dataclasses.
+    """The base class of all messages. A subclass is a frozen dataclass with annotated fields.
 
     Attributes:
-        tag: the bytes before the fields, by which a class is recognized; often empty.
+        tag: bytes that stand before the fields, so that a reader of several possible classes can
+            tell which one it has (see `Nested`). Empty for most classes.
 
     >>> @dataclass(frozen=True)
     ... class Interval(Message):
@@ -300,21 +314,22 @@ class Message:
     tag: ClassVar[bytes] = b""
 
     def encode(self) -> bytes:
-        """Return the encoding of the message.
+        """Return the bytes of the message: its tag, then its fields in order.
 
         Raises:
-            InvalidInputError: a field is out of range.
+            InvalidInputError: the value or the length of a field is out of range.
         """
-        kind: Any = type(self)  # mypy takes the class of a dataclass for unhashable
+        kind: Any = type(self)  # otherwise mypy says that `_codecs`, which caches, cannot hash it
         fields = [codec.write(getattr(self, name)) for name, codec in _codecs(kind)]
         return self.tag + b"".join(fields)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return the message that these bytes encode; they may have no extra bytes.
+        """Return the message of this class that `data` encodes.
 
         Raises:
-            MalformedError: the bytes are not the encoding of a message of this class.
+            MalformedError: `data` is not the encoding of one message of this class, or has extra
+                bytes at its end.
         """
         reader = Reader(data)
         message = cls.read(reader)
@@ -323,7 +338,7 @@ class Message:
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Return the message that the next bytes encode.
+        """Read a message of this class from a reader, and return it; more bytes may follow.
 
         Raises:
             MalformedError: the next bytes are not the encoding of a message of this class.

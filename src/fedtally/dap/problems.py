@@ -1,4 +1,4 @@
-"""The problem documents (RFC 9457) that a server of DAP answers if it refuses a request."""
+"""The JSON documents (RFC 9457, "problem details") by which a DAP server refuses a request."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from fedtally.dap.draft18 import ReportError
 from fedtally.dap.task import to_text
 from fedtally.errors import FedtallyError
 
-URN = "urn:ietf:params:ppm:dap:error:"  # the prefix of the types of problems
+URN = "urn:ietf:params:ppm:dap:error:"  # in a document it stands before a `ProblemType`
 
 
 class ProblemType(StrEnum):
-    """The types of problems in the draft; the last three are answers to a report of draft 09."""
+    """The types of problems, as the draft names them.
+
+    The last three are answered only to a client whose report has the form of draft 09.
+    """
 
     INVALID_MESSAGE = "invalidMessage"
     UNRECOGNIZED_TASK = "unrecognizedTask"
@@ -42,15 +45,17 @@ _NOT_TAKEN = {
 
 
 class UnknownResourceError(FedtallyError):
-    """Report that no resource has this id: the HTTP status is 404."""
+    """Say that the server has no resource with the id of the request; the HTTP status is 404."""
 
 
 class Problem(FedtallyError):
-    """Refuse a request. Nothing has changed, unless the method that raises it says otherwise.
+    """Say that a server refuses a request.
+
+    The stored data are unchanged, unless the method that raises this error says otherwise.
 
     Args:
-        type: the type of the problem in the draft.
-        detail: a sentence that says what is wrong.
+        type: the type of the problem, as the draft names it.
+        detail: a phrase that says what is wrong, for a person.
 
     >>> Problem(ProblemType.BATCH_OVERLAP, "it was collected").document(bytes(32))["status"]
     400
@@ -62,11 +67,11 @@ class Problem(FedtallyError):
 
     @property
     def status(self) -> int:
-        """The HTTP status of the response."""
+        """The HTTP status of the response: 404 for an unknown task or aggregation job, else 400."""
         return _STATUS.get(self.type, 400)
 
     def document(self, task_id: bytes) -> dict[str, Any]:
-        """Return the problem document, as a dict for JSON.
+        """Return the problem document as a dict, which the caller writes as JSON.
 
         Args:
             task_id: the id of the task, 32 bytes.
@@ -80,7 +85,13 @@ class Problem(FedtallyError):
 
 
 def not_taken(error: ReportError) -> Problem:
-    """Return the problem to answer a client of draft 09 whose report was refused.
+    """Return the problem that a client of draft 09 gets for a refused report.
+
+    Draft 09 has no list of refused reports in the answer, as draft 18 has it. Reasons without a
+    type of their own get the type `reportRejected`; the detail names the reason.
+
+    Args:
+        error: the reason why the report was refused.
 
     >>> not_taken(ReportError.REPORT_REPLAYED).type
     <ProblemType.REPORT_REJECTED: 'reportRejected'>

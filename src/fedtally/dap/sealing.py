@@ -1,4 +1,8 @@
-"""HPKE in DAP: a key configuration has a number, and a ciphertext has the number of its key."""
+"""Encryption to the servers and the collector of DAP, with HPKE (RFC 9180).
+
+A key configuration is a public key with a number. A ciphertext states the number of the key that
+opens it. To seal means to encrypt, and to open means to decrypt.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,14 @@ from fedtally.errors import InvalidInputError
 
 
 class Keyring:
-    """The keys of a server or of the collector.
+    """The private keys of a server or of the collector.
 
     Args:
-        keys: the keys by the number of their configuration, 0 .. 255. Clients seal new reports to
-            the first key; ciphertexts for the other keys still open.
+        keys: a mapping from the number of a key configuration, 0 .. 255, to its key; at least one.
+            Clients seal new reports to the first key. The other keys only open older ciphertexts.
+
+    Raises:
+        InvalidInputError: there is no key, or a number is out of range.
 
     >>> from fedtally.crypto.keys import Secret
     >>> ring = Keyring({7: RecipientKey(Secret(bytes(32)))})
@@ -36,19 +43,20 @@ class Keyring:
 
     @property
     def configs(self) -> HpkeConfigList:
-        """The configurations of the public keys, which clients fetch; the first is preferred."""
+        """The configurations of the public keys, in the order of `keys`; clients fetch them."""
         return HpkeConfigList(tuple(config(id, key.public) for id, key in self._keys.items()))
 
     def open(self, sealed: HpkeCiphertext, info: bytes, aad: bytes) -> bytes:
-        """Return the plaintext of a ciphertext that `seal` made.
+        """Decrypt a ciphertext that `seal` made, and return its plaintext.
 
         Args:
             sealed: the ciphertext, with the number of its key.
-            info: the purpose that the ciphertext must be sealed for.
-            aad: the associated data that the ciphertext must be bound to.
+            info: the purpose that was given to `seal`.
+            aad: the associated data that were given to `seal`.
 
         Raises:
-            RejectedError: no key has this number, or the bytes do not open.
+            RejectedError: this keyring has no key with the number, or the ciphertext was changed,
+                or was sealed with other `info` or `aad`.
         """
         key = self._keys.get(sealed.config)
         if key is None:
@@ -57,27 +65,30 @@ class Keyring:
 
 
 def config(id: int, public: bytes) -> HpkeConfig:
-    """Return the configuration of a public key.
+    """Return the configuration of a public key: its number, its HPKE algorithms and the key.
 
     Args:
         id: the number of the configuration, 0 .. 255.
         public: the X25519 public key, 32 bytes.
 
     Raises:
-        RejectedError: `check_point` refuses the key.
+        RejectedError: `public` is no valid X25519 key.
     """
     return HpkeConfig(id, *SUITE, check_point(public))
 
 
 def choose(configs: HpkeConfigList) -> HpkeConfig:
-    """Return the configuration that a client seals to: the first one with the suite known here.
+    """Return the key configuration that a client seals to, out of the configurations of a server.
+
+    It is the first one whose algorithms are X25519, HKDF-SHA256 and AES-128-GCM: fedtally has no
+    others.
 
     Args:
         configs: the key configurations of a server.
 
     Raises:
-        InvalidInputError: two configurations have the same number, none has the suite, or the key
-            of the first one that has the suite is not valid.
+        InvalidInputError: two configurations have the same number, no configuration has these
+            algorithms, or the key of the first one that has them is not valid.
     """
     if len({each.id for each in configs.configs}) < len(configs.configs):
         raise InvalidInputError("a server offers two keys of one number; tell its operator")
@@ -91,15 +102,17 @@ def choose(configs: HpkeConfigList) -> HpkeConfig:
 
 
 def seal(recipient: HpkeConfig, plaintext: bytes, info: bytes, aad: bytes) -> HpkeCiphertext:
-    """Return a plaintext sealed to a key configuration; the ciphertext differs at each call.
+    """Encrypt a plaintext to a key configuration, and return the ciphertext.
+
+    Each call returns another ciphertext, since HPKE draws a fresh key.
 
     Args:
         recipient: the key configuration of the recipient.
-        plaintext: the bytes to seal.
-        info: the purpose of the ciphertext.
-        aad: the associated data that the ciphertext is bound to.
+        plaintext: the bytes to encrypt.
+        info: the purpose of the ciphertext. `Keyring.open` must get the same bytes.
+        aad: the associated data. `Keyring.open` must get the same bytes.
 
     Raises:
-        RejectedError: the configuration has no valid key.
+        RejectedError: the key of `recipient` is not valid.
     """
     return HpkeCiphertext(recipient.id, *hpke_aad.seal(recipient.key, plaintext, info, aad))

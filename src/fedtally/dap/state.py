@@ -1,4 +1,7 @@
-"""The stored data of a server for one task: ordered tables of bytes, with transactions."""
+"""What a server stores for one task: ordered tables of keys and values, with transactions.
+
+Keys and values are bytes.
+"""
 
 from __future__ import annotations
 
@@ -14,53 +17,57 @@ from fedtally.errors import InvalidInputError
 
 
 class Table(IntEnum):
-    """The tables; each comment says key -> value.
+    """The tables of a server. The comment at each table says what its key and its value are.
 
-    Times are in units of the precision, in eight bytes, big-endian. "For ever" means that a row is
-    never deleted.
+    Times are in units of the task's precision, encoded in eight bytes, big-endian. "Kept" means
+    that a row is never deleted. "Leader" or "helper" means that only this server uses the table.
     """
 
-    SEEN = 1  # id of a report that was added -> nothing; for ever
-    BUCKET = 2  # time -> Bucket
-    COLLECTED = 3  # end of a collected interval -> its start; for ever
-    JOB_ANSWER = 4  # helper: id of an aggregation job -> answer
-    SHARE_ANSWER = 5  # helper: id of an aggregate share -> answer
-    REPORT = 6  # leader: id of an accepted report -> Held; for ever
-    WAITING = 7  # leader: id of a report that is in no job yet -> nothing
-    JOB = 8  # leader: id of an aggregation job that was not answered -> Outstanding
+    SEEN = 1  # id of a report that was added to the sum -> empty; kept
+    BUCKET = 2  # time -> Bucket, the sum of the reports of this time; deleted when collected
+    COLLECTED = 3  # end of a collected interval -> start of this interval; kept
+    JOB_ANSWER = 4  # helper: id of an aggregation job -> AggregationJobResp
+    SHARE_ANSWER = 5  # helper: id of an aggregate share -> AggregateShare
+    REPORT = 6  # leader: id of an accepted report -> Held; kept
+    WAITING = 7  # leader: id of a report that is in no aggregation job yet -> empty
+    JOB = 8  # leader: id of an aggregation job without an answer -> Outstanding
     COLLECTION = 9  # leader: id of a collection job -> Collection
-    TERMS = 10  # name of an agreement of both operators -> its bytes; for ever
+    TERMS = 10  # name, as `noise` -> a value that is fixed at the first start; kept
 
 
 class Store(Protocol):
-    """The tables of one task at one server.
+    """The interface of a store: the tables of one task at one server.
 
-    A write outside a transaction is a transaction of its own. Transactions are serializable: values
-    that a transaction has read are unchanged when it ends, even if other processes write.
+    A `put` or `drop` outside a transaction is a transaction of its own. Transactions are
+    serializable: when a transaction ends, the values that it has read are still the same, even if
+    other processes write.
     """
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Return a context manager: at its end all writes are kept, or none after an error."""
+        """Return a context manager whose `with` block is one transaction.
+
+        If the block ends without an error, all its writes are kept. Otherwise none is.
+        """
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a key, or None if the key has no row."""
 
     def put(self, table: Table, key: bytes, value: bytes) -> None:
-        """Write the value of a key; it replaces an earlier value."""
+        """Write the value of a key; an earlier value is replaced."""
 
     def drop(self, table: Table, key: bytes) -> None:
-        """Delete the row of a key, if there is one."""
+        """Delete the row of a key; do nothing if the key has no row."""
 
     def scan(
         self, table: Table, first: bytes = b"", end: bytes | None = None, limit: int | None = None
     ) -> list[tuple[bytes, bytes]]:
-        """Return rows as pairs (key, value), in ascending order of keys.
+        """Return the rows of a range of keys as pairs (key, value), in ascending order of keys.
 
         Args:
             table: the table.
             first: the lower bound of the keys, included.
             end: the upper bound of the keys, not included; None for no bound.
-            limit: the largest number of rows; None for all.
+            limit: the largest number of rows to return, from the lowest key on; None for all.
         """
 
 
@@ -79,7 +86,11 @@ class MemoryStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a context manager: at its end all writes are kept, or none after an error."""
+        """Return a context manager whose `with` block is one transaction; see `Store`.
+
+        Raises:
+            InvalidInputError: another transaction is open.
+        """
         if self._undo is not None:
             raise InvalidInputError("a transaction is open already: end it first")
         self._undo = []
@@ -96,23 +107,23 @@ class MemoryStore:
             self._undo = None
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        """Return the value of a key, or None if the key has no row."""
+        """Return the value of a key; None if the key has no row."""
         return self._tables[table].get(key)
 
     def put(self, table: Table, key: bytes, value: bytes) -> None:
-        """Write the value of a key; it replaces an earlier value."""
+        """Write the value of a key; an earlier value is replaced."""
         self._note(table, key)
         self._tables[table][key] = value
 
     def drop(self, table: Table, key: bytes) -> None:
-        """Delete the row of a key, if there is one."""
+        """Delete the row of a key; do nothing if the key has no row."""
         self._note(table, key)
         self._tables[table].pop(key, None)
 
     def scan(
         self, table: Table, first: bytes = b"", end: bytes | None = None, limit: int | None = None
     ) -> list[tuple[bytes, bytes]]:
-        """Return rows as pairs (key, value), in ascending order of keys; see `Store.scan`."""
+        """Return the rows of a range of keys, in ascending order of keys; see `Store.scan`."""
         rows = self._tables[table]
         keys = sorted(key for key in rows if first <= key and (end is None or key < end))
         return [(key, rows[key]) for key in keys[:limit]]
@@ -127,12 +138,12 @@ class MemoryStore:
 
 @dataclass(frozen=True)
 class Bucket(Message):
-    """The sum of the reports of one time that were added.
+    """The sum of all verified reports that have the same time.
 
     Attributes:
-        share: this server's share of the sum, encoded.
-        count: the number of reports.
-        checksum: the XOR of the SHA-256 of the reports' ids, 32 bytes.
+        share: this server's share of the sum, encoded. Only both servers' shares together show it.
+        count: the number of reports in the sum.
+        checksum: the XOR of the SHA-256 digests of these reports' ids, 32 bytes.
     """
 
     share: Bytes32
@@ -150,19 +161,22 @@ class Held(Message):
 
 @dataclass(frozen=True)
 class Outstanding(Message):
-    """An aggregation job that the helper has not answered."""
+    """An aggregation job that the helper has not answered; see `leader.Job`."""
 
-    first: UInt64  # the earliest time of its reports
-    last: UInt64  # the latest time of its reports
-    request: Bytes32  # the AggregationJobInitReq
+    first: UInt64  # the earliest time of a report in the job
+    last: UInt64  # the latest time of a report in the job
+    request: Bytes32  # the encoded AggregationJobInitReq
 
 
 @dataclass(frozen=True)
 class Collection(Message):
-    """A collection job; a field is empty until it has a value."""
+    """The leader's record of a collection job: the work on one request of the collector.
 
-    request: Bytes32  # the CollectionJobReq
-    ask: Bytes32 = b""  # the AggregateShareReq for the helper
-    head: Bytes32 = b""  # the answer without the helper's share
-    answer: Bytes32 = b""  # the CollectionJobResp
-    failed: Bytes16 = b""  # the type of the problem, if the job has failed
+    All fields but `request` are empty at first.
+    """
+
+    request: Bytes32  # the encoded CollectionJobReq
+    ask: Bytes32 = b""  # the encoded AggregateShareReq; not empty: the batch is closed
+    head: Bytes32 = b""  # the bytes of the CollectionJobResp before the helper's share
+    answer: Bytes32 = b""  # the encoded CollectionJobResp; not empty: the job is done
+    failed: Bytes16 = b""  # the `ProblemType` by which the job failed; not empty: it has failed

@@ -1,12 +1,14 @@
 """A task of DAP: the parameters that all parties agree on, in a public and a secret file.
 
-The public file has everything that the messages are bound to, and the collector's key. Everybody
-may read it. The secret file has the seed of the verification key, which both servers know. Whoever
-has the seed can make invalid reports that pass verification. So the two files are separate.
+The public file has the configuration, which all messages are bound to, and the collector's key.
+Everybody may read it. The secret file has the seed of the key by which both servers verify reports,
+the verification key. Only the servers may read this file: whoever has the seed can make an invalid
+report that passes verification.
 
-The id of a task is the SHA-256 of its configuration, which contains 16 random bytes: two tasks with
-equal parameters have different ids. Both servers agree on the seed before the task exists, and
-derive the key from the seed and the id. So nobody can choose the key after a report is made.
+The id of a task is the SHA-256 of its configuration. The configuration contains 16 random bytes, so
+two tasks with equal parameters have different ids. Both servers agree on the seed before the task
+exists, and derive the verification key from the seed and the id. So nobody can choose a key that
+fits reports which exist already.
 """
 
 from __future__ import annotations
@@ -53,14 +55,15 @@ _TABLES = ("interval", "vdaf", "collector")
 
 
 class _Kind(NamedTuple):
-    """A kind of VDAF: count, sumvec or histogram.
+    """A kind of VDAF, the scheme that splits and verifies measurements: count, sumvec or histogram.
 
     Attributes:
         number: the number of the VDAF in the draft's table.
-        sizes: the class of the message that has its sizes.
-        make: a function from a class of Prio3 to its method that makes the VDAF of given sizes.
-        is_hidden: whether noise can hide a report. It can if any two reports differ in at most two
-            counters, by 1 each.
+        sizes: the class of the message whose fields are the sizes of the VDAF.
+        make: returns, for a class of Prio3 such as `Prio3`, the method of this class that makes the
+            VDAF from its sizes, such as `Prio3.histogram`.
+        is_hidden: whether the noise of a server can hide a report: if one report is replaced by
+            another, at most two counters of the sum change, each by 1.
     """
 
     number: int
@@ -69,7 +72,8 @@ class _Kind(NamedTuple):
     is_hidden: bool
 
 
-# One row for each VDAF. The fields of its message are the entries of the table `vdaf` in a file.
+# By name. In a task's public file the table `vdaf` has this name as its entry `kind`, and one entry
+# for each field of the class `sizes`.
 KINDS = {
     "count": _Kind(1, Empty, attrgetter("count"), True),
     "sumvec": _Kind(3, Prio3SumVecConfig, attrgetter("sum_vec"), False),
@@ -80,15 +84,17 @@ _NAMES = {kind.number: name for name, kind in KINDS.items()}
 
 @dataclass(frozen=True)
 class Task:
-    """The parameters of a task, which all parties agree on.
+    """The public parameters of a task, which all parties agree on.
 
     Args:
         configuration: the parameters that all messages are bound to.
-        collector: the collector's key configuration, to which both servers seal their shares.
-        draft: the draft whose reports are accepted, 18 or 9; all other messages are of draft 18.
+        collector: the collector's public key, to which both servers seal their shares of a sum.
+        draft: the draft of DAP whose reports the leader accepts, 18 or 9. All other messages have
+            the form of draft 18.
 
     Raises:
-        InvalidInputError: a parameter is out of range, or is not supported here.
+        InvalidInputError: a parameter is out of range, or fedtally does not support its value.
+        RejectedError: the collector's key is not valid.
 
     >>> from fedtally.crypto.hpke_aad import RecipientKey
     >>> key = RecipientKey(Secret(bytes(32))).public
@@ -148,21 +154,26 @@ class Task:
         collector: HpkeConfig,
         draft: int = DRAFT,
     ) -> Self:
-        """Return a task.
+        """Make a task from its parameters in seconds and as texts.
 
         Args:
-            vdaf: one of "count", "sumvec" and "histogram".
+            vdaf: what a report adds to: "count", "sumvec" (a vector of sums) or "histogram".
             sizes: the sizes of the VDAF by name. sumvec: entries, maximum and chunk; histogram:
                 buckets and chunk; count: none.
-            info: 16 random bytes that no other task has.
-            leader: the base address of the leader, a URL.
-            helper: the base address of the helper, a URL.
-            precision: the shortest interval that can be collected, in seconds.
-            min_batch: the least number of reports in a batch.
-            start: the first time that a report may have, Unix seconds, a multiple of the precision.
-            end: the first time after all reports, Unix seconds, a multiple of the precision.
+            info: 16 random bytes, drawn for this task only.
+            leader: the base URL of the leader; its resources lie below this URL.
+            helper: the base URL of the helper.
+            precision: the unit of all times of the task, in seconds. Reports have rounded times, so
+                this is also the shortest interval that can be collected.
+            min_batch: the least number of reports in a batch, at least 1.
+            start: the first second of the task, Unix seconds, a multiple of `precision`.
+            end: the first second after the task, Unix seconds, a multiple of `precision`.
             collector: the collector's key configuration.
-            draft: the draft whose reports are accepted, 18 or 9.
+            draft: the draft of DAP whose reports the leader accepts, 18 or 9.
+
+        Raises:
+            InvalidInputError: a parameter is out of range, or fedtally does not support its value.
+            RejectedError: the collector's key is not valid.
         """
         if vdaf not in KINDS:
             raise InvalidInputError(f"vdaf must be one of {', '.join(KINDS)}, got {vdaf!r}")
@@ -192,25 +203,26 @@ class Task:
 
     @cached_property
     def encoded(self) -> bytes:
-        """The encoded configuration, which all parties hash."""
+        """The bytes of the configuration, from which all parties compute the task's id."""
         return self.configuration.encode()
 
     @cached_property
     def id(self) -> bytes:
         """The id of the task: the SHA-256 of its configuration, 32 bytes.
 
-        In draft 09 the name of the version is hashed before the configuration.
+        If the task accepts reports of draft 09, the bytes "dap-09" are hashed before the
+        configuration.
         """
         return hashlib.sha256(self.version.in_id + self.encoded).digest()
 
     @property
     def version(self) -> Version:
-        """The form of the reports of this task."""
+        """How reports of this task are encoded, sealed and uploaded."""
         return VERSIONS[self.draft]
 
     @cached_property
     def interval(self) -> Interval:
-        """The times that reports may have, in units of the precision."""
+        """The interval in which the task accepts reports, in units of the precision."""
         return Interval.decode(self.configuration.extensions[0].data)
 
     @property
@@ -225,23 +237,27 @@ class Task:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the VDAF by name, in the form that `make` accepts."""
+        """The sizes of the VDAF by name; `make` has the names."""
         kind = KINDS[self.vdaf]
         sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
         return {each.name: getattr(sizes, each.name) for each in fields(kind.sizes)}
 
     @cached_property
     def prio3(self) -> Prio3:
-        """The VDAF, bound to this task."""
+        """The VDAF of this task, which makes and verifies its reports.
+
+        In draft 18 it is bound to the task's id, so that a report of another task does not pass
+        verification. The VDAF of draft 09 ignores the id.
+        """
         make = KINDS[self.vdaf].make(self.version.protocol)
         return make(*self.sizes.values(), context=vdaf_context(self.id))
 
     def check_noise(self) -> None:
-        """Refuse noise if it would not hide a report of this task.
+        """Refuse noise if the task's VDAF is sumvec, where noise would not hide a report.
 
         Raises:
-            InvalidInputError: if one report is replaced by another, more than two counters may
-                change, or a counter may change by more than 1.
+            InvalidInputError: one report may change more than two counters of the sum, or change a
+                counter by more than 1.
         """
         if not KINDS[self.vdaf].is_hidden:
             raise InvalidInputError(
@@ -250,13 +266,13 @@ class Task:
             )
 
     def time(self, seconds: float) -> int:
-        """Return a time in the unit of reports: Unix seconds over the precision, rounded down."""
+        """Convert Unix seconds to units of the precision, rounded down, as reports have times."""
         return int(seconds) // self.configuration.precision
 
     # ---- the public file ----
 
     def to_toml(self) -> str:
-        """Return the text of the public file."""
+        """Return the text of the public file, in TOML."""
         of = self.configuration
         head = {
             "schema": PUBLIC_SCHEMA,
@@ -278,11 +294,12 @@ class Task:
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
-        """Return the task in the text of a public file.
+        """Read a task from the text of its public file.
 
         Raises:
-            InvalidInputError: the file is damaged or has another version, or its id is not the id
-                of its task.
+            InvalidInputError: the text is damaged or has another schema, or its entry `id` is not
+                the id that follows from the other entries.
+            RejectedError: the collector's key is not valid.
         """
         values = _read(text, PUBLIC_SCHEMA, (*_ENTRIES, *_TABLES))
         interval = validate.table("interval", values["interval"], ["start", "end"])
@@ -319,9 +336,9 @@ class TaskSecret:
     Args:
         task_id: the id of the task, 32 bytes.
         seed: 32 random bytes that both servers agreed on before the task existed.
-        collector: the SHA-256 of the collector's bearer token, 32 bytes. The token is not derived
-            from the seed: otherwise the helper, which has the seed, could ask the leader for sums.
-            With zeros nobody can ask for sums.
+        collector: the SHA-256 of the collector's bearer token, 32 bytes. 32 zero bytes: no token
+            fits, so nobody can collect a batch. The token is not derived from the seed, because
+            the helper has the seed and must not be able to collect.
 
     >>> secret = TaskSecret(bytes(32), Secret(bytes(range(32))))
     >>> secret
@@ -340,9 +357,13 @@ class TaskSecret:
         _sized("collector", self.collector, DIGEST_BYTES)
 
     def verify_key(self, task: Task) -> bytes:
-        """Return the verification key of a task (draft 18, section 8.6.2).
+        """Derive the key by which both servers verify reports (draft 18, section 8.6.2).
 
-        It has 32 bytes; in draft 09 it is the first 16 of these bytes.
+        Args:
+            task: the task of this secret.
+
+        Returns:
+            32 bytes; if the task accepts reports of draft 09, the first 16 of these bytes.
 
         Raises:
             InvalidInputError: the secret belongs to another task.
@@ -356,7 +377,9 @@ class TaskSecret:
 
     @property
     def leader_token(self) -> str:
-        """The bearer token that the leader sends to the helper; it does not reveal the seed.
+        """The bearer token that the leader sends to the helper, 43 characters.
+
+        It is derived from the seed by HKDF, and does not reveal the seed.
 
         >>> TaskSecret(bytes(32), Secret(bytes(32))).leader_token[:8]
         'oepnlqtV'
@@ -364,7 +387,7 @@ class TaskSecret:
         return to_text(bytes(hkdf(self.seed, b"leader token", self.task_id).reveal()))
 
     def to_toml(self) -> str:
-        """Return the text of the secret file, which must have mode 0600."""
+        """Return the text of the secret file, in TOML; the caller must write it with mode 0600."""
         values = {"task": to_text(self.task_id), "seed": bytes(self.seed.reveal()).hex()}
         return toml.document(
             {"schema": SECRET_SCHEMA} | values | {"collector": self.collector.hex()}
@@ -372,10 +395,10 @@ class TaskSecret:
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
-        """Return the secret in the text of a secret file.
+        """Read the secret of a task from the text of its secret file.
 
         Raises:
-            InvalidInputError: the file is damaged or has another version. The text of the error
+            InvalidInputError: the text is damaged or has another schema. The message of the error
                 never shows the seed.
         """
         values = _read(text, SECRET_SCHEMA, ("schema", "task", "seed", "collector"))
@@ -387,12 +410,12 @@ class TaskSecret:
 
 
 def token_digest(token: str) -> bytes:
-    """Return the SHA-256 of a bearer token, 32 bytes: servers store this instead of the token."""
+    """Return the SHA-256 of a bearer token, 32 bytes; servers store it instead of the token."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
 def to_text(id: bytes) -> str:
-    """Return an id in the form that URLs have: base64url without padding.
+    """Encode an id, or other bytes, as it stands in a URL: base64url without padding.
 
     >>> to_text(bytes(16))
     'AAAAAAAAAAAAAAAAAAAAAA'
@@ -401,14 +424,15 @@ def to_text(id: bytes) -> str:
 
 
 def from_text(text: str, length: int) -> bytes:
-    """Return the id in a text that `to_text` made.
+    """Decode an id from a text that `to_text` made; return its bytes.
 
     Args:
-        text: the text.
+        text: the id in base64url, without padding.
         length: the number of bytes that the id must have.
 
     Raises:
-        InvalidInputError: `to_text` does not make this text, or the id has another length.
+        InvalidInputError: `to_text` would not make this text from any bytes, or the id has another
+            length.
     """
     try:
         id = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)

@@ -1,4 +1,4 @@
-"""The drafts whose reports a task may accept: a table with all differences of their reports."""
+"""A table of the drafts of DAP whose reports a task may accept, 18 and 9, and how they differ."""
 
 from __future__ import annotations
 
@@ -22,23 +22,29 @@ from fedtally.flp.prio3_draft08 import Prio3Draft08
 
 
 class Version(NamedTuple):
-    """The form of the reports of one draft.
+    """How one draft encodes, seals and uploads reports.
+
+    In the program, reports always have the form of draft 18. An upload is the HTTP request by which
+    a client sends reports to the leader.
 
     Attributes:
         in_id: the bytes that are hashed before a task's configuration to get the task's id.
-        protocol: the class of the VDAF.
-        input_share_info: a function that returns the purpose of an input share for a server's role.
-        input_share_aad: a function that returns the associated data of a sealed input share, from
-            the task's id and configuration, the metadata and the public share.
-        read_upload: a function that returns the reports of an upload in the form of draft 18, or
-            raises `MalformedError`.
-        write_upload: a function that returns the body of an upload, for a report in the form of
-            draft 18.
-        is_single: whether an upload is one report, whose answer is a problem or empty.
+        protocol: the class of the VDAF, the scheme that splits and verifies measurements.
+        input_share_info: returns the HPKE `info`, the purpose of the ciphertext, of an input share.
+            Its argument is the role of the server that the share is sealed to.
+        input_share_aad: returns the associated data of a sealed input share. Its arguments are the
+            task's id, the task's configuration, the report's metadata and its public share.
+        read_upload: returns the reports in the body of an upload, converted to draft 18. It raises
+            `MalformedError` if the body cannot be read. Its second argument is the task's
+            configuration.
+        write_upload: returns the body of an upload with one report. Its arguments are the report,
+            in the form of draft 18, and the task's configuration.
+        is_single: True: an upload is one report, and a refused report is answered by a problem
+            document. False: an upload is a list, and the answer lists the refused reports.
         method: the HTTP method of an upload.
         upload_media: the media type of an upload.
-        is_upload: a function that tells whether a Content-Type is that of an upload.
-        keys_media: the media type of a server's key configurations.
+        is_upload: tells whether a Content-Type is the media type of an upload.
+        keys_media: the media type of the answer with a server's public keys.
     """
 
     in_id: bytes

@@ -1,17 +1,17 @@
-"""Domains turn items into 64-bit ids and back: integers, text, latitude-longitude grids.
+"""Domains give each item a 64-bit id, and back: integers, text, cells of a latitude-longitude grid.
 
-`OpenStrings` is the domain of strings nobody has listed.
+A `Domain` is a set of candidate items at the positions 0 to ``size - 1``. Clients turn their items
+into ids with it. A decoder estimates the counts of all candidates. `OpenStrings` is the domain for
+strings that nobody has listed.
 
-Clients encode their items with a `Domain`. A decoder goes through all its candidates, at positions
-0 to ``size - 1``. Items are given as a column without missing values: a NumPy array, an Arrow array
-or chunked array, a pandas or Polars series, or a list. An item of another kind than the domain's
-(``"abc"`` for a range) raises `InvalidInputError` in every method but `Domain.inside`. An item of
-the right kind that is not in the domain raises `OutsideDomainError` in methods that return
-positions or ids.
+Items are given as a column without missing values: a NumPy array, an Arrow array or chunked array,
+a pandas or Polars series, or a list. An item of the wrong kind (``"abc"`` in a range of integers)
+raises `InvalidInputError` in all methods except `Domain.inside`. An item of the right kind that is
+no candidate raises `OutsideDomainError` in methods that return positions or ids.
 
-Text is compared by its UTF-8 bytes. Nothing is normalised, neither Unicode nor case nor white
-space. An accented letter in one code point and the same letter in two code points are two items.
-Normalise your data before, if it needs that. An open domain can do it for you (`OpenStrings`).
+Two texts are the same item only if their UTF-8 bytes are equal. Unicode forms, upper and lower case
+and white space are not normalised: "é" as one code point and "é" as two are two items. If your data
+needs it, normalise the data first. An open domain can do it for you (`OpenStrings`).
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _GRID = re.compile(rf"grid:{_NUMBER}\.\.{_NUMBER},{_NUMBER}\.\.{_NUMBER},{_NUMBE
 def parse(text: str) -> Domain:
     """Return the domain that a text describes.
 
-    The text is ``range:FIRST..LAST`` or ``grid:SOUTH..NORTH,WEST..EAST,STEP`` (in degrees), as
-    ``str`` of a range or a grid returns it.
+    The text is ``range:FIRST..LAST`` or ``grid:SOUTH..NORTH,WEST..EAST,STEP`` (in degrees): the
+    same text that ``str`` of an `IntegerRange` or a `Grid` returns.
 
     Raises:
         InvalidInputError: The text has neither form, or its numbers make no domain.
@@ -86,9 +86,12 @@ def parse(text: str) -> Domain:
 
 
 def load(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Domain:
-    """Return a domain from what its ``describe()`` and ``arrays()`` returned.
+    """Rebuild a saved domain from the values that its ``describe()`` and ``arrays()`` returned.
 
-    The new domain is checked: its description, with size and digest, must equal `meta`.
+    Args:
+        meta: the value of ``describe()``. The rebuilt domain must have this description again, with
+            the same size and digest. Other entries are ignored.
+        arrays: the value of ``arrays()``.
 
     Raises:
         UnreadableFileError: The kind is unknown, an entry is missing, or the content is damaged.

@@ -1,7 +1,8 @@
-"""Columns of items in any container, read as integers, text or coordinates.
+"""Reads columns of items, in any container, as integers, text or coordinates.
 
-Arrow values are typed `Any`: pyarrow is imported inside the functions and need not have type stubs.
-Where it is not installed, a column of text is a `plain.Texts`.
+Arrow values have the type `Any`, so that type checks do not need PyArrow's stubs. PyArrow is
+imported inside functions, because a client may run without it. Then a column of text is a
+`plain.Texts` instead of an Arrow array.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from fedtally.base import arrow
 from fedtally.domain.plain import Texts, texts_of
 from fedtally.errors import InvalidInputError
 
-_INT64_DIGITS = 18  # an integer of so many characters fits int64 in any case
+_INT64_DIGITS = 18  # an integer with at most this many characters fits int64
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity|nan)"
-INTEGER = r"^-?[0-9]+(\.0+)?$"  # pandas writes 1.0 where an integer column misses a value
-_INTEGERS = "integers, such as 42 or -7"  # in messages
+INTEGER = r"^-?[0-9]+(\.0+)?$"  # pandas writes 1.0 for 1 if a value of the column is missing
+_INTEGERS = "integers, such as 42 or -7"  # for error messages
 _COORDINATES = "latitude,longitude in degrees, such as 40.75,-73.95"
 COORDINATES = rf"^\s*(?P<lat>{_NUMBER})\s*,\s*(?P<lon>{_NUMBER})\s*$"
 
@@ -31,11 +32,11 @@ def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
     Text must have the form ``-?[0-9]+`` or ``-?[0-9]+.0+``.
 
     Returns:
-        The values, int64[n], and whether each fits int64, bool[n]. A value that does not fit is 0.
+        The values, int64[n]; and for each whether it fits int64, bool[n]. Values that do not fit
+        are replaced by 0.
 
     Raises:
-        InvalidInputError: The column is of another type, has missing values, or an item is no
-            integer.
+        InvalidInputError: The column has another type or missing values, or an item is no integer.
 
     >>> as_integers(["12", "-3.0", "9223372036854775808"])
     (array([12, -3,  0]), array([ True,  True, False]))
@@ -58,30 +59,34 @@ def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
         if items.dtype.kind == "u"
         else np.ones(items.size, np.bool_)
     )
-    values = items.astype(np.int64, copy=False)  # larger ones wrap, and are replaced by 0 below
+    values = items.astype(np.int64, copy=False)  # values that do not fit wrap; see the next line
     return (values, fits) if fits.all() else (np.where(fits, values, 0), fits)
 
 
 def as_text(items: Any) -> Any:
-    """Read a column of text as one Arrow large_string array; integers are written in decimal.
+    """Read a column of text as one Arrow large_string array, or without PyArrow as a `Texts`.
+
+    Integers are turned into decimal text.
 
     Raises:
-        InvalidInputError: The column is of another type, has missing values, or is not UTF-8.
+        InvalidInputError: The column has another type or missing values, or is not UTF-8.
 
     >>> as_text(["tea", "coffee"]).to_pylist()
     ['tea', 'coffee']
     """
     chunks = text_chunks(items)
-    if len(chunks) == 1:  # joining would copy it
+    if len(chunks) == 1:  # `concat_arrays` would copy it
         return chunks[0]
     import pyarrow as pa
 
-    # With an empty array, since Arrow cannot join no arrays at all.
+    # An empty array is added because Arrow cannot join an empty list of arrays.
     return pa.concat_arrays([*chunks, pa.nulls(0, pa.large_string())])
 
 
 def text_chunks(items: Any) -> list[Any]:
-    """Read a column of text as Arrow large_string arrays, one for each chunk; see `as_text`.
+    """Read a column of text as a list of Arrow large_string arrays, one for each of its chunks.
+
+    Without PyArrow the list holds one `Texts`. Otherwise this is `as_text` without joining.
 
     >>> [len(chunk) for chunk in text_chunks(["tea", "coffee"])]
     [2]
@@ -97,7 +102,7 @@ def text_chunks(items: Any) -> list[Any]:
 
 
 def is_grouped(items: Any) -> bool:
-    """Return whether a column is a dictionary: distinct values, and the place of each row's.
+    """Return whether a column is an Arrow dictionary array: distinct values, and an index per row.
 
     >>> import pyarrow as pa
     >>> words = pa.array(["tea", "rice", "tea"])
@@ -110,12 +115,14 @@ def is_grouped(items: Any) -> bool:
 
 
 def distinct(items: Any) -> tuple[Any, npt.NDArray[np.int64]]:
-    """Return the distinct values of an Arrow array, and the place of each row's among them.
-
-    Values of a dictionary that no row has are left out. A dictionary may hold a value twice.
+    """Return the distinct values of an Arrow array, and for each row the index of its value.
 
     Args:
-        items: Arrow array without missing values, of any type.
+        items: Arrow array without missing values, of any type. In a dictionary array, values that
+            no row uses are left out. Values that the dictionary lists twice stay double.
+
+    Returns:
+        The values, an Arrow array; and the indices, int64 [n].
 
     >>> import pyarrow as pa
     >>> words = pa.DictionaryArray.from_arrays([2, 0, 2], ["tea", "milk", "rice"])
@@ -138,8 +145,8 @@ def as_coordinates(items: Any) -> npt.NDArray[np.float64]:
     """Read a column of "latitude,longitude" text, or a numeric (n, 2) array, as float64[n, 2].
 
     Raises:
-        InvalidInputError: The shape or type is different, values are missing, or a text is not two
-            numbers.
+        InvalidInputError: The column has another shape or type or missing values, or a text is not
+            two numbers with a comma between them.
 
     >>> as_coordinates(["40.75,-73.95"])
     array([[ 40.75, -73.95]])
@@ -167,7 +174,11 @@ def as_coordinates(items: Any) -> npt.NDArray[np.float64]:
 
 
 def places_in(text: Any, others: Any) -> npt.NDArray[np.int64]:
-    """Return where each text first stands among others, int64 [n]; -1: nowhere.
+    """Return the index in `others` at which each text first occurs, int64 [n]; -1: it does not.
+
+    Args:
+        text: Arrow large_string array or `Texts`.
+        others: the same type.
 
     >>> places_in(as_text(["rice", "tea"]), as_text(["tea", "milk"]))
     array([-1,  0])
@@ -177,7 +188,8 @@ def places_in(text: Any, others: Any) -> npt.NDArray[np.int64]:
     import pyarrow.compute as pc
 
     found = pc.index_in(text, value_set=others)
-    # Without its marks of missing ones, which DLPack refuses; `fill_null` would load pandas.
+    # DLPack refuses a mask of missing values, so the mask is dropped; `fill_null` would load
+    # pandas.
     known = found.from_buffers(
         found.type, len(found), [None, found.buffers()[1]], offset=found.offset
     )
@@ -185,7 +197,7 @@ def places_in(text: Any, others: Any) -> npt.NDArray[np.int64]:
 
 
 def taken(text: Any, positions: npt.NDArray[np.int64]) -> Any:
-    """Return the texts at some positions, int64 [n].
+    """Return the texts at some positions, in the order of `positions`, which is int64 [n].
 
     >>> taken(as_text(["rice", "tea"]), np.array([1, 1, 0])).to_pylist()
     ['tea', 'tea', 'rice']
@@ -195,7 +207,7 @@ def taken(text: Any, positions: npt.NDArray[np.int64]) -> Any:
     import pyarrow as pa
 
     where = np.ascontiguousarray(positions, np.int64)
-    # not the NumPy array itself: Arrow would load pandas to read it
+    # Arrow would load pandas to read the NumPy array itself
     return text.take(pa.Array.from_buffers(pa.int64(), len(where), [None, pa.py_buffer(where)]))
 
 
@@ -213,10 +225,10 @@ def holds(text: Any, pattern: str) -> npt.NDArray[np.bool_]:
 
 
 def numbers_of(array: Any) -> npt.NDArray[Any]:
-    """Return the numbers of an Arrow array without missing values: a view that is read-only.
+    """Return an Arrow array of numbers, without missing values, as a read-only NumPy view.
 
-    PyArrow's own `to_numpy` imports pandas where it is installed, which takes longer than to count
-    a small table.
+    PyArrow's own `to_numpy` imports pandas if it is installed. This import takes longer than
+    counting a small table.
 
     >>> import pyarrow as pa
     >>> numbers_of(pa.array([3, 1, 2])[1:]).tolist()
@@ -226,9 +238,13 @@ def numbers_of(array: Any) -> npt.NDArray[Any]:
 
 
 def utf8_buffers(text: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the bytes of an Arrow large_string array, uint8, and its n + 1 offsets, int64.
+    """Return the UTF-8 bytes of all texts, uint8, and the offset of each text, int64 [n + 1].
 
-    The offsets start at 0, even for a slice. The bytes are a view, not a copy.
+    Text i is bytes[offsets[i] : offsets[i + 1]]. The first offset is 0, even for a slice. The bytes
+    are a view, not a copy.
+
+    Args:
+        text: Arrow large_string array or `Texts`.
 
     >>> utf8_buffers(as_text(["tea", "coffee"]))[1]
     array([0, 3, 9])
@@ -244,7 +260,11 @@ def utf8_buffers(text: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64
 
 
 def text_of_buffers(data: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Any:
-    """Return the Arrow large_string array whose `utf8_buffers` these are, checked to be text.
+    """Return the Arrow large_string array of which `utf8_buffers` returned `data` and `offsets`.
+
+    Raises:
+        InvalidInputError: the dtype or shape of an array is wrong.
+        pyarrow.ArrowInvalid: the offsets or the bytes make no valid text.
 
     >>> text_of_buffers(*utf8_buffers(as_text(["tea", "coffee"]))).to_pylist()
     ['tea', 'coffee']
@@ -263,12 +283,12 @@ def text_of_buffers(data: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Any:
         pa.py_buffer(np.ascontiguousarray(part).data) for part in (offsets, data)
     )
     text = pa.LargeStringArray.from_buffers(offsets.size - 1, offsets_buffer, data_buffer)
-    text.validate(full=True)  # the buffers come from a file: wrong offsets would read other memory
+    text.validate(full=True)  # the buffers come from a file: bad offsets would read foreign memory
     return text
 
 
 def shown(items: Any, row: int) -> str:
-    """Write one item of a column for a message, at most 60 characters of it.
+    """Return one item of a column as text for a message, cut after 60 characters.
 
     >>> shown(np.array([250]), 0), shown(["x" * 99], 0)[:9], shown([[40.5, -70.0]], 0)
     ('250', "'xxxxxxxx", '40.5,-70.0')
@@ -281,9 +301,12 @@ def shown(items: Any, row: int) -> str:
 
 
 def _arrow(items: Any) -> Any:
-    """Return the column as an Arrow array or chunked array, with dictionaries decoded.
+    """Return the column as an Arrow array or chunked array; a dictionary becomes plain values.
 
-    Without PyArrow it is a `Texts`. A column with missing values is refused.
+    Without PyArrow the result is a `Texts`.
+
+    Raises:
+        InvalidInputError: `items` is no column, has missing values or mixed types.
     """
     if isinstance(items, (str, bytes)):
         raise InvalidInputError(
@@ -318,7 +341,7 @@ def _arrow_of_objects(items: Any) -> Any:
         )
     try:
         if isinstance(items, list) and all(type(item) is str for item in items):
-            # pa.array would load pandas: see `_array`
+            # `pa.array` would load pandas, which takes longer than a short command
             return text_of_buffers(*Texts(items).buffers())
         return pa.array(items)
     except OverflowError:  # Python integers beyond int64
@@ -357,16 +380,22 @@ def _chunks(column: Any) -> list[Any]:
 
 
 def _array(flags: Any) -> npt.NDArray[np.bool_]:
-    """Return an Arrow array of truth values as one of NumPy.
+    """Return an Arrow array of booleans as a NumPy array.
 
-    `to_numpy` would load pandas, which takes longer than all else of a short command.
+    `to_numpy` would import pandas, which takes longer than everything else in a short command.
     """
     found: npt.NDArray[Any] = np.from_dlpack(flags.cast("uint8"))
     return found.view(np.bool_)
 
 
 def _all_good(text: Any, good: npt.NDArray[np.bool_], wanted: str) -> None:
-    """Raise InvalidInputError, naming the first bad text, unless all texts are good."""
+    """Raise InvalidInputError, which names the first bad text, unless all texts are good.
+
+    Args:
+        text: the texts.
+        good: bool [n], whether each text can be read.
+        wanted: what the texts should be, for the message.
+    """
     bad = np.flatnonzero(~good)
     if bad.size:
         raise InvalidInputError(
@@ -383,8 +412,8 @@ def _integers_of_text(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     _all_good(text, holds(text, INTEGER), _INTEGERS)
     if pc.any(pc.match_substring(text, ".")).as_py():
         text = pc.replace_substring_regex(text, r"\.0+$", "")
-    # Arrow refuses a whole column for one number beyond int64. So the few long texts are read one
-    # by one.
+    # A single number beyond int64 makes Arrow refuse the whole column. So the few long texts are
+    # read one by one.
     long = pc.greater(pc.binary_length(text), pa.scalar(_INT64_DIGITS))
     short = pc.if_else(long, pa.scalar("0", pa.large_string()), text)
     values = short.cast(pa.int64()).to_numpy(zero_copy_only=False).copy()
@@ -395,7 +424,7 @@ def _integers_of_text(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 
 def _integers_of_texts(column: Texts) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the same of the few items of a light agent."""
+    """Read text that writes integers, as `as_integers` does, without PyArrow."""
     _all_good(column, holds(column, INTEGER), _INTEGERS)
     pairs = [_long_integer(text.partition(".")[0]) for text in column]
     return np.array([value for value, _ in pairs], np.int64), np.array(
@@ -404,9 +433,9 @@ def _integers_of_texts(column: Texts) -> tuple[npt.NDArray[np.int64], npt.NDArra
 
 
 def _long_integer(text: str) -> tuple[int, bool]:
-    """Return the value of an integer of any length, 0 if int64 cannot hold it, and if it can."""
+    """Return the value of an integer of any length, and whether it fits int64; 0 if it does not."""
     digits = text.lstrip("-").lstrip("0")
-    # Before int(), whose time grows with the square of the length.
+    # Long numbers are sorted out before int(), whose time grows with the square of their length.
     if len(digits) > _INT64_DIGITS + 1:
         return 0, False
     value = int(digits or "0") * (-1 if text.startswith("-") else 1)
@@ -415,7 +444,11 @@ def _long_integer(text: str) -> tuple[int, bool]:
 
 
 def _pairs(items: Any) -> npt.NDArray[np.float64] | None:
-    """Return a numeric (n, 2) array, or a list of pairs, as float64; None for other items."""
+    """Return a numeric (n, 2) array, or a list of pairs, as float64 [n, 2]; None for other items.
+
+    Raises:
+        InvalidInputError: pairs of unequal length, or an array of another shape or type.
+    """
     if (
         isinstance(items, (list, tuple))
         and items

@@ -1,4 +1,4 @@
-"""The contract of all domains, on which sketches, decoders and results rely."""
+"""`Domain`: the methods that sketches, decoders and results expect from every domain."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Domain(ABC):
 
     Attributes:
         kind: the name of the domain's class in descriptions, plans and saved results.
-        noun: the word for one item of the domain.
-        holds_integers: whether the items are integers, and not text.
-        public: Whether the items may be known to everybody; False for the distinct items of an
-            input.
-        size: Number of candidates, 1 to 2^63.
-        first_id: The id of position 0, if the id of position i is ``first_id + i`` (mod 2^64) for
-            all positions; otherwise None.
+        noun: what messages call one item of the domain.
+        holds_integers: True if the items are integers, False if they are text.
+        public: Whether everybody may know the candidates. False if they were collected from private
+            data.
+        size: the number of candidates, 1 to 2^63.
+        first_id: the id of position 0, if the ids are consecutive: position i has the id
+            ``first_id + i`` (mod 2^64). Otherwise None.
     """
 
     kind: ClassVar[str]
@@ -44,51 +44,56 @@ class Domain(ABC):
 
     @property
     def collision_probability(self) -> float:
-        """A bound on the probability, over the seed, that two candidates share an id.
+        """An upper bound on the probability, over a random seed, that two candidates share an id.
 
-        It is 0.0 except for `Strings`.
+        It is 0.0 in all domains except `Strings`.
         """
         return 0.0
 
     @property
     def num_spaced(self) -> int:
-        """The number of candidates that begin or end with white space; 0 if they are no text."""
+        """How many candidates begin or end with white space; 0 if candidates are no text."""
         return 0
 
     @property
     def oddities(self) -> Oddities:
-        """Properties of text candidates that people may not see, such as invisible characters."""
+        """What people may overlook in text candidates, such as invisible characters."""
         return Oddities()
 
     @abstractmethod
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Return the position of each item, and whether the item is in the domain.
+        """Return the position of each item, int64[n], and whether it is a candidate, bool[n].
 
-        The position of an item that is not in the domain may be any number.
+        An item that is no candidate may get any position.
         """
 
     @abstractmethod
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        """Return the ids of positions, which the caller has checked, uint64[n]."""
+        """Return the ids of positions, uint64[n]; the caller has checked their range."""
 
     @abstractmethod
     def _labels(self, positions: npt.NDArray[np.int64]) -> list[Any]:
-        """Return the labels of positions, which the caller has checked."""
+        """Return the labels of positions; the caller has checked their range."""
 
     @abstractmethod
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that `load` needs beside ``describe()``, without Python objects.
+        """Return the arrays that `load` needs besides ``describe()``, none of dtype object.
 
-        They may hold private items. The code that stores them must decide who may read them.
+        They may hold private items: whoever stores them must restrict who can read them.
         """
 
     @classmethod
     @abstractmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild the domain from its description and arrays; use `load`, which checks them."""
+        """Rebuild the domain from its description and arrays.
+
+        Call `load` instead, which calls this function and checks the result.
+        """
 
     def with_seed(self, seed: bytes) -> Domain:
-        """Return this domain for the seed of a campaign; the same domain if ids need no seed.
+        """Return this domain for a campaign with this seed.
+
+        If ids do not depend on a seed, this is the domain itself.
 
         Args:
             seed: the seed of the campaign's hashes, 32 bytes.
@@ -109,15 +114,15 @@ class Domain(ABC):
         """Return the id of each item, uint64[n].
 
         Raises:
-            OutsideDomainError: Some items are not candidates. The message says how many, and names
-                the first.
+            OutsideDomainError: Some items are no candidates. The message gives their number and the
+                first of them.
         """
         return self._ids_at(self.locate(items))
 
     def inside(self, items: Any) -> npt.NDArray[np.bool_]:
-        """Return whether each item is a candidate, bool[n], without an error for unreadable items.
+        """Return whether each item is a candidate, bool[n]; False for items of the wrong kind.
 
-        Unlike `contains`, it answers False for an item that cannot be read as one of this kind.
+        `contains` raises an error for an item of the wrong kind.
 
         >>> from fedtally.domain import IntegerRange
         >>> IntegerRange(1, 9).inside(["7", "tea", None, 8.5, "12"]).tolist()
@@ -130,9 +135,9 @@ class Domain(ABC):
             return found
         try:
             return self.contains(items)
-        # The column was refused, by this package, by a codec or by Arrow.
+        # One bad item made this package, a codec or Arrow refuse the whole column.
         except arrow.errors(ValueError, OverflowError):
-            # Each half is tried, down to single items. This is fast if there are few bad items.
+            # Try each half, down to single items. This is fast if few items are bad.
             middle = len(items) // 2
             if isinstance(items, str | bytes):
                 raise
@@ -141,9 +146,10 @@ class Domain(ABC):
             return np.concatenate([self.inside(items[:middle]), self.inside(items[middle:])])
 
     def _has_form(self, items: Any) -> npt.NDArray[np.bool_] | None:
-        """Return which texts of a column can be items of this kind by their form, bool[n].
+        """Return for each text of a column whether its form is right for this domain, bool[n].
 
-        None: it is no column of text, or items of this kind may be any text.
+        Returns None if the form cannot be checked here: any text may be an item of this domain, or
+        the column is not Arrow text or `Texts`.
         """
         if self._form is None:
             return None
@@ -161,22 +167,27 @@ class Domain(ABC):
         return form
 
     def fingerprints(self, items: Any) -> npt.NDArray[np.uint64]:
-        """Return a number for each item that differs between a client's items, uint64[n].
+        """Return a number for each item, uint64[n], which tells a client's items apart.
 
-        It is the item's id, except in an open domain, where several strings may share an id.
+        It is the item's id. Only in an open domain several strings may share an id; there it is a
+        longer hash.
         """
         return self.encode(items)
 
     def contains(self, items: Any) -> npt.NDArray[np.bool_]:
-        """Return whether each item is a candidate, bool[n]."""
+        """Return whether each item is a candidate, bool[n].
+
+        Raises:
+            InvalidInputError: Items are of the wrong kind.
+        """
         return self._find(items)[1]
 
     def locate(self, items: Any) -> npt.NDArray[np.int64]:
         """Return the position of each item, int64[n].
 
         Raises:
-            OutsideDomainError: Some items are not candidates. The message says how many, and names
-                the first.
+            OutsideDomainError: Some items are no candidates. The message gives their number and the
+                first of them.
         """
         positions, found = self._find(items)
         if not found.all():
@@ -189,7 +200,7 @@ class Domain(ABC):
         return positions
 
     def labels(self, positions: npt.ArrayLike) -> list[Any]:
-        """Return the label of each position for people: an int for integers, otherwise a str.
+        """Return the label of each position that people see: a str, or for integers an int.
 
         Raises:
             InvalidInputError: A position is not in 0 to ``size - 1``.
@@ -207,10 +218,11 @@ class Domain(ABC):
         return self._labels(where.astype(np.int64, copy=False))
 
     def describe(self) -> dict[str, Any]:
-        """Return the public parameters for JSON: kind, size, public, and more for some kinds.
+        """Return the domain's parameters, for JSON: kind, size, public, and more for some kinds.
 
-        A public domain of listed items adds the SHA-256 of its items. One that is not public adds
-        nothing, since guesses of its items could be checked with the digest.
+        All of them may be published. If public candidates are listed, ``sha256`` is the digest of
+        the list. A private list has no digest, since anybody could check guesses of the list with
+        it.
         """
         return {"kind": self.kind, "size": self.size, "public": self.public}
 
@@ -223,7 +235,7 @@ class Domain(ABC):
         )
 
     def __hash__(self) -> int:
-        # Without the items, which may be many: domains that differ only in items share a hash.
+        # Items are left out, as they may be many: unequal domains may have equal hashes.
         return hash((self.kind, self.size, self.first_id))
 
     def __str__(self) -> str:

@@ -15,26 +15,26 @@ from fedtally.domain.columns import COORDINATES, as_coordinates
 from fedtally.domain.contract import Domain
 from fedtally.errors import InvalidInputError
 
-_EXACT = 1 << 52  # float64 holds all integers up to this one, and up to twice this one
+_EXACT = 1 << 52  # below this, float64 holds all integers, and their doubles
 _TOLERANCE = Fraction(1, 10**9)  # relative to a step, so that 0.016666666666666666 works as 1/60
-_MAX_DECIMALS = 9  # the most decimals of an exact label: 1e-9 degrees are a tenth of a millimetre
+_MAX_DECIMALS = 9  # of an exact label: 1e-9 degrees are a tenth of a millimetre
 
 
 class Grid(Domain):
-    """A public domain of cells of equal size in degrees.
+    """A public domain: a rectangle of the earth, divided into cells of equal size in degrees.
 
-    The cells are counted row by row from the south-west, each row from west to east. Items are
-    "latitude,longitude" text, or an (n, 2) numeric array. A cell owns its south and west edge; the
-    grid's north and east edge belong to the last row and column. Edges are computed exactly: an
-    edge is the float64 nearest to its decimal value, so a coordinate that reads as an edge lies on
-    it. NaN is outside.
+    Cells are numbered row by row from the south-west, each row from west to east. Items are
+    "latitude,longitude" text, or a numeric (n, 2) array. A point on the edge between two cells
+    belongs to the northern or eastern one; the north and east edges of the grid belong to its last
+    row and column. Edges are exact: each is the float64 nearest to its decimal value. So a
+    coordinate that is written like an edge lies on the edge. NaN is outside.
 
     Args:
         south, north: Bounds of the latitude, -90 to 90.
-        west, east: Bounds of the longitude, within -180 to 360, at most 360 apart. Longitudes are
-            not wrapped.
-        step: Height and width of a cell. It must divide both extents, up to a billionth of a step,
-            so that 1/60 is accepted.
+        west, east: Bounds of the longitude, -180 to 360, at most 360 apart. Longitudes are not
+            wrapped: -10 and 350 are different.
+        step: Height and width of a cell, in degrees. The grid's height and width must be multiples
+            of it. Differences up to a billionth of a step are ignored, so 1/60 is accepted.
 
     Raises:
         InvalidInputError: A bound is out of range, or the step does not divide an extent.
@@ -82,7 +82,7 @@ class Grid(Domain):
         return self._latitude.count, self._longitude.count
 
     def centres(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return the centres of cells, latitude and longitude in degrees, float64[n, 2].
+        """Return the centre of each cell: latitude and longitude in degrees, float64[n, 2].
 
         >>> Grid(0, 1, 0, 2, 0.5).centres(np.array([0, 7]))
         array([[0.25, 0.25],
@@ -107,7 +107,7 @@ class Grid(Domain):
         ]
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, size, public, the four bounds and the step.
+        """Return kind, size, public, the four bounds and the step, as values for JSON.
 
         >>> Grid(0, 1, 0, 2, 0.5).describe()["east"]
         2.0
@@ -116,7 +116,7 @@ class Grid(Domain):
         return {**super().describe(), **bounds}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return no arrays, since the description is complete.
+        """Return an empty dict: the description is enough to rebuild the grid.
 
         >>> Grid(0, 1, 0, 2, 0.5).arrays()
         {}
@@ -144,15 +144,16 @@ class Grid(Domain):
 
 
 class _Axis:
-    """An interval that is cut into ``count`` cells.
+    """An interval that is divided into ``count`` cells of equal length.
 
-    The edges are (base + i * stride) / scale, all of them integers below 2^52. The quotient of two
-    integers that float64 holds is rounded correctly (IEEE 754). Hence each edge is the float64
-    nearest to its exact value, and reading its decimal form gives the same number.
+    Edge i is (base + i * stride) / scale, where base, stride and scale are integers and all
+    numerators are below 2^52. IEEE 754 rounds a quotient of such integers correctly. Therefore each
+    edge is the float64 nearest to its exact value: the number that a reader of its decimal form
+    gets, too.
     """
 
     def __init__(self, low: float, high: float, step: float, name: str) -> None:
-        # repr gives the decimal number that the user wrote, such as 0.1, and not the exact float64.
+        # repr gives the decimal number that the user wrote, such as 0.1, not the exact float64
         bottom, top, size = (Fraction(repr(number)) for number in (low, high, step))
         if bottom >= top or size <= 0:
             raise InvalidInputError(
@@ -176,10 +177,10 @@ class _Axis:
         self.decimals = self._enough_decimals(exact)
 
     def _enough_decimals(self, exact: Fraction) -> int:
-        """Return the number of decimals for labels: every centre is exact, or well in its cell."""
+        """Return how many decimals labels get, so that each centre is exact or well in its cell."""
         for digits in range(_MAX_DECIMALS + 1):
             unit = 10**digits
-            # All centres have at most this many decimals if the first centre and the step have.
+            # If the first centre and the step have at most `digits` decimals, all centres have.
             first_centre, apart = unit * (2 * self._base + self._stride), unit * self._stride
             if first_centre % (2 * self._scale) == 0 and apart % self._scale == 0:
                 return digits
@@ -194,10 +195,13 @@ class _Axis:
     def find(
         self, values: npt.NDArray[np.float64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Return the cell of each value (0 if there is none), and whether there is one."""
+        """Return the index of each value's cell, int64, and whether it has one, bool.
+
+        The index of a value outside all cells is 0.
+        """
         inside = (values >= self.low) & (values <= self.high)
         safe = np.where(inside, values, self.low)
-        # A guess by floating point, wrong by at most one cell, and corrected by the exact edges.
+        # Floating point may miss the cell by one; the exact edges correct this.
         index = np.minimum(((safe - self.low) / self.step).astype(np.int64), self.count - 1)
         index -= safe < self.edge(index)
         index += safe >= self.edge(index + 1)
@@ -218,5 +222,5 @@ def _undivided(bottom: Fraction, top: Fraction, size: Fraction, name: str) -> st
 
 
 def _short(number: float) -> str:
-    """Return a float as its shortest exact text: 25 for 25.0."""
+    """Return a float as the shortest text that gives the same float: 25 for 25.0."""
     return repr(int(number)) if number.is_integer() else repr(number)

@@ -1,4 +1,4 @@
-"""Domains of integers; the id of the integer v is v mod 2^64."""
+"""Domains of integers: a range, or the distinct integers of a column. The id of v is v mod 2^64."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MIN, _MAX = -(1 << 63), (1 << 63) - 1
 
 
 class IntegerRange(Domain):
-    """The public domain of the integers ``first`` to ``last``, both included, at most 2^63 of them.
+    """The public domain of all integers from ``first`` to ``last``, at most 2^63 of them.
 
-    Items are integers, or text that writes them in decimal. ``7.0`` is 7, since tables write
-    integers so in columns where a value is missing.
+    Items are integers, or text that writes them in decimal. ``7.0`` is accepted as 7, since tables
+    write integers in this form in columns with missing values.
 
     Args:
         first: The smallest integer, at least -2^63.
-        last: The largest integer, at most 2^63 - 1.
+        last: The largest integer, at most 2^63 - 1; included.
 
     >>> years = IntegerRange(-50, 2026)
     >>> years.size, years.locate(["-50", "0"])
@@ -51,7 +51,7 @@ class IntegerRange(Domain):
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         values, fits = as_integers(items)
-        # The difference may wrap for values outside of the range; their position may be anything.
+        # The difference may overflow for values outside the range. Their position is not used.
         return values - np.int64(self.first), fits & (values >= self.first) & (values <= self.last)
 
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -70,7 +70,7 @@ class IntegerRange(Domain):
         return {**super().describe(), "first": self.first, "last": self.last}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return no arrays, since the description is complete.
+        """Return an empty dict: the description is enough to rebuild the range.
 
         >>> IntegerRange(1, 100).arrays()
         {}
@@ -94,15 +94,14 @@ class IntegerRange(Domain):
 
 
 class IntegerSet(Domain):
-    """The distinct integers of a column, in ascending order.
+    """The domain of the distinct integers of a column, in ascending order.
 
     Args:
-        values: Integers of -2^63 to 2^63 - 1, or text that writes them; repeated ones count once.
-        public: Whether the integers may be known to everybody. Leave it False for the distinct
-            items of private data.
+        values: Integers from -2^63 to 2^63 - 1, or text that writes them; duplicates are ignored.
+        public: Whether everybody may know the integers. Keep False if they come from private data.
 
     Raises:
-        InvalidInputError: There is no value, or one is no integer of 64 bits.
+        InvalidInputError: There are no values, or one is no integer or outside the bounds.
 
     >>> plates = IntegerSet([7, 42, 7])
     >>> plates, plates.locate([42]), plates.contains([7, 8])
@@ -127,18 +126,18 @@ class IntegerSet(Domain):
         self.public = bool(public)
         self.size = self._values.size
         first, last = int(self._values[0]), int(self._values[-1])
-        # A set without gaps is enumerated like a range, which is faster.
+        # Consecutive ids are enumerated as a range, which is faster than a list.
         self.first_id = first % ID_MODULUS if last - first + 1 == self.size else None
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         values, fits = as_integers(items)
-        # A value above all others would get a position after the last one. It gets the last one
-        # instead, whose value differs, so that it counts as outside.
+        # For a value above all others, `searchsorted` returns a position after the last one. The
+        # last position is taken instead: its value differs, so the value is outside.
         positions = np.minimum(np.searchsorted(self._values, values), self.size - 1)
         return positions.astype(np.int64, copy=False), fits & (self._values[positions] == values)
 
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        return self._values[positions].view(np.uint64)  # mod 2^64, as above
+        return self._values[positions].view(np.uint64)  # two's complement is mod 2^64
 
     def _labels(self, positions: npt.NDArray[np.int64]) -> list[int]:
         labels: list[int] = self._values[positions].tolist()
@@ -147,8 +146,8 @@ class IntegerSet(Domain):
     def describe(self) -> dict[str, Any]:
         """Return kind, size and public, and for a public set ``sha256``.
 
-        ``sha256`` is the digest of the values as little-endian int64. A private set must not show
-        it, since it would allow checking guesses of the items.
+        ``sha256`` is the digest of the values as little-endian int64, ascending. A private set has
+        none, since anybody could check guesses of its integers with it.
 
         >>> IntegerSet([7, 42]).describe()
         {'kind': 'integers', 'size': 2, 'public': False}

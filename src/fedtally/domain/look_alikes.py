@@ -1,4 +1,4 @@
-"""Warnings about candidates: some look the same to people, or the list looks like a table."""
+"""Finds doubtful candidates: texts that look alike to people, and lists that are really tables."""
 
 from __future__ import annotations
 
@@ -10,30 +10,40 @@ import numpy as np
 from fedtally.domain.columns import COORDINATES, utf8_buffers
 
 _BLOCK = 1 << 20  # bytes that are checked at once
-_MOST = 1 << 21  # the most texts beyond printable ASCII that are checked, a microsecond each
+_MOST = 1 << 21  # the most texts with other than printable ASCII that are checked, at 1 us each
 _HIDDEN = r"[\x{feff}\x{200b}\x{2060}\x{ad}\x00-\x08\x0b-\x1f\x7f-\x9f]"
+# What an apostrophe of `fedtally.answer.cells` stands before: a sign that begins a formula.
+_FORMULA = r"^'[\"']*[=+\-@\t\r\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}]"
 _UNSEEN = r"\p{Cf}|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
 class Oddities(NamedTuple):
-    """What is unusual about candidates: for each kind, their number and an example.
+    """What is unusual about text candidates: for each kind, how many are concerned, and an example.
 
     Attributes:
-        alike: candidates that differ from another candidate only by an invisible character, the
-            kind of a space, or the Unicode form of a letter (NFC or not); the example is a pair.
-        hidden: candidates that contain an invisible character which no script needs.
-        decomposed: candidates that are not in Unicode form NFC.
-        delimiter: a delimiter of tables that all candidates contain equally often, or "".
+        alike: candidates that look like another candidate: they differ only in an invisible
+            character, the kind of a space, or the Unicode form of a letter (NFC or not). The
+            example is the pair.
+        hidden: candidates with an invisible character that no script needs.
+        decomposed: candidates that are not in the Unicode form NFC.
+        quoted: candidates that begin with an apostrophe before a sign of formulas, as a CSV file of
+            an answer has them.
+        delimiter: a delimiter of tables that all candidates contain equally often, or "". Then the
+            list may be a table.
     """
 
     alike: tuple[int, tuple[str, str]] | None = None
     hidden: tuple[int, str] | None = None
     decomposed: tuple[int, str] | None = None
+    quoted: tuple[int, str] | None = None
     delimiter: str = ""
 
 
 def oddities(text: Any) -> Oddities:
-    r"""Return what is unusual about distinct candidates, given as an Arrow large_string array.
+    r"""Return what is unusual about distinct candidates, an Arrow large_string array.
+
+    Only the first 2^21 candidates with other than printable ASCII characters are checked; for the
+    delimiter, all are.
 
     >>> from fedtally.domain.columns import as_text
     >>> oddities(as_text(["a", "\ufeffa", "caf\u00e9", "cafe\u0301"])).alike
@@ -42,29 +52,30 @@ def oddities(text: Any) -> Oddities:
     ''
     >>> oddities(as_text(["word,n", "tea,3"])).delimiter
     ','
+    >>> oddities(as_text(["tea", "'@anna", "'tis"])).quoted
+    (1, "'@anna")
     """
     import pyarrow.compute as pc
 
-    odd, delimiter = _beyond_ascii(text), _delimiter(text)
-    if not len(odd):
-        return Oddities(delimiter=delimiter)
+    odd = _beyond_ascii(text)
     hidden = odd.filter(pc.match_substring_regex(odd, _HIDDEN))
     decomposed = odd.filter(pc.not_equal(odd, _composed(odd)))
     return Oddities(
         _alike(text, odd),
-        (len(hidden), hidden[0].as_py()) if len(hidden) else None,
-        (len(decomposed), decomposed[0].as_py()) if len(decomposed) else None,
-        delimiter,
+        _example(hidden),
+        _example(decomposed),
+        _quoted(text),
+        _delimiter(text),
     )
 
 
 def _beyond_ascii(text: Any) -> Any:
-    """Return the first texts with a character outside printable ASCII, at most 2^21 of them."""
+    """Return the texts with a character outside printable ASCII, but only the first 2^21."""
     import pyarrow.compute as pc
 
     data = utf8_buffers(text)[0]
     blocks = (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
-    if all(block.min() >= 32 and block.max() < 127 for block in blocks):  # as most lists
+    if all(block.min() >= 32 and block.max() < 127 for block in blocks):  # true for most lists
         return text[:0]
     return text.filter(pc.match_substring_regex(text, r"[^\x20-\x7e]"))[:_MOST]
 
@@ -91,14 +102,26 @@ def _alike(text: Any, odd: Any) -> tuple[int, tuple[str, str]] | None:
 
 
 def _composed(text: Any) -> Any:
-    """Return texts in Unicode form NFC, an Arrow array.
+    """Return the texts in the Unicode form NFC: an Arrow large_string array.
 
-    Python's function is used, since `pyarrow.compute.utf8_normalize` of PyArrow 24 decomposes them.
+    `pyarrow.compute.utf8_normalize` is not used: in PyArrow 24 it decomposes the texts.
     """
     import pyarrow as pa
 
     texts = [unicodedata.normalize("NFC", one) for one in text.to_pylist()]
     return pa.array(texts, pa.large_string())
+
+
+def _quoted(text: Any) -> tuple[int, str] | None:
+    import pyarrow.compute as pc
+
+    found = text.filter(pc.starts_with(text, "'"))  # few of most lists, and fast
+    return _example(found.filter(pc.match_substring_regex(found, _FORMULA)))
+
+
+def _example(found: Any) -> tuple[int, str] | None:
+    """Return the number of texts, and the first; None if there are none."""
+    return (len(found), found[0].as_py()) if len(found) else None
 
 
 def _delimiter(text: Any) -> str:

@@ -1,8 +1,9 @@
-"""The open domain: strings nobody has listed.
+"""The open domain, for strings that nobody has listed.
 
-A string is found by its hash, an integer of `bits` bits: all 2^bits hashes are the candidates, so
-that the domain is public whatever the clients hold. The names of hashes that are found are read
-from the spelling of the sums (`recovery.names`). docs/open-domain.md says how it all fits.
+Each string has a hash, an integer of `bits` bits. All 2^bits hashes are the candidates, so the
+domain can be public whatever strings the clients hold. Decoding finds frequent hashes. Their names
+are then read from a part of the sums that spells strings (`recovery.names`). docs/open-domain.md
+explains the whole method.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from fedtally.domain.strings import fingerprint_key, fingerprints
 from fedtally.errors import InvalidInputError
 
 U64 = npt.NDArray[np.uint64]
-BITS = 26  # intervals are calibrated for so many candidates
-MOST_BITS = 28  # candidates that joint recovery looks at by default
-USUAL_LENGTH = 64  # bytes of the longest name that can be read, unless more are asked for
-NFC = "nfc"  # the one normal form that a campaign may ask of its strings
-_MOST_LENGTH = 192  # as in sketch.spelling, which a domain does not know
-_BLOCK = 1 << 14  # names that are spelled at once, to bound the memory
+BITS = 26  # the default; intervals are calibrated for 2^26 candidates
+MOST_BITS = 28  # joint recovery estimates at most 2^28 candidates by default
+USUAL_LENGTH = 64  # the default of `max_length`, in bytes
+NFC = "nfc"  # the only normal form that `normalise` accepts
+_MOST_LENGTH = 192  # equals sketch.spelling.MAX_LENGTH, which this package does not import
+_BLOCK = 1 << 14  # names that are turned into symbols at once, to bound the memory
 
 
 class Unread(str):
     """The label of a hash whose name is not known: "#" and the hash in hexadecimal.
 
-    It is text for people. Its type tells it from a string that is written alike.
+    It is a str for people. The class distinguishes it from a client's string with the same text.
 
     >>> Unread.of(0x3f09a1c), Unread.of(0x3f09a1c).hash
     ('#3f09a1c', 66099740)
@@ -46,12 +47,12 @@ class Unread(str):
 
     @classmethod
     def of(cls, hash: int) -> Unread:
-        """Return the label of a hash."""
+        """Return the label of a hash, with at least 7 hexadecimal digits."""
         return cls(f"#{hash:07x}")
 
     @staticmethod
     def is_like(text: str) -> bool:
-        """Return whether a text is written like such a label, although it may be a string.
+        """Return whether a text has the form of such a label, although it may be a client's string.
 
         >>> Unread.is_like("#3f09a1c"), Unread.is_like("#tea")
         (True, False)
@@ -60,7 +61,7 @@ class Unread(str):
 
     @property
     def hash(self) -> int:
-        """The hash itself."""
+        """The hash that the label shows."""
         return int(self[1:], 16)
 
 
@@ -69,16 +70,16 @@ def _nfc(text: str | None) -> str | None:
 
 
 class OpenStrings(Domain):
-    """All strings: the id of a string is its hash, and all hashes are candidates.
+    """The domain of all strings. The id of a string is its hash; all hashes are candidates.
 
     Args:
-        max_length: the bytes of the longest name that can be read, 1 .. 192. A longer string can be
-            found, but not be read.
-        bits: the bits of a hash, 8 .. 28. Strings that share a hash are counted together.
-        seed: 32 bytes, the seed of the campaign, which keys the hashes; None: not known yet.
-        normalise: "nfc": each client brings its string into the normal form C of Unicode before it
-            is hashed, so that one text written in two ways is one string; None: it is hashed as it
-            is.
+        max_length: the most bytes of a name that can be read, 1 .. 192. The hash of a longer string
+            can be found, but its name cannot be read.
+        bits: the number of bits of a hash, 8 .. 28. Strings with equal hashes are counted together.
+        seed: the seed of the campaign, 32 bytes, which keys the hashes; None: not known yet.
+        normalise: "nfc": each client converts its strings to the Unicode normal form C before they
+            are hashed, so that a text that can be written in two ways is one string. None: strings
+            are hashed unchanged.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -118,15 +119,15 @@ class OpenStrings(Domain):
         return "open"
 
     def with_seed(self, seed: bytes) -> OpenStrings:
-        """Return this domain with the seed of a campaign."""
+        """Return a copy of this domain with the seed of a campaign, 32 bytes."""
         return OpenStrings(self.max_length, self.bits, seed, self.normalise)
 
     @classmethod
     def of(cls, domain: Domain | str | None) -> OpenStrings:
-        """Return a domain that is open, for those who work with open domains alone.
+        """Return `domain` if it is open, for callers that need an open domain.
 
         Raises:
-            InvalidInputError: it is another one.
+            InvalidInputError: the domain is not open.
 
         >>> OpenStrings.of(OpenStrings(20)).max_length
         20
@@ -137,7 +138,7 @@ class OpenStrings(Domain):
 
     @property
     def key(self) -> tuple[int, int]:
-        """The key of the fingerprints.
+        """The key of the fingerprints, derived from the seed (see `fingerprint_key`).
 
         Raises:
             InvalidInputError: the seed is not known.
@@ -149,7 +150,7 @@ class OpenStrings(Domain):
         return self._key
 
     def collides(self, found: int) -> float:
-        """Return a bound on the probability that two of `found` strings share a hash.
+        """Return an upper bound on the probability that any two of `found` strings share a hash.
 
         >>> round(OpenStrings().collides(1000), 4)
         0.0074
@@ -157,11 +158,11 @@ class OpenStrings(Domain):
         return min(1.0, found * max(0, found - 1) / 2 / self.size)
 
     def hashes(self, fingerprints: U64) -> U64:
-        """Return the hashes of strings from their fingerprints: the last `bits` bits, uint64."""
+        """Return the hash of each string, the low `bits` bits of its fingerprint: uint64 [n]."""
         return fingerprints & np.uint64(self.size - 1)
 
     def encode(self, items: Any) -> U64:
-        """Return the hash of each string, uint64 [n]; an `Unread` has its own.
+        """Return the hash of each string, uint64 [n]; an `Unread` label gives the hash it shows.
 
         >>> strings = OpenStrings(seed=bytes(32))
         >>> strings.encode([Unread.of(7), "tea"]).tolist()
@@ -178,11 +179,11 @@ class OpenStrings(Domain):
         return self.hashes(self.fingerprints(items))
 
     def fingerprints(self, items: Any) -> U64:
-        """Return the fingerprint of each string, by which `Names` knows it: uint64 [n]."""
+        """Return the 61-bit fingerprint of each string, uint64 [n]; its low bits are the hash."""
         return fingerprints(self.text(items), self.key)
 
     def text(self, items: Any) -> Any:
-        """Return a column of strings as they are hashed: in the normal form, if there is one.
+        """Return a column of strings as they are hashed: in normal form, if `normalise` is set.
 
         >>> OpenStrings(normalise="nfc").text(["e" + chr(0x301)])[0].as_py() == chr(0xe9)
         True
@@ -193,8 +194,8 @@ class OpenStrings(Domain):
             return Texts(unicodedata.normalize("NFC", text) for text in as_text(items))
         import pyarrow as pa
 
-        # Python's own: `pyarrow.compute.utf8_normalize` leaves some texts as they are, in PyArrow
-        # 24 for one, and then clients with different versions would count one text as two.
+        # Python normalises: some versions of PyArrow, such as 24, leave some texts unchanged, and
+        # clients with different versions would then hash one text differently.
         chunks = [
             pa.array([_nfc(text) for text in chunk.to_pylist()], pa.large_string())
             for chunk in text_chunks(items)
@@ -202,11 +203,11 @@ class OpenStrings(Domain):
         return pa.chunked_array(chunks, pa.large_string())
 
     def name(self, word: bytes) -> str | None:
-        r"""Return the text of bytes that may be a name; None: they are none.
+        r"""Return the text that some bytes spell, or None if they cannot be a name.
 
-        A name is UTF-8 without control characters (C0, DEL and C1), which no name has that people
-        write, and in the normal form where there is one. Joiners and marks stay: emoji, Persian and
-        Hindi need them.
+        A name is UTF-8 without control characters (C0, DEL and C1), which people do not type. If
+        `normalise` is set, it must be in normal form. Invisible joiners and combining marks are
+        allowed, because emoji, Persian and Hindi need them.
 
         >>> OpenStrings().name(b"caf\xc3\xa9"), OpenStrings().name(b"\x07")
         ('café', None)
@@ -230,9 +231,9 @@ class OpenStrings(Domain):
         return [Unread.of(position) for position in positions.tolist()]
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, size, public, max_length and bits, and normalise where it is asked for.
+        """Return kind, size, public, max_length and bits, and normalise if it is set.
 
-        The seed is the plan's.
+        The seed is left out, because the plan states it.
 
         >>> OpenStrings(max_length=20).describe()
         {'kind': 'open', 'size': 67108864, 'public': True, 'max_length': 20, 'bits': 26}
@@ -242,25 +243,25 @@ class OpenStrings(Domain):
         return {**super().describe(), **own, **form}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the seed, uint8 [32], or [0] where it is not known."""
+        """Return the seed as uint8 [32]; the array is empty if the seed is not known."""
         return {"seed": np.frombuffer(self._seed or b"", np.uint8)}
 
     @classmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild the domain from its description, and from its seed where that is known."""
+        """Rebuild the domain from its description, and its seed if the arrays hold one."""
         seed = arrays["seed"].tobytes() or None if "seed" in arrays else None
         return cls(meta["max_length"], meta["bits"], seed, meta.get("normalise"))
 
 
 class Names:
-    """Distinct strings with their fingerprints, which clients spell.
+    """The distinct strings of a client, with their fingerprints; `spell` makes rows for a sketch.
 
     Args:
         domain: the open domain, with its seed.
-        items: strings, in any container; repeated ones count once.
+        items: strings, in any container; duplicates are ignored.
 
     Attributes:
-        ids: uint64 [n], the fingerprints, rising.
+        ids: uint64 [n], the fingerprints, ascending.
 
     >>> names = Names(OpenStrings(max_length=4, seed=bytes(32)), ["tea", "cola", "tea"])
     >>> len(names.ids), names.spell(names.ids, 10).shape
@@ -277,15 +278,18 @@ class Names:
         )
 
     def __repr__(self) -> str:
-        return "Names(hidden)"  # they may be a client's items
+        return "Names(hidden)"  # the strings may be a client's items, which must not be logged
 
     def lengths(self, ids: U64) -> npt.NDArray[np.int64]:
-        """Return the bytes of some of the names, int64 [n]."""
+        """Return the number of UTF-8 bytes of the strings with these fingerprints, int64 [n]."""
         lengths: npt.NDArray[np.int64] = np.diff(self._offsets)[np.searchsorted(self.ids, ids)]
         return lengths
 
     def rekeyed(self, domain: OpenStrings) -> tuple[Names, U64]:
-        """Return the same names under another seed, and the id there of each of `self.ids`.
+        """Return the same strings under another seed, and the new id of each of `self.ids`.
+
+        Args:
+            domain: the open domain with the other seed.
 
         >>> first = Names(OpenStrings(seed=bytes(32)), ["tea", "cola"])
         >>> second, ids = first.rekeyed(OpenStrings(seed=bytes([1] * 32)))
@@ -298,17 +302,17 @@ class Names:
         return Names(domain, text), domain.fingerprints(text)
 
     def spell(self, ids: U64, positions: int) -> U64:
-        """Return the rows of ids by which a sketch holds items: uint64 [n, 1 + positions].
+        """Return the row of ids by which a sketch counts each string: uint64 [n, 1 + positions].
 
-        Column 0 is the hash of the string, and column 1 + t the hash times 256 plus its symbol at
-        position t.
+        Column 0 is the hash of the string. Column 1 + t is hash * 256 + the string's symbol at
+        position t (see `domain.symbols`).
 
         Args:
-            ids: uint64 [n], fingerprints of some of the names.
+            ids: uint64 [n], fingerprints of some of the strings.
             positions: the number of positions, T.
 
         Raises:
-            InvalidInputError: a fingerprint is of none of the names.
+            InvalidInputError: no string here has one of these fingerprints.
         """
         places = np.searchsorted(self.ids, ids)
         if (places >= len(self.ids)).any() or (self.ids[places] != ids).any():
@@ -327,11 +331,11 @@ class Names:
 
 
 def names_of(domain: Domain, items: Callable[[], Any]) -> Names | None:
-    """Return the strings that a client spells; None: the domain is not open, and it spells none.
+    """Return the strings of a client that it must spell, or None if the domain is not open.
 
     Args:
-        domain: the domain, with its seed.
-        items: returns the items as a column; it is not called where none are spelled.
+        domain: the domain; an open domain needs its seed.
+        items: a function that returns the items as a column; called only if the domain is open.
 
     >>> from fedtally.domain import IntegerRange
     >>> names_of(IntegerRange(1, 9), lambda: [7]) is None
@@ -343,10 +347,10 @@ def names_of(domain: Domain, items: Callable[[], Any]) -> Names | None:
 
 
 def hashes_of(words: npt.NDArray[np.uint8], domain: OpenStrings) -> U64:
-    """Return the hashes of byte strings of one length: uint64 [n].
+    """Return the hashes of byte strings that all have the same length: uint64 [n].
 
     Args:
-        words: uint8 [n, length].
+        words: uint8 [n, length], the bytes of each string.
         domain: the open domain, with its seed.
     """
     number, length = words.shape

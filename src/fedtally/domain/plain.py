@@ -1,6 +1,6 @@
-"""`Texts`, a column of text without PyArrow, for the few items of a light agent.
+"""`Texts`: a column of text that needs no PyArrow, for the few items of a client.
 
-The functions of `domain.columns` take these columns and those of Arrow.
+The functions of `domain.columns` accept it in place of an Arrow array.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedtally.errors import InvalidInputError
 class Texts:
     """A column of text without missing values.
 
-    It has the methods of an Arrow array that the code for a client's items uses.
+    It has those methods of an Arrow array that the code of a client needs.
 
     >>> words = Texts(["tea", "rice", "milk"])
     >>> len(words), words[1:].to_pylist(), words.filter(np.array([True, False, True])).to_pylist()
@@ -40,18 +40,18 @@ class Texts:
         return Texts(self._texts[where])
 
     def __repr__(self) -> str:
-        return "Texts(hidden)"  # they may be a client's items
+        return "Texts(hidden)"  # the texts may be a client's items, which must not be logged
 
     def filter(self, kept: Iterable[bool]) -> Texts:
-        """Return the texts at which `kept` is true."""
+        """Return the texts for which `kept` is true; `kept` has one value for each text."""
         return Texts(text for text, stays in zip(self._texts, kept, strict=True) if stays)
 
     def take(self, places: Iterable[int]) -> Texts:
-        """Return the texts at some places."""
+        """Return the texts at these indices, in the order of `places`."""
         return Texts(self._texts[place] for place in places)
 
     def slice(self, start: int, length: int) -> Texts:
-        """Return `length` texts from the place `start` on, fewer at the end."""
+        """Return `length` texts from the index `start` on; fewer if the column ends before."""
         return self[start : start + length]
 
     def to_pylist(self) -> list[str]:
@@ -64,7 +64,7 @@ class Texts:
         return np.array([form.search(text) is not None for text in self._texts], np.bool_)
 
     def places_in(self, others: Texts) -> npt.NDArray[np.int64]:
-        """Return the first place of each text in another column, int64 [n]; -1: it is not there.
+        """Return the index in `others` at which each text first occurs, int64 [n]; -1: nowhere.
 
         >>> Texts(["rice", "tea"]).places_in(Texts(["tea", "milk", "tea"]))
         array([-1,  0])
@@ -77,6 +77,8 @@ class Texts:
     def buffers(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
         """Return the UTF-8 bytes of all texts, uint8, and their offsets, int64 [n + 1].
 
+        Text i is bytes[offsets[i] : offsets[i + 1]].
+
         >>> Texts(["tea", "rice"]).buffers()[1]
         array([0, 3, 7])
         """
@@ -85,10 +87,10 @@ class Texts:
         return np.frombuffer(b"".join(parts), np.uint8), ends
 
     def coordinates(self, pattern: str) -> npt.NDArray[np.float64]:
-        """Return the two numbers of each text, float64 [n, 2].
+        """Return the two numbers of each text, latitude and longitude, float64 [n, 2].
 
         Args:
-            pattern: a regular expression with the groups `lat` and `lon`, which each text matches.
+            pattern: a regular expression with groups `lat` and `lon`. Every text must match it.
         """
         form, pairs = _compiled(pattern), []
         for text in self._texts:
@@ -99,10 +101,10 @@ class Texts:
 
 
 def texts_of(items: Any) -> Texts:
-    """Return a column of text or integers as `Texts`; integers are written in decimal.
+    """Return a column of text (str, or bytes in UTF-8) or of integers as decimal text.
 
     Raises:
-        InvalidInputError: the value is no column, holds other values, or both text and integers.
+        InvalidInputError: the value is no column, mixes text and integers, or holds other values.
 
     >>> texts_of([7, 250]).to_pylist(), texts_of([b"tea"]).to_pylist()
     (['7', '250'], ['tea'])
@@ -129,7 +131,7 @@ def texts_of(items: Any) -> Texts:
 
 
 def _kind(item: Any) -> type | None:
-    """Return the type that an item is read as, str or int; None: it cannot be read."""
+    """Return as which type an item is read, str or int; None: it can be read as neither."""
     if isinstance(item, bool):
         return None
     kinds = ((str, str), (bytes, str), (int, int), (np.integer, int))
@@ -140,12 +142,13 @@ def _text(item: Any) -> str:
     if isinstance(item, bytes):
         return item.decode()
     text = str.__str__(item) if isinstance(item, str) else str(int(item))
-    text.encode()  # a lone surrogate is no text
+    text.encode()  # refuses a lone surrogate, which has no UTF-8
     return text
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Return a regular expression, compiled so that it matches the same texts as in Arrow."""
-    # In Arrow, \s does not match a vertical tab, and $ does not match before a final line feed.
+    """Compile a regular expression so that it matches the same texts as in Arrow."""
+    # Unlike in Python, \s in Arrow does not match a vertical tab, and $ does not match before a
+    # final line feed.
     text = pattern.replace(r"\s", r"[\t\n\f\r ]")
     return re.compile(f"{text[:-1]}\\Z" if text.endswith("$") else text, re.ASCII)

@@ -1,12 +1,13 @@
-"""Domains of text: dictionaries, whose ids are positions, and strings, whose ids are fingerprints.
+"""Domains of listed text: `Dictionary` uses positions as ids, `Strings` uses keyed fingerprints.
 
-The fingerprint of n bytes under the key (k, k2), with p = 2^61 - 1, is computed so: split the bytes
-into chunks of 7, the last one shorter, each read as a little-endian integer. Start from h = n + 1.
-For each chunk m, set h = (h k + m) mod p. The fingerprint is h k2 mod p.
+The fingerprint of n bytes under the key (k, k2) is computed modulo p = 2^61 - 1. Split the bytes
+into chunks of 7 bytes; the last may be shorter. Read each as a little-endian integer m. Start with
+h = n + 1. For each chunk, set h = (h k + m) mod p. The fingerprint is h k2 mod p.
 
-Two distinct strings of at most s bytes give two distinct polynomials in k of degree at most
-ceil(s / 7). So they collide with probability at most (s / 7 + 2) / 2^61 over the key (polynomial
-hashing, Carter and Wegman 1981). There is no such bound for strings chosen in view of the key.
+Two distinct strings of at most s bytes have equal fingerprints with a probability of at most
+(s / 7 + 2) / 2^61 over the random key. The reason: they give two distinct polynomials in k of
+degree at most ceil(s / 7) (polynomial hashing, Carter and Wegman 1981). The bound does not hold for
+strings that are chosen by someone who knows the key.
 """
 
 from __future__ import annotations
@@ -36,14 +37,17 @@ from fedtally.errors import InvalidInputError
 
 _PRIME = (1 << 61) - 1
 _LABEL = b"fedtally/1/fingerprint"
-_DIGEST_BLOCK = 1 << 16  # items whose bytes are laid out at once, to bound the memory
+_DIGEST_BLOCK = 1 << 16  # items that are hashed at once, to bound the memory
 
 
 def fingerprint_key(seed: bytes) -> tuple[int, int]:
-    """Return the key (k, k2) of the string fingerprint for a 32-byte seed, both in 0 to 2^61 - 2.
+    """Derive the key (k, k2) of the string fingerprint from a seed; both are in 0 to 2^61 - 2.
 
-    They are the two 16-byte little-endian halves of SHAKE-256("fedtally/1/fingerprint" || 0x00 ||
-    seed), mod 2^61 - 1.
+    The 32 bytes SHAKE-256("fedtally/1/fingerprint" || 0x00 || seed) are read as two integers of 16
+    bytes, little-endian. These integers mod 2^61 - 1 are k and k2.
+
+    Raises:
+        InvalidInputError: the seed is not 32 bytes.
 
     >>> fingerprint_key(bytes(32)) == fingerprint_key(bytes(32)) != fingerprint_key(bytes([1] * 32))
     True
@@ -58,11 +62,11 @@ def fingerprint_key(seed: bytes) -> tuple[int, int]:
 
 
 class Dictionary(Domain):
-    """Distinct strings in a given order; the id of an item is its position.
+    """The domain of distinct strings in a given order; the id of an item is its position.
 
     Args:
-        items: Text without repetitions, at most 2^31 - 1 items.
-        public: Whether the items may be known to everybody, as those of a dictionary usually may.
+        items: Text without duplicates, at most 2^31 - 1 items.
+        public: Whether everybody may know the items, which is usual for a dictionary.
 
     Raises:
         InvalidInputError: There is no item, or one is repeated.
@@ -98,7 +102,7 @@ class Dictionary(Domain):
 
     @cached_property
     def oddities(self) -> Oddities:
-        """Properties of the candidates that people may not see, such as invisible characters."""
+        """What people may overlook in the candidates, such as invisible characters."""
         return oddities(self._items)
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -114,9 +118,9 @@ class Dictionary(Domain):
     def describe(self) -> dict[str, Any]:
         """Return kind, size and public, and for a public dictionary ``sha256``.
 
-        ``sha256`` is the digest of the items in order. Each item is hashed as the length of its
-        UTF-8 bytes (8 bytes, little-endian) and then these bytes. So no two lists hash the same
-        bytes.
+        ``sha256`` is the digest of the items in order. For each item, the number of its UTF-8 bytes
+        is hashed (8 bytes, little-endian), then the bytes. Therefore different lists never give the
+        same input to the hash.
 
         >>> Dictionary(["tea"], public=False).describe()
         {'kind': 'dictionary', 'size': 1, 'public': False}
@@ -128,7 +132,9 @@ class Dictionary(Domain):
         return _items_digest(self._items)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the items as ``utf8`` bytes, uint8, and ``offsets``, int64[size + 1].
+        """Return the UTF-8 bytes of all items, ``utf8``, uint8, and ``offsets``, int64[size + 1].
+
+        Item i is utf8[offsets[i] : offsets[i + 1]].
 
         >>> Dictionary(["tea", "coffee"]).arrays()["offsets"]
         array([0, 3, 9])
@@ -138,9 +144,9 @@ class Dictionary(Domain):
 
     @classmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild a dictionary from its description and its `arrays()`.
+        """Rebuild a dictionary from its description and the value of its `arrays()`.
 
-        Only `public` is read from the description.
+        From the description it only reads `public`.
 
         >>> Dictionary.rebuild({"public": True}, Dictionary(["tea"]).arrays())
         Dictionary(size=1, public=True)
@@ -149,21 +155,21 @@ class Dictionary(Domain):
 
 
 class Strings(Domain):
-    """Distinct strings in a given order; the id of any string is its keyed fingerprint.
+    """The domain of distinct strings in a given order; the id of a string is its keyed fingerprint.
 
-    `encode` takes any string, even if it is no candidate, so that its count can be estimated later.
-    `contains` and `locate` compare ids. So they take a string that is no candidate for one with a
-    probability of at most ``size * (len / 7 + 2) / 2^61`` over the seed. A sketch cannot tell two
-    such strings apart either, since they have the same id.
+    `encode` accepts every string, also one that is no candidate, so that its count can be estimated
+    later. `contains` and `locate` compare ids. They take a string that is no candidate for one with
+    a probability of at most ``size * (len / 7 + 2) / 2^61`` over the seed. Here len is the largest
+    number of bytes of this string and of all candidates. A sketch confuses such strings, too, since
+    they have the same id.
 
     Args:
-        items: Text without repetitions.
-        seed: 32 bytes, the seed of `fingerprint_key`; chosen without knowledge of the items.
-        public: Whether the items may be known to everybody. Leave it False for the distinct items
-            of private data.
+        items: Text without duplicates.
+        seed: 32 bytes, the argument of `fingerprint_key`. Choose it without knowledge of the items.
+        public: Whether everybody may know the items. Keep False if they come from private data.
 
     Raises:
-        InvalidInputError: There is no item, one is repeated, or two have one fingerprint.
+        InvalidInputError: There is no item, one occurs twice, or two have the same fingerprint.
 
     >>> words = Strings(["tea", "coffee"], bytes(32))
     >>> words.locate(["coffee"]), words.contains(["cola"]), words.encode(["cola"]).shape
@@ -181,7 +187,7 @@ class Strings(Domain):
         self._ids = fingerprints(self._items, self._key)
         self._order = np.argsort(self._ids)
         self._sorted_ids = self._ids[self._order]
-        self._refuse_collisions()  # two candidates of one id could never be told apart
+        self._refuse_collisions()  # otherwise two candidates could never be distinguished
         self.public = bool(public)
         self.size = len(self._items)
         self.first_id = None
@@ -203,20 +209,21 @@ class Strings(Domain):
 
     @cached_property
     def collision_probability(self) -> float:
-        """A bound on the probability, over the seed, that two candidates have one fingerprint.
+        """A bound on the probability, over the seed, that two candidates share a fingerprint.
 
-        It is a sum over all pairs. A pair whose longer string has s bytes adds (s / 7 + 2) / 2^61.
+        It is the sum of the bounds of all pairs of candidates. A pair in which the longer string
+        has s bytes has the bound (s / 7 + 2) / 2^61.
 
         >>> Strings(["tea", "coffee"], bytes(32)).collision_probability == (6 / 7 + 2) / 2**61
         True
         """
         lengths = np.sort(np.diff(utf8_buffers(self._items)[1]))
-        # Sorted by length, the i-th string (from 0) is the longer one of i pairs.
+        # In order of length, string i (from 0) is the longer one in i pairs.
         shorter = np.arange(self.size, dtype=np.float64)
         return min(1.0, float(shorter @ (lengths / 7 + 2)) / 2.0**61)
 
     def encode(self, items: Any) -> npt.NDArray[np.uint64]:
-        """Return the fingerprint of each item, candidate or not, uint64[n].
+        """Return the fingerprint of each item, whether it is a candidate or not, uint64[n].
 
         >>> bool((Strings(["tea"], bytes(32)).encode(["tea", "cola"]) < 2**61).all())
         True
@@ -230,12 +237,12 @@ class Strings(Domain):
 
     @cached_property
     def oddities(self) -> Oddities:
-        """Properties of the candidates that people may not see, such as invisible characters."""
+        """What people may overlook in the candidates, such as invisible characters."""
         return oddities(self._items)
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         ids = fingerprints(items, self._key)
-        # Searching in order is several times faster, since neighbours share cache lines.
+        # Searching for ascending ids is several times faster: neighbours share cache lines.
         ascending = np.argsort(ids)
         places = np.empty(ids.size, np.int64)
         places[ascending] = np.minimum(
@@ -250,7 +257,7 @@ class Strings(Domain):
         return _taken(self._items, positions)
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, size and public, and for public strings ``sha256`` as a dictionary does.
+        """Return kind, size and public, and for public strings ``sha256``, as in `Dictionary`.
 
         >>> Strings(["tea"], bytes(32)).describe()
         {'kind': 'strings', 'size': 1, 'public': False}
@@ -262,9 +269,9 @@ class Strings(Domain):
         return _items_digest(self._items)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the items, as ``utf8`` bytes with their ``offsets``, and the ``seed``.
+        """Return the items as in `Dictionary.arrays`, and the seed.
 
-        They are uint8, int64[size + 1] and uint8[32].
+        They are ``utf8``, uint8, ``offsets``, int64[size + 1], and ``seed``, uint8[32].
 
         >>> sorted(Strings(["tea"], bytes(32)).arrays())
         ['offsets', 'seed', 'utf8']
@@ -297,7 +304,7 @@ def fingerprints(items: Any, key: tuple[int, int]) -> npt.NDArray[np.uint64]:
         for chunk in text_chunks(items)
         if len(chunk)
     ]
-    # Chunks are not joined: the text may be large, and its fingerprints are 8 bytes an item.
+    # The chunks of text are not joined, because that would copy a possibly large text.
     return ids[0] if len(ids) == 1 else np.concatenate([np.empty(0, np.uint64), *ids])
 
 
@@ -313,7 +320,11 @@ def _taken(text: Any, positions: npt.NDArray[np.int64]) -> list[str]:
 
 
 def _first_repeated(text: Any) -> tuple[int, int] | None:
-    """Return the two positions of the first repeated item, or None if all are distinct."""
+    """Find the first item that repeats an earlier item.
+
+    Returns:
+        The positions of the earlier item and of the repetition; None if all items are distinct.
+    """
     before = places_in(text, text)
     again = np.flatnonzero(before != np.arange(len(text)))
     return (int(before[again[0]]), int(again[0])) if again.size else None
@@ -331,12 +342,15 @@ def _num_spaced(text: Any) -> int:
 
 
 def _items_digest(text: Any) -> str:
-    """Return the SHA-256 of the items, each after its length in bytes as 8 bytes little-endian."""
+    """Return the SHA-256 of the items in hexadecimal, each after its length in bytes.
+
+    The length is 8 bytes, little-endian.
+    """
     digest = hashlib.sha256()
     for start in range(0, len(text), _DIGEST_BLOCK):
         data, offsets = utf8_buffers(text.slice(start, _DIGEST_BLOCK))
         count = offsets.size - 1
-        # Lengths and texts are laid out in one array, so that the digest takes few large updates.
+        # Lengths and texts are put into one array, so that few large updates of the digest suffice.
         prefixes = (offsets[:-1] + 8 * np.arange(count))[:, None] + np.arange(8)
         block = np.empty(data.size + 8 * count, np.uint8)
         is_data = np.ones(block.size, np.bool_)

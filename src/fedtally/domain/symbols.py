@@ -1,15 +1,15 @@
-"""The error-correcting code of names: a name becomes T symbols, its copies and then parity symbols.
+"""The error-correcting code of names: turns a name into T symbols, copies first, then parity.
 
-A name is the UTF-8 bytes of an item, at most `max_length`, and then the end mark 0xFF, which UTF-8
-never contains. Together these are p symbols. They are repeated floor(T / p) times over the T
-positions. The other T mod p positions hold parity symbols (Reed and Solomon 1960). For these, take
-the polynomial over GF(256) of degree below p whose value at the point 2^j is symbol j. The parity
-symbols are its values at the points 2^p, 2^(p+1) and so on. So any p of the p + T mod p different
-symbols give the name. Short names have few parity symbols, but several copies.
+A word is the UTF-8 bytes of a name, at most `max_length`, and then the end mark 0xFF, which UTF-8
+never contains. A word has p symbols. It is written floor(T / p) times into the T positions. The
+remaining T mod p positions hold parity symbols (Reed and Solomon 1960). Take the polynomial over
+GF(256) of degree below p that has the value of symbol j at the point 2^j, for j = 0 .. p-1. Parity
+symbols are its values at the points 2^p, 2^(p+1) and so on. Therefore any p of the p + T mod p
+different symbols determine the word. Short names have several copies but few parity symbols.
 
-GF(256) is that of the polynomial x^8 + x^4 + x^3 + x^2 + 1, with the generator 2. The code is
-written here, and not taken from a library, since the decoder of names interpolates through its p
-most reliable places, for thousands of guesses at once. Libraries of codes do not offer this.
+GF(256) is defined by the polynomial x^8 + x^4 + x^3 + x^2 + 1, with the generator 2. No library is
+used, because the decoder of names interpolates from the p most reliable symbols, for thousands of
+guesses at once. Libraries of codes do not offer this.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy.typing as npt
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 END = 0xFF
-FIRST_UNUSED = 0xF8  # no byte of UTF-8 is as large as this
+FIRST_UNUSED = 0xF8  # UTF-8 has no byte from here on
 _POLYNOMIAL = 0x11D
 _AT_ONCE = 1 << 16  # products that are computed at once, to bound the memory
 
 
 def _make_field() -> tuple[I64, I64, U8]:
-    """Return the tables of GF(256): powers of 2 [255], logarithms [256] and products [256, 256]."""
+    """Return tables of GF(256): powers of 2 [255], their logarithms [256], products [256, 256]."""
     powers, value = np.empty(255, np.int64), 1
     for exponent in range(255):
         powers[exponent] = value
@@ -46,9 +46,10 @@ _POWERS, _LOGS, _PRODUCTS = _make_field()
 
 @lru_cache(maxsize=1024)
 def _basis(known: tuple[int, ...], wanted: tuple[int, ...]) -> U8:
-    """Return the values of Lagrange's basis polynomials: uint8 [wanted, known].
+    """Return Lagrange's basis polynomials for the points 2^known, at the points 2^wanted.
 
-    The polynomials are those of the points 2^known. They are evaluated at the points 2^wanted.
+    The result is uint8 [wanted, known], cached. Values at `known`, multiplied by it over GF(256),
+    give the values at `wanted`.
     """
     x, y = _POWERS[np.array(known)], _POWERS[np.array(wanted)]
     among = _LOGS[x[:, None] ^ x[None]]
@@ -60,12 +61,15 @@ def _basis(known: tuple[int, ...], wanted: tuple[int, ...]) -> U8:
 
 
 def interpolate(known: tuple[int, ...], values: U8, wanted: tuple[int, ...]) -> U8:
-    """Return the symbols of words at the places `wanted`, from p known symbols of each word.
+    """Compute the symbols at the places `wanted` from p known symbols of each word of p symbols.
+
+    A place is the exponent j of the point 2^j: a place below p holds symbol j of the word, and a
+    larger one holds parity.
 
     Args:
-        known: p different places, 0 .. 254, for words of p symbols without parity.
-        values: uint8 [n, p], the symbols of each word at these places.
-        wanted: other places, 0 .. 254.
+        known: p different places, 0 .. 254.
+        values: uint8 [n, p], the symbols of each word at the places `known`.
+        wanted: places, 0 .. 254, that are not in `known`.
 
     Returns:
         uint8 [n, wanted].
@@ -85,7 +89,9 @@ def interpolate(known: tuple[int, ...], values: U8, wanted: tuple[int, ...]) -> 
 
 
 def parity_of(size: int, positions: int) -> tuple[int, ...]:
-    """Return the places of the parity symbols of a name of `size` symbols, end mark included.
+    """Return the places of the parity symbols of a name of `size` symbols, its end mark included.
+
+    A place is the exponent j of the point 2^j (see `interpolate`), not a position.
 
     >>> parity_of(4, 10), parity_of(5, 10)
     ((4, 5), ())
@@ -94,16 +100,16 @@ def parity_of(size: int, positions: int) -> tuple[int, ...]:
 
 
 def encode(names: U8, offsets: I64, max_length: int, positions: int) -> U8:
-    r"""Return the symbols of names.
+    r"""Return the symbols of each name: copies of its bytes and end mark, then parity.
 
-    A name longer than `max_length` gives the symbols of its first max_length + 1 bytes, without an
-    end mark. It can be found, but never be read.
+    This module's docstring describes the code. A name longer than `max_length` is cut after
+    max_length + 1 bytes and gets no end mark. Its hash can be found, but the name cannot be read.
 
     Args:
         names: uint8, the bytes of all names, one after the other.
         offsets: int64 [n + 1]; name i is names[offsets[i] : offsets[i + 1]].
-        max_length: the number of bytes of the longest name that can be read.
-        positions: the number of symbols of each name, T, at least max_length + 1.
+        max_length: the most bytes of a name that can be read.
+        positions: T, the number of symbols of each name, at least max_length + 1.
 
     Returns:
         uint8 [n, positions].

@@ -1,14 +1,15 @@
-"""Proofs that a vector is valid, for servers that each hold a share of it.
+"""Prove that a vector is valid to servers that each hold only a share of it.
 
 A client proves a statement about its vector to several servers, and no server sees the vector. The
 proof is the *fully linear proof* of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai (CRYPTO 2019),
-in the form of draft-irtf-cfrg-vdaf. `Prio3` is the protocol of this draft around the proof. It
+in the form of draft-irtf-cfrg-vdaf. `Prio3` is the protocol that this draft builds on the proof. It
 reproduces the official test vectors of Prio3Count, Prio3SumVec, Prio3Histogram and
 Prio3SumVecWithMultiproof.
 
-Plans with validity "proofs" use the proof, through `secagg.two_server.proofs`. `Prio3` is for
-researchers.
+Plans with validity "proofs" call `secagg.two_server.proofs`, which uses the proof and not `Prio3`.
+`Prio3` is for researchers.
 
+- `words`: integers mod p, in arrays and as bytes
 - `fields`: arithmetic in GF(p^K), on arrays
 - `proof`: what a circuit is, and the steps prove, query and decide
 - `circuits`: the circuits of Prio3

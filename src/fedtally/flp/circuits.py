@@ -1,8 +1,11 @@
-"""The circuits of Prio3 in draft-irtf-cfrg-vdaf: a count, a vector of sums, a histogram.
+"""Define the circuits of Prio3 in draft-irtf-cfrg-vdaf: a count, a vector of sums, a histogram.
 
-Each circuit encodes a measurement as words (integers mod p), selects the words that servers add up,
-and turns their sum into a result. A measurement is valid if all outputs of its circuit are 0: that
-is so if its words are bits, and one bit is 1 in a histogram. See `proof.Circuit` for the terms.
+A circuit is a statement about a measurement, see `proof.Circuit`: a measurement is valid if all
+outputs of its circuit are 0. Here the statement is that all words (integers mod p) of the
+measurement are bits, and in a histogram also that one of them is 1.
+
+Each circuit here also encodes a measurement as words, selects the words that servers add up, and
+turns their sum into a result.
 """
 
 from __future__ import annotations
@@ -22,9 +25,9 @@ from fedtally.flp.words import Array
 
 @dataclass(frozen=True)
 class Count:
-    """The circuit of a count: a measurement x is 0 or 1, and the result is the sum.
+    """Count clients: a measurement x is 0 or 1, and the result is the sum.
 
-    The output is x x - x.
+    The output of the circuit is x x - x.
 
     >>> Count().encode(1).tolist()
     [1]
@@ -38,41 +41,47 @@ class Count:
     outputs: ClassVar[int] = 1
 
     def encode(self, measurement: int) -> Array:
-        """Return the words of a measurement, 0 or 1."""
+        """Encode a measurement, 0 or 1, as words: [1]."""
         return self.field.words([validate.integer(0, 1, measurement=measurement)])
 
     def truncate(self, words: Array) -> Array:
-        """Return the words, or shares of words, that servers add up: here all of them."""
+        """Return the words, or shares of words, that servers add up: all words of a count."""
         return words
 
     def decode(self, total: Array) -> int:
-        """Return the number of measurements that are 1, from the sum of words."""
+        """Return the number of measurements that are 1.
+
+        Args:
+            total: words [1]; the sum of the words of all reports.
+        """
         return int(total[0])
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs of the only call: x and x."""
+        """Return the inputs of the only call of the gadget: x and x; see `proof.Circuit.inputs`."""
         x = self.field.constant(measurement)
         return np.stack([x, x], -2)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
-        """Return the output, from the result of the call."""
+        """Return the output, which is the result of the call minus x; see `proof.Circuit`."""
         return self.field.reduce(results - self.field.constant(measurement))
 
 
 @dataclass(frozen=True)
 class SumVec:
-    """The circuit of a sum of vectors: a measurement is a vector of integers 0 .. maximum.
+    """Add up vectors: a measurement is a vector of integers 0 .. maximum.
 
-    The result is the sum of the vectors, entry by entry. A word x is a bit with a weight, and an
-    entry is the sum of the weights of its bits. The weights are 1, 2, 4, ..., and the last one is
-    chosen so that all weights together are `maximum`. The output is the sum of r^j x (x - 1) over
-    the words x of each call, with a random r for each call.
+    The result is the sum of the vectors, entry by entry. An entry is encoded as several words. Each
+    word is a bit with a weight, and the entry is the sum of the weights of the bits that are 1. The
+    weights are 1, 2, 4, ..., and the last one is chosen so that all weights together are `maximum`.
+
+    The output of the circuit is a sum over all words. A call of the gadget takes `chunk` words x_1,
+    x_2, ..., has a random element r of its own, and adds r^j x_j (x_j - 1) for each j.
 
     Args:
         entries: the number of entries of a vector.
         maximum: the largest entry, at least 1.
-        chunk: the number of products in one call of the gadget; the proof is short if it is near
-            the square root of the number of words.
+        chunk: the number of words in one call of the gadget; the proof is short if it is near the
+            square root of the number of words.
         field: a prime field with more than 2 * maximum elements.
 
     >>> circuit = SumVec(entries=2, maximum=5, chunk=2)
@@ -93,7 +102,7 @@ class SumVec:
 
     @cached_property
     def weights(self) -> list[int]:
-        """The weights of the words of an entry, in order."""
+        """The weights of the words of one entry, in the order of the words."""
         powers = [1 << i for i in range(self.maximum.bit_length() - 1)]
         return [*powers, self.maximum - sum(powers)]
 
@@ -109,11 +118,16 @@ class SumVec:
 
     @property
     def joint_length(self) -> int:
-        """The elements of joint randomness: one for each call."""
+        """The number of elements of joint randomness: one for each call."""
         return self.calls
 
     def encode(self, measurement: Sequence[int]) -> Array:
-        """Return the words, which are bits, of a vector of integers 0 .. maximum."""
+        """Encode a vector of integers 0 .. maximum as words, which are bits: [length].
+
+        Raises:
+            InvalidInputError: the vector has another number of entries, or an entry is out of
+                bounds.
+        """
         if len(measurement) != self.entries:
             raise InvalidInputError(
                 f"measurement must have {self.entries} entries, got {len(measurement)}"
@@ -127,35 +141,48 @@ class SumVec:
         return self.field.words(words)
 
     def truncate(self, words: Array) -> Array:
-        """Return the entries that words encode, [entries]; shares of words give shares of them."""
+        """Compute the entries of a vector from its words: [length] -> [entries].
+
+        Shares of words give shares of the entries.
+        """
         weights = self.field.constant(self.weights)
         return self.field.mix(words.reshape(self.entries, -1), weights)[..., 0]
 
     def decode(self, total: Array) -> list[int]:
-        """Return the sum of the measurements, entry by entry."""
+        """Return the sum of the measurements, entry by entry.
+
+        Args:
+            total: words [entries]; the sum of what `truncate` returned for each report.
+        """
         return [int(entry) for entry in total]
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs of all calls."""
+        """Return the inputs of all calls of the gadget, as `proof.Circuit.inputs` describes.
+
+        They are r^j x_j and x_j - 1 for each word x_j: see the class.
+        """
         powers = self.field.powers(joint, self.chunk + 1)[..., 1:, :]
         return bit_inputs(self.field, measurement, powers, shares)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
-        """Return the output: the sum of the results of all calls."""
+        """Return the only output: the sum of the results of all calls (see `proof.Circuit`)."""
         return self.field.sum(results, -2)[..., None, :]
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """The circuit of a histogram: a measurement is the number of a bucket.
+    """Count buckets: a measurement is the number of a bucket.
 
-    The result is the count of each bucket. One word of a measurement is 1, and the others are 0.
-    The first output is that of `SumVec`. The second output is the sum of all words minus 1.
+    The result is the count of each bucket. A measurement has a word for each bucket. The word of
+    its own bucket is 1, and the others are 0.
+
+    The circuit has two outputs. The first is the output of `SumVec`, which is 0 if all words are
+    bits. The second is the sum of all words minus 1.
 
     Args:
         buckets: the number of buckets.
-        chunk: the number of products in one call of the gadget; the proof is short if it is near
-            the square root of `buckets`.
+        chunk: the number of words in one call of the gadget; the proof is short if it is near the
+            square root of `buckets`.
 
     >>> Histogram(buckets=4, chunk=2).encode(2).tolist()
     [0, 0, 1, 0]
@@ -182,29 +209,36 @@ class Histogram:
 
     @property
     def joint_length(self) -> int:
-        """The elements of joint randomness: one for each call."""
+        """The number of elements of joint randomness: one for each call."""
         return self.calls
 
     def encode(self, measurement: int) -> Array:
-        """Return the words of a measurement: a bucket, 0 .. buckets - 1."""
+        """Encode the number of a bucket, 0 .. buckets - 1, as words: [buckets]."""
         bucket = validate.integer(0, self.buckets - 1, measurement=measurement)
         return self.field.words([int(i == bucket) for i in range(self.buckets)])
 
     def truncate(self, words: Array) -> Array:
-        """Return the words, or shares of words, that servers add up: here all of them."""
+        """Return the words, or shares of words, that servers add up: all words of a histogram."""
         return words
 
     def decode(self, total: Array) -> list[int]:
-        """Return the count of each bucket."""
+        """Return the count of each bucket, in order.
+
+        Args:
+            total: words [buckets]; the sum of the words of all reports.
+        """
         return [int(entry) for entry in total]
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs of all calls."""
+        """Return the inputs of all calls of the gadget, as `proof.Circuit.inputs` describes.
+
+        They are r^j x_j and x_j - 1 for each word x_j: see `SumVec`.
+        """
         powers = self.field.powers(joint, self.chunk + 1)[..., 1:, :]
         return bit_inputs(self.field, measurement, powers, shares)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
-        """Return both outputs, from the results of the calls."""
+        """Return the two outputs, from the results of the calls; see `proof.Circuit`."""
         bits = self.field.sum(results, -2)
         one = self.field.inverse(shares)
         count = self.field.constant(measurement.sum(-1) - one)
@@ -212,21 +246,22 @@ class Histogram:
 
 
 def bit_inputs(field: Field, measurement: Array, powers: Array, shares: int) -> Array:
-    """Return the inputs r x and x - 1 for each word x, whose products are 0 if every x is a bit.
+    """Return the inputs r x and x - 1 for each word x: their product is 0 if x is a bit.
 
     Args:
-        field: the field.
-        measurement: words [..., words], or a share of them.
-        powers: elements [..., calls, chunk, K]; the factor r of each word, a power of a random
+        field: the field of the circuit.
+        measurement: words (integers mod p) [..., words], or a share of them.
+        powers: elements [..., calls, chunk, K]; the factor r for each word, a power of a random
             element.
-        shares: the number of servers.
+        shares: the number of shares; 1 for the whole measurement.
 
     Returns:
-        Elements [..., calls, 2 chunk, K].
+        Elements [..., calls, 2 chunk, K]. If the last call has too few words, the missing ones
+        count as 0.
     """
     lead, length = measurement.shape[:-1], measurement.shape[-1]
     calls, chunk = powers.shape[-3:-1]
-    words = np.zeros((*lead, calls * chunk), field.dtype)  # missing words count as 0
+    words = np.zeros((*lead, calls * chunk), field.dtype)
     words[..., :length] = measurement
     words = words.reshape(*lead, calls, chunk)
     left = field.scale(powers, words)

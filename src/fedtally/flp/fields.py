@@ -1,14 +1,14 @@
-"""Finite fields GF(p^K) whose multiplicative group has roots of unity of large two-power order.
+"""Compute in finite fields GF(p^K), where GF(p) has roots of unity of large two-power order.
 
 A field is GF(p)[X] / (X^K - g), where g is a primitive root of p. An *element* has K coefficients,
 the lowest first: an array of elements has the shape [..., K]. A *word* is an integer of GF(p): an
-array of words has the shape [...]. The numbers that are added up over clients are words, and so are
-the roots of unity. A prime field has K = 1.
+array of words has the shape [...]. The numbers that are added up over clients are words, and the
+roots of unity are words. A prime field has K = 1.
 
-Arrays are int64 if p is small enough (at most 32 bits) that sums of products fit, if need be of
-halves of words. Otherwise they hold Python integers (dtype object). So the same code is fast for
-small fields, and works for large fields. The most frequent operations for small fields are also
-compiled (`kernels.linear_proofs`), with equal results.
+If p is small (at most 32 bits), arrays are int64: then sums of products of words, or of half a word
+and a word, fit 64 bits. Otherwise arrays hold Python integers (dtype object). So the same code is
+fast for small fields, and works for large fields. For small fields the most frequent operations are
+also compiled (`kernels.linear_proofs`), with equal results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fedtally.kernels import linear_proofs as kernels
 
 @dataclass(frozen=True)
 class Field(PrimeField):
-    """The field GF(prime^degree).
+    """Represent the field GF(prime^degree).
 
     Args:
         prime: p, an odd prime of at most 128 bits; it is not checked that p is prime.
@@ -35,7 +35,7 @@ class Field(PrimeField):
         degree: K, at least 1.
 
     Raises:
-        InvalidInputError: X^K - g is reducible, or g is a square mod p.
+        InvalidInputError: X^K - g is reducible, g is a square mod p, or a number is out of bounds.
 
     >>> field = Field(257, 3, 2)
     >>> x = field.element([0, 1])
@@ -52,8 +52,8 @@ class Field(PrimeField):
         validate.integer(1, degree=self.degree)
         # Lidl and Niederreiter, Finite Fields, theorem 3.75: X^K - g is irreducible if (1) each
         # prime factor r of K divides p - 1, and g is no r-th power mod p, and (2) 4 divides p - 1
-        # or does not divide K. The prime 2 is checked for every K: if g is no square, its powers
-        # include the roots of unity of every two-power order in GF(p).
+        # or does not divide K. The code checks r = 2 for every K, also for odd K: only if g is no
+        # square, `roots` finds roots of unity of every two-power order in GF(p).
         primes = {r for r in range(2, self.degree + 1) if self.degree % r == 0 and _is_prime(r)}
         if any(
             (prime - 1) % r or pow(self.generator, (prime - 1) // r, prime) == 1
@@ -67,9 +67,10 @@ class Field(PrimeField):
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The type of arrays: int64 if no sum of products overflows, else object.
+        """The type of arrays: int64 if no sum of products overflows, else object (Python ints).
 
-        `dot` adds up MAX_TERMS * K products: of two words, or of half a word and a word.
+        `dot` has the longest sums: MAX_TERMS * K products, either of two words or of half a word
+        and a word.
         """
         halves = self.degree * kernels.MAX_TERMS * self.prime < 1 << 47
         halves = halves and max(self.prime, self.generator * 2) <= 1 << 32
@@ -79,7 +80,8 @@ class Field(PrimeField):
     def _whole_products(self) -> bool:
         """Whether sums of products of whole words fit int64.
 
-        `multiply` adds up K products, and all but one of them have a factor g.
+        `dot` adds up MAX_TERMS * K products of words. `multiply` adds up K products, and a factor g
+        is in up to K - 1 of them.
         """
         terms = self.degree * max(kernels.MAX_TERMS, self.generator)
         return terms * self.prime**2 < 1 << 63
@@ -92,7 +94,9 @@ class Field(PrimeField):
     # ---- arithmetic ----
 
     def element(self, coefficients: Any) -> Array:
-        """Return the elements with these coefficients: [..., at most K] -> [..., K].
+        """Make elements from their coefficients, the lowest first: [..., at most K] -> [..., K].
+
+        Coefficients are reduced mod p. Missing ones are 0.
 
         Raises:
             InvalidInputError: a coefficient is no integer, or an element has more than K.
@@ -105,7 +109,7 @@ class Field(PrimeField):
         return self._padded(given)
 
     def constant(self, values: Any) -> Array:
-        """Return integers mod p as elements: [...] -> [..., K].
+        """Make an element from each integer mod p: its lowest coefficient; [...] -> [..., K].
 
         Raises:
             InvalidInputError: a value is no integer.
@@ -118,11 +122,11 @@ class Field(PrimeField):
         return elements
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
-        """Return elements that are 0: [*shape, K]."""
+        """Make elements that are 0: [*shape, K]."""
         return np.zeros((*shape, self.degree), self.dtype)
 
     def scale(self, elements: Array, words: Array) -> Array:
-        """Return elements [..., K] times words [...], whose leading axes are broadcast."""
+        """Multiply elements [..., K] by words [...]; the leading axes are broadcast."""
         by = words[..., None]
         if self.dtype == np.int64 and not self._whole_products:
             high = self.reduce((elements >> 16) * by)
@@ -130,20 +134,23 @@ class Field(PrimeField):
         return self.reduce(elements * by)
 
     def multiply(self, a: Array, b: Array) -> Array:
-        """Return the products of elements: [..., K] each, their leading axes broadcast."""
-        # Row i of the matrix has the coefficients of X^i b: the coefficients of b, rotated by i
-        # places. Since X^K is g, the coefficients that wrapped around the end get a factor g.
+        """Multiply elements a [..., K] by elements b [..., K]; the leading axes are broadcast."""
+        # The product is the vector of the coefficients of a times a matrix. Row i of the matrix has
+        # the coefficients of X^i b: the coefficients of b, rotated by i places. Since X^K is g, the
+        # coefficients that wrapped around the end get a factor g.
         matrix = b[..., self._turned] * self._around
         if not self._whole_products:
             matrix = self.reduce(matrix)
         return self._sums(a[..., None, :], matrix)[..., 0, :]
 
     def dot(self, a: Array, b: Array) -> Array:
-        """Return sums of products of elements: [..., m, n, K] and [..., n, K] -> [..., m, K].
+        """Add up products of elements: [..., m, n, K] and [..., n, K] -> [..., m, K].
+
+        Element i of the result is the sum of a[i, j] b[j] over j < n.
 
         Args:
-            a: elements [..., m, n, K]; m lists of n elements.
-            b: elements [..., n, K]; the other factors, the same for each list; n is at most 4096.
+            a: elements [..., m, n, K].
+            b: elements [..., n, K]; n is at most 4096.
         """
         *lead, count, degree = b.shape
         matrix = self.reduce(b[..., self._turned] * self._around)
@@ -151,25 +158,29 @@ class Field(PrimeField):
         return self.mix(a.reshape(*a.shape[:-2], count * degree), matrix)
 
     def mix(self, words: Array, elements: Array) -> Array:
-        """Return sums of words times elements: [..., m, n] and [..., n, K] -> [..., m, K]."""
+        """Add up elements, each times a word: [..., m, n] and [..., n, K] -> [..., m, K].
+
+        Element i of the result is the sum of words[i, j] elements[j] over j < n.
+        """
         if self.dtype == np.int64 and words.shape[-1] * self.prime**2 < 1 << 53:
-            # float64 is exact below 2^53, and NumPy multiplies matrices of float64 fast.
+            # NumPy multiplies matrices of float64 faster than of int64, and float64 is exact below
+            # 2^53.
             product = words.astype(np.float64) @ elements.astype(np.float64)
             return self.reduce(product.astype(np.int64))
         return self._sums(words, elements)
 
     def _sums(self, a: Array, b: Array) -> Array:
-        """Return the matrix product a @ b of words, mod p."""
-        if self.dtype == np.int64 and not self._whole_products:  # upper halves of a, then lower
+        """Compute the matrix product a @ b of words, mod p."""
+        if self.dtype == np.int64 and not self._whole_products:  # halves of a: no overflow
             return self.reduce((self.reduce((a >> 16) @ b) << 16) + (a & 0xFFFF) @ b)
         return self.reduce(a @ b)
 
     def sum(self, elements: Array, axis: int) -> Array:
-        """Return the sums of elements along an axis, which counts the last one, too."""
+        """Add up elements along an axis of their array; the last axis, -1, has the coefficients."""
         return self.reduce(elements.sum(axis))
 
     def power(self, base: Array, exponent: int) -> Array:
-        """Return elements to a power that is at least 0: [..., K] -> [..., K]."""
+        """Raise elements to the same power, at least 0: [..., K] -> [..., K]."""
         result = np.broadcast_to(self.constant(1), base.shape)
         for i, digit in enumerate(f"{exponent:b}"):
             result = self.multiply(result, result) if i else result
@@ -177,12 +188,12 @@ class Field(PrimeField):
         return result
 
     def powers(self, base: Array, count: int) -> Array:
-        """Return the powers 0 .. count - 1 of elements: [..., K] -> [..., count, K]."""
+        """Compute the powers 0 .. count - 1 of each element: [..., K] -> [..., count, K]."""
         result = self.zeros((*base.shape[:-1], max(count, 2)))
         result[..., 0, 0] = 1
         result[..., 1, :] = base
         last = 1
-        while last + 1 < count:  # powers 0 .. last times the last one are powers last .. 2 last
+        while last + 1 < count:  # powers 0 .. last, times power `last`, give powers last .. 2 last
             more = result[..., : min(last + 1, count - last), :]
             by = result[..., last : last + 1, :]
             result[..., last : 2 * last + 1, :] = self.multiply(more, by)
@@ -190,13 +201,13 @@ class Field(PrimeField):
         return result[..., :count, :]
 
     def roots(self, order: int) -> list[int]:
-        """Return the powers 0 .. order - 1 of a primitive root of unity of this order in GF(p).
+        """List the powers 0 .. order - 1 of a primitive root of unity of this order in GF(p).
 
         Args:
             order: a power of two, at most `max_order`.
 
         Raises:
-            InvalidInputError: the order is no such power.
+            InvalidInputError: `order` is not a power of two, or above `max_order`.
         """
         if integer(order) < 1 or self.max_order % order:
             raise InvalidInputError(
@@ -227,6 +238,6 @@ def _is_prime(number: int) -> bool:
 
 
 FIELD64 = Field(2**32 * 4294967295 + 1, 7)
-"""Field64 of the draft."""
+"""The prime field with p = 2^64 - 2^32 + 1, called Field64 in draft-irtf-cfrg-vdaf."""
 FIELD128 = Field(2**66 * 4611686018427387897 + 1, 7)
-"""Field128 of the draft."""
+"""The prime field with p = 2^128 - 7 * 2^66 + 1, called Field128 in draft-irtf-cfrg-vdaf."""

@@ -1,13 +1,15 @@
-"""The circuit of a client's vector: each row has one entry +1 (in a sketch also -1), else zeros.
+"""Define the circuit of a client's vector: each row has one entry +1, and zeros elsewhere.
+
+In a count sketch the entry may also be -1.
 
 Let x be a row of counters x_w. Put the cells w = a B + b into a grid with lines of B cells, and let
 R_w = r1^a r2^b for random r1 and r2. Let z = sum R_w x_w, y = sum R_w^2 x_w and s = sum x_w. Then
 
     z z - s y = - sum over pairs u < v of x_u x_v (R_u - R_v)^2
 
-is 0 for all r1 and r2 only if at most one x_w is not 0. The reason: of all cells that are not 0,
-the R_u R_v of the two lowest, in the order of (a, b), is a monomial that no other term has. If also
-s s = 1, the one entry is +1 or -1. If s = 1, as in a histogram, it is +1.
+is 0 for all r1 and r2 only if at most one x_w is not 0. The reason: take the two lowest cells that
+are not 0, in the order of (a, b). The product R_u R_v of these two is a monomial that no other pair
+of cells gives. If also s s = 1, the one entry is +1 or -1. If s = 1, as in a histogram, it is +1.
 
 This takes three products for each row, whatever its width. It is the arithmetic sketch of Boneh,
 Boyle, Corrigan-Gibbs, Gilboa and Ishai (IEEE S&P 2021, section 4.2), inside a fully linear proof.
@@ -33,13 +35,17 @@ from fedtally.flp.words import Array
 from fedtally.kernels import linear_proofs as kernels
 
 FIELD16 = Field(64513, 5, 9)
-"""GF(p^9), p of 16 bits: 2^143.8 elements."""
+"""GF(p^9), where p is a prime of 16 bits. It has 2^143.8 elements."""
 FIELD24 = Field(16770049, 11, 6)
-"""GF(p^6), p of 24 bits: 2^144.0 elements."""
+"""GF(p^6), where p is a prime of 24 bits. It has 2^144.0 elements."""
 FIELD32 = Field(4293918721, 19, 4)
-"""GF(p^4), p of 32 bits: 2^128.0 elements."""
+"""GF(p^4), where p is a prime of 32 bits. It has 2^128.0 elements."""
 FIELDS_OF_SUMS = (FIELD16, FIELD24, FIELD32)
-"""The fields that vectors are added up in: a cheat has 2^128 elements against it in each."""
+"""The fields in which the vectors of clients are added up, ordered by their prime.
+
+Each has about 2^128 elements or more. The more elements a field has, the less likely is it that a
+wrong proof is accepted.
+"""
 
 MAX_WIDTH = 1 << 24
 
@@ -47,10 +53,14 @@ MAX_WIDTH = 1 << 24
 def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Field:
     """Return the smallest field in which a sum that wraps around p is noticed.
 
-    A counter of n clients with noise within +-tau has a unique value mod p if 2 n + 2 tau < p, or
-    if n + 2 tau < p when no entry is -1. The field here has room for 3 tau in place of 2 tau. With
-    it, noise above tau gives a sum that is impossible, and does not wrap around to a possible one:
-    each of the two servers adds at most tau.
+    A counter adds up the entries of n clients, each at most 1 in absolute value, and noise. If the
+    noise is within +-tau, the counter has one possible value mod p if 2 n + 2 tau < p, or if n + 2
+    tau < p when no entry is -1.
+
+    The returned field has room for 3 tau instead of 2 tau. Each of the two servers adds noise
+    within +-tau, and both together may exceed tau, though this is very rare. Then a counter may
+    have a value that is impossible with noise within tau. The extra room keeps this value from
+    wrapping around to a possible one. So the caller notices it and refuses the sum.
 
     Args:
         clients: n, the most vectors in a sum, at least 1.
@@ -64,7 +74,7 @@ def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Fiel
     (64513, 16770049)
     """
     clients, noise = validate.integer(1, clients=clients), validate.integer(0, noise=noise)
-    # This is one tau more than the possible sums need.
+    # The last `noise` is the room for one tau more, see the docstring.
     span = values_of_sum(clients, noise, signed=signed) - 1 + noise
     for field in FIELDS_OF_SUMS:
         if span < field.prime:
@@ -77,26 +87,28 @@ def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Fiel
 
 @dataclass(frozen=True)
 class OneHot:
-    """The circuit of a vector of rows: each row has one entry +1, or -1 if signed, else zeros.
+    """State that each row of a vector has one entry +1, or -1 if signed, and zeros elsewhere.
 
-    The words of a vector are its counters, row by row; then `checksum` words that are 1; then, with
-    `abstain`, one word e. e is 0 if the client has no item: then all counters are 0. Otherwise e is
-    1. Without `abstain` there is no such word, and e below is 1.
+    The words of a vector are, in this order: the counters, row by row; `checksum` words that are 1;
+    and with `abstain` one word e. A client without an item sends e = 0, and all its counters are 0.
+    Otherwise e = 1. Without `abstain` there is no such word, and e below is 1.
 
     z, y and s of a row are defined at the top of this file. The joint randomness is r1, r2 and r3.
-    The products, in this order, are (z, z), (-s, y) and (s, s) for each row l = 0, 1, ..., with the
-    weights r3^(2l+1), r3^(2l+1) and r3^(2l+2). With `abstain`, (e, e - 1) follows, with the weight
-    r3^(2 rows + 1). A weight is a factor of the first input of its product. If the last call has
-    too few products, it is filled up with (0, 0).
 
-    The outputs are: the sum of all calls minus the sum of r3^(2l+2) e over the rows; then, unless
-    `signed`, s - e of each row; then each checksum word minus 1.
+    The gadget adds up products. They are (z, z), (-s, y) and (s, s) for each row l = 0, 1, ...,
+    with the weights r3^(2l+1), r3^(2l+1) and r3^(2l+2). With `abstain`, (e, e - 1) follows, with
+    the weight r3^(2 rows + 1). A weight is a factor of the first number of its product. If the last
+    call has too few products, it is filled up with (0, 0).
+
+    The outputs are, in this order: the sum of the results of all calls minus the sum of r3^(2l+2) e
+    over the rows; unless `signed`, s - e of each row; and each checksum word minus 1.
 
     Args:
         widths: the number of counters of each row, 1 .. 2^24.
         field: GF(p^K), with p above the sums of the counters and below 2^64; see `field_for_sums`.
         abstain: whether a client may have no item, and send zeros.
-        checksum: the number of words that are 1 in each vector, so that their sum counts vectors.
+        checksum: the number of words that are 1 in each vector, 0 .. 255; their sum counts the
+            vectors.
         signed: whether the entry of a row may be -1, as in a sketch; in a histogram it is +1.
 
     Raises:
@@ -118,7 +130,7 @@ class OneHot:
         widths = tuple(validate.integer(1, MAX_WIDTH, width=width) for width in self.widths)
         object.__setattr__(self, "widths", widths)
         validate.integer(1, rows=len(widths))
-        # The encoded parameters have 64 bits for the prime and one byte for the degree.
+        # Encoded parameters have 8 bytes for the prime and one byte for the degree.
         validate.integer(3, 2**64 - 1, prime_of_field=self.field.prime)
         validate.integer(1, 255, degree_of_field=self.field.degree)
         for name in ("abstain", "signed"):
@@ -133,24 +145,24 @@ class OneHot:
 
     @cached_property
     def counters(self) -> int:
-        """The number of counters, over all rows."""
+        """The number of counters in all rows together."""
         return sum(self.widths)
 
     @property
     def length(self) -> int:
-        """The number of words of a vector: counters, checksum words and perhaps e."""
+        """The number of words of a vector: counters, checksum words, and e if there is one."""
         return self.counters + self.checksum + self.abstain
 
     @property
     def products(self) -> int:
-        """The number of products of the statement, over all calls."""
+        """The number of products in all calls of the gadget together."""
         return 3 * self.rows + self.abstain
 
     @cached_property
     def chunk(self) -> int:
-        """The number of products in one call of the gadget.
+        """The number of products in one call of the gadget: it makes the proof shortest.
 
-        It is the number that makes the proof shortest. If several numbers do, it is the smallest.
+        If several numbers make the proof equally short, it is the smallest.
         """
 
         def proof_length(chunk: int) -> int:
@@ -169,8 +181,8 @@ class OneHot:
     def outputs(self) -> int:
         """The number of outputs.
 
-        There is one for all rows together, one for the sign of each row unless `signed`, and one
-        for each checksum word.
+        There is one for all rows together, one for each row unless `signed`, and one for each
+        checksum word.
         """
         return 1 + (0 if self.signed else self.rows) + self.checksum
 
@@ -183,23 +195,23 @@ class OneHot:
     def degree(self) -> int:
         """The total degree of the first output as a polynomial in r1, r2 and r3.
 
-        An invalid vector passes with a probability of at most degree / p^K over the joint
-        randomness (Schwartz-Zippel).
+        An invalid vector passes this output with a probability of at most degree / p^K over the
+        joint randomness (Schwartz-Zippel).
         """
         lines = -(-max(self.widths) // self.grid)
         corner = 2 * (lines - 1) + 2 * (self.grid - 1)  # the degree of R_w^2 in the last cell
         return max(2 * self.rows + self.abstain, 2 * self.rows - 1 + corner)
 
     def encode(self, vector: npt.NDArray[Any]) -> Array:
-        """Return the words of a client's vector: [length].
+        """Encode a client's vector as words: [length].
 
         Args:
             vector: integers [counters]. Each row has one entry +1, or -1 if `signed`, and zeros
                 elsewhere. With `abstain` all entries may be 0.
 
         Raises:
-            InvalidInputError: the vector has another shape or is not valid, so that its proof would
-                be refused.
+            InvalidInputError: the vector has another type or shape, or is not valid: its proof
+                would be refused.
         """
         vector = np.asarray(vector)
         if vector.shape != (self.counters,) or vector.dtype.kind not in "iu":
@@ -218,18 +230,22 @@ class OneHot:
 
     @property
     def entry(self) -> str:
-        """The values that the entry of a row may have, as text for messages."""
+        """The values that the one entry of a row may have, as text for messages."""
         return "+1 or -1" if self.signed else "+1"
 
     def _check_rows(self, entries: npt.NDArray[np.int64]) -> tuple[bool, int | None]:
-        """Return whether any entry is not 0, and the number of the first row that is not valid.
+        """Return whether e of this vector is 1, and the number of the first row that is not valid.
 
-        The number is None if all rows are valid. The caller raises the error, so that its traceback
-        does not refer to the arrays of this function, which depend on the item.
+        e is 0 only if `abstain` allows a client to have no item and all entries are 0. The number
+        is None if the vector is valid.
+
+        This function does not raise the error itself: the traceback would refer to its arrays,
+        which depend on the client's item.
         """
         absolute = np.abs(entries)
-        # In a valid row the absolute values have the sum 1, so that one entry is +1 or -1. `seen`
-        # is the bitwise OR of all entries: it shows a larger entry, with which a sum could wrap.
+        # A row is valid if its absolute values are all 0 or 1 and have the sum 1. `seen` is the
+        # bitwise OR of all absolute values. It is 0 or 1 unless an entry is larger: then the sum
+        # could also wrap around to 1, and the values themselves are checked.
         seen = int(np.bitwise_or.reduce(absolute))
         one = np.add.reduceat(absolute, self._starts) == 1
         if seen not in (0, 1):
@@ -241,7 +257,7 @@ class OneHot:
 
     @cached_property
     def _endings(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The words after the counters: for a client without an item, and for one with an item."""
+        """The words after the counters, int64: first without an item (e = 0), then with one."""
         ones = [1] * self.checksum
         nothing, something = ([*ones, *[e] * self.abstain] for e in (0, 1))
         return np.array(nothing, np.int64), np.array(something, np.int64)
@@ -256,7 +272,7 @@ class OneHot:
         return words[..., : self.counters + self.checksum]
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs of all calls."""
+        """Return the inputs of the gadget for all calls; see `proof.Circuit.inputs`."""
         level = kernels.level_for(self.field.prime)
         if self._compiled is None or level is None:
             return self._inputs(measurement, joint, shares)
@@ -266,9 +282,9 @@ class OneHot:
 
     @cached_property
     def _compiled(self) -> kernels.SketchInputs | None:
-        """The compiled code for the inputs, or None if kernels cannot do this field.
+        """The compiled code for the inputs; None if the kernels do not support this field.
 
-        NumPy code can always compute them.
+        Without it, `inputs` uses NumPy.
         """
         field, slots = self.field.extension, self.calls * self.chunk
         if self.field.dtype != np.int64 or not kernels.compiles(field):
@@ -294,7 +310,7 @@ class OneHot:
         return pairs.reshape(*lead, self.calls, 2 * self.chunk, field.degree)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
-        """Return the outputs."""
+        """Return the outputs in the order that the class lists; see `proof.Circuit.evaluate`."""
         field = self.field
         one = field.words(field.inverse(shares))
         e = measurement[..., -1] if self.abstain else one
@@ -311,12 +327,16 @@ class OneHot:
         return np.concatenate([rows, checks], -2)
 
     def _row_sums(self, measurement: Array, joint: Array) -> tuple[Array, Array, Array]:
-        """Return z, y and s (see the top of this file) of each row: elements [..., rows, K]."""
+        """Compute z, y and s of each row, see the top of this file.
+
+        Returns:
+            Three times elements [..., rows, K].
+        """
         field, side = self.field, self.grid
         down = field.powers(joint[..., 0, :], -(-max(self.widths) // side))
         along = field.powers(joint[..., 1, :], side)
         down_twice, along_twice = field.multiply(down, down), field.multiply(along, along)
-        both = np.concatenate([along, along_twice], -1)  # one array, to read each counter once
+        both = np.concatenate([along, along_twice], -1)  # joined, so that each counter is read once
         z, y, s = [], [], []
         for counters in self._rows_of_one_width(measurement):
             *lead, rows, width = counters.shape
@@ -331,7 +351,7 @@ class OneHot:
         return np.concatenate(z, -2), np.concatenate(y, -2), np.concatenate(s, -2)
 
     def _rows_of_one_width(self, measurement: Array) -> Iterator[Array]:
-        """Yield the counters of successive rows of the same width: words [..., rows, width]."""
+        """Yield the counters of each run of rows of equal width: words [..., rows, width]."""
         start = 0
         for width, same in groupby(self.widths):
             rows = len(list(same))

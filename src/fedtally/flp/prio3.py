@@ -1,8 +1,9 @@
-"""Prio3 of draft-irtf-cfrg-vdaf-20 (whose version byte is 18), for any circuit with an encoding.
+"""Run Prio3 of draft-irtf-cfrg-vdaf-20 (whose version byte is 18), for any `Measured` circuit.
 
-A client splits a measurement and its proof into shares for two or more aggregators. The aggregators
-check each report together, in one round, and add up the reports that pass. All messages are bytes.
-Randomness is an argument.
+A client splits a measurement and its proof into shares for two or more servers, called aggregators.
+The aggregators check each report together, in one round of messages, and add up the reports that
+pass. A collector joins the aggregators' sums to the result. All messages are bytes. Randomness is
+an argument.
 """
 
 from __future__ import annotations
@@ -25,31 +26,40 @@ from fedtally.flp.words import Array
 VERSION = 18
 SEED_BYTES, NONCE_BYTES = 32, 16
 
-_VDAF, _DOMAIN = 0, 1  # the algorithm class in labels; the domain byte of XofTurboShake128
+_VDAF, _DOMAIN = 0, 1  # the draft's algorithm class, and domain byte of XofTurboShake128
 _MEASUREMENT_SHARE, _PROOF_SHARE, _JOINT, _PROVE, _QUERY, _JOINT_SEED, _JOINT_PART = range(1, 8)
 
 
 class Measured(Circuit, Protocol):
-    """A circuit with an encoding of measurements."""
+    """Encode measurements and decode their sum, and state what `Circuit` states."""
 
     def encode(self, measurement: Any) -> Array:
-        """Return the words of a measurement: [length]."""
+        """Encode a measurement as words: [length]."""
 
     def truncate(self, words: Array) -> Array:
-        """Return the words, or shares of words, that the aggregators add up."""
+        """Return the words, or shares of words, that the aggregators add up.
+
+        Args:
+            words: words [length]; a measurement that `encode` returned, or a share of it.
+        """
 
     def decode(self, total: Array) -> Any:
-        """Return the result, from the sum of truncated words of all reports."""
+        """Return the result, such as a count.
+
+        Args:
+            total: words; the sum of what `truncate` returned for each report.
+        """
 
 
 @dataclass(frozen=True, eq=False)
 class VerifyState:
-    """The state that an aggregator keeps for a report between two messages.
+    """Keep what an aggregator needs between the two steps of checking a report.
 
     Args:
-        out_share: words; the aggregator's share of the words that are added up. Do not use it
-            before the report has passed.
-        joint_seed: the seed of the joint randomness that it used; empty if the circuit needs none.
+        out_share: words; the aggregator's share of what `truncate` selects. Do not use it before
+            `verify_next` has returned it: until then the report may be invalid.
+        joint_seed: the seed of the joint randomness that this aggregator used; empty if the circuit
+            needs none.
     """
 
     out_share: Array = field(repr=False)
@@ -57,7 +67,9 @@ class VerifyState:
 
 
 class Streams(NamedTuple):
-    """The pseudorandom streams of one instance: XofTurboShake128 of a seed, for a usage.
+    """Expand seeds to pseudorandom streams with XofTurboShake128, one stream for each usage.
+
+    A usage is one purpose of a seed, with a number in the draft.
 
     Attributes:
         id: the number of the algorithm, in the draft's table.
@@ -68,19 +80,23 @@ class Streams(NamedTuple):
     context: bytes
 
     def of(self, usage: int, seed: bytes, binder: bytes) -> Callable[[int], bytes]:
-        """Return the stream of a seed, as a function (length) that returns its first bytes.
+        """Return the stream of a seed: a function that takes a length and returns its first bytes.
 
         Args:
             usage: the number of the usage, in the draft's table.
             seed: the seed.
-            binder: the other bytes that the stream depends on.
+            binder: other bytes that the stream depends on.
         """
         return partial(turboshake128, self.head(usage, seed) + binder, _DOMAIN)
 
     def head(self, usage: int, seed: bytes) -> bytes:
-        """Return the beginning of the hash input of a stream: label, context and seed.
+        """Return the first bytes of the hash input of a stream: label, context and seed.
 
-        The binder follows it.
+        The binder comes after them.
+
+        Args:
+            usage: the number of the usage, in the draft's table.
+            seed: the seed.
         """
         label = self.label(VERSION, usage) + self.context
         return len(label).to_bytes(2, "little") + label + bytes([len(seed)]) + seed
@@ -97,14 +113,22 @@ class Streams(NamedTuple):
 
 @dataclass(frozen=True)
 class Prio3:
-    """One instance of Prio3.
+    """Run one instance of Prio3, as a client, an aggregator or the collector.
+
+    A client calls `shard`. Each aggregator calls `verify_init`. One of them joins all verifier
+    shares by `verifier_shares_to_message`, and each continues with `verify_next` and `aggregate`.
+    The collector calls `unshard`.
 
     Args:
         id: the number of the algorithm, in the draft's table.
         circuit: the statement, over a prime field.
         context: the bytes that name the application.
-        shares: the number of aggregators, 2 .. 255; aggregator 0 is the leader.
+        shares: the number of aggregators, 2 .. 255. Aggregator 0 is the leader, and the others are
+            helpers.
         proofs: the number of independent proofs of each report, 1 .. 255.
+
+    Raises:
+        InvalidInputError: `id`, `shares` or `proofs` is out of bounds.
 
     >>> prio3 = Prio3.count(context=b"example")
     >>> nonce, key = bytes(16), bytes(32)
@@ -124,7 +148,7 @@ class Prio3:
     proofs: int = field(default=1, kw_only=True)
 
     seed_bytes: ClassVar[int] = SEED_BYTES
-    _helper_seeds: ClassVar[int] = 1  # the seeds in a helper's share, for its words and its proofs
+    _helper_seeds: ClassVar[int] = 1  # the seeds in a helper's share, besides its blind
 
     def __post_init__(self) -> None:
         validate.integer(0, 2**32 - 1, id=self.id)
@@ -133,19 +157,19 @@ class Prio3:
 
     @classmethod
     def count(cls, *, context: bytes, shares: int = 2) -> Prio3:
-        """Return Prio3Count: a measurement is 0 or 1."""
+        """Make Prio3Count: a measurement is 0 or 1."""
         return cls(1, Count(), context=context, shares=shares)
 
     @classmethod
     def sum_vec(
         cls, entries: int, maximum: int, chunk: int, *, context: bytes, shares: int = 2
     ) -> Prio3:
-        """Return Prio3SumVec: a measurement is a vector of integers 0 .. maximum."""
+        """Make Prio3SumVec: a measurement is a vector of integers 0 .. maximum."""
         return cls(3, SumVec(entries, maximum, chunk), context=context, shares=shares)
 
     @classmethod
     def histogram(cls, buckets: int, chunk: int, *, context: bytes, shares: int = 2) -> Prio3:
-        """Return Prio3Histogram: a measurement is a bucket, 0 .. buckets - 1."""
+        """Make Prio3Histogram: a measurement is a bucket, 0 .. buckets - 1."""
         return cls(4, Histogram(buckets, chunk), context=context, shares=shares)
 
     @classmethod
@@ -159,22 +183,22 @@ class Prio3:
         shares: int = 2,
         proofs: int = 3,
     ) -> Prio3:
-        """Return Prio3SumVecWithMultiproof: as Prio3SumVec, with several proofs over Field64."""
+        """Make Prio3SumVecWithMultiproof: Prio3SumVec over Field64 with several proofs."""
         circuit = SumVec(entries, maximum, chunk, FIELD64)
         return cls(0xFFFFFFFF, circuit, context=context, shares=shares, proofs=proofs)
 
     @property
     def random_bytes(self) -> int:
-        """The number of random bytes that a report needs."""
+        """The number of random bytes that `shard` needs for a report."""
         return self.shares * SEED_BYTES * (2 if self.circuit.joint_length else 1)
 
     @property
     def public_bytes(self) -> int:
-        """The size in bytes of a public share."""
+        """The size in bytes of a public share; 0 if the circuit has no joint randomness."""
         return self._blind_bytes * self.shares
 
     def share_bytes(self, aggregator: int) -> int:
-        """Return the size in bytes of an input share.
+        """Return the size in bytes of the input share that a client sends to an aggregator.
 
         Args:
             aggregator: the number of the aggregator; 0 is the leader.
@@ -188,18 +212,27 @@ class Prio3:
     # ---- the client ----
 
     def shard(self, measurement: Any, nonce: bytes, random: bytes) -> tuple[bytes, list[bytes]]:
-        """Return the public share, and an input share for each aggregator.
+        """Split a measurement and its proof into shares: the client's step.
 
         Args:
             measurement: a measurement that the circuit can encode.
             nonce: 16 uniform bytes, new for each report; they are public.
             random: `random_bytes` uniform bytes, used once.
+
+        Returns:
+            The public share, for all aggregators, and a list of input shares, one for each
+            aggregator in order.
+
+        Raises:
+            InvalidInputError: the nonce or `random` has another length, or the circuit cannot
+                encode the measurement.
         """
         _exactly(NONCE_BYTES, nonce=nonce)
         _exactly(self.random_bytes, random=random)
         field, words = self.circuit.field, self.circuit.encode(measurement)
-        # `random` has a seed for each helper, followed by its blind if there are blinds; then the
-        # leader's blind; then the seed of the proof.
+        # `random` has, in this order: for each helper a seed, and its blind if there are blinds;
+        # the leader's blind; the seed of the proof. The public share has a hash of each share. A
+        # blind is hashed with the share, so that the hash does not reveal the share.
         size, rest = SEED_BYTES + self._blind_bytes, random
         for_helpers = [rest[i * size : (i + 1) * size] for i in range(self.shares - 1)]
         rest = rest[(self.shares - 1) * size :]
@@ -222,18 +255,25 @@ class Prio3:
     def verify_init(
         self, verify_key: bytes, aggregator: int, nonce: bytes, public_share: bytes, share: bytes
     ) -> tuple[VerifyState, bytes]:
-        """Return the state of this aggregator, and its verifier share for the other aggregators.
+        """Begin to check a report: an aggregator's first step.
 
         Args:
-            verify_key: the key that the aggregators share and no client knows: 32 bytes.
+            verify_key: the key that all aggregators have and no client knows: 32 bytes, in draft 08
+                16.
             aggregator: the number of this aggregator; 0 is the leader.
             nonce: the 16 bytes of the report's nonce; verify each nonce only once.
             public_share: the public share from the client, the same for all aggregators.
-            share: the input share from the client.
+            share: the input share from the client for this aggregator.
+
+        Returns:
+            The state to keep for `verify_next`, and this aggregator's verifier share, to be sent to
+            whoever calls `verifier_shares_to_message`.
 
         Raises:
             ReportRefusedError: a share has another length, or a word outside the field; or, with a
                 probability of at most 2^-58, the test point would not hide the report.
+            InvalidInputError: the key or the nonce has another length, or the number is out of
+                bounds.
         """
         _exactly(self.seed_bytes, verify_key=verify_key)
         _exactly(NONCE_BYTES, nonce=nonce)
@@ -245,7 +285,8 @@ class Prio3:
         if size:
             step = self.seed_bytes
             parts = [public_share[i : i + step] for i in range(0, size, step)]
-            # This part is computed from the share that arrived here, whatever the client claims.
+            # This piece of the public share is computed from the input share that arrived here. The
+            # client may have put other bytes in its place.
             parts[aggregator] = part = self._joint_part(
                 aggregator, opened.blind, opened.words, nonce
             )
@@ -263,10 +304,17 @@ class Prio3:
         return state, self.circuit.field.encode(verifier) + part
 
     def verifier_shares_to_message(self, shares: Sequence[bytes]) -> bytes:
-        """Return the message to all aggregators, from all verifier shares in aggregator order.
+        """Join the verifier shares of all aggregators to the message for all of them.
+
+        Args:
+            shares: the verifier shares, in the order of the aggregators.
+
+        Returns:
+            The message: the seed of the joint randomness, or no bytes if the circuit needs none.
 
         Raises:
             ReportRefusedError: a share cannot be read, or the measurement is not valid.
+            InvalidInputError: there are too few shares, or too many.
         """
         if len(shares) != self.shares:
             raise InvalidInputError(f"there must be {self.shares} shares, got {len(shares)}")
@@ -283,14 +331,14 @@ class Prio3:
         return self._joint_seed([share[length:] for share in shares])
 
     def verify_next(self, state: VerifyState, message: bytes) -> Array:
-        """Return the output share of a report that passed: words.
+        """Return the output share of a report that passed: words, to be added up by `aggregate`.
 
         Args:
             state: the state from `verify_init`.
             message: the message from `verifier_shares_to_message`.
 
         Raises:
-            ReportRefusedError: the public share of the client does not fit the input shares that it
+            ReportRefusedError: the client's public share does not fit the input shares that it
                 sent.
         """
         if message != state.joint_seed:
@@ -298,14 +346,21 @@ class Prio3:
         return state.out_share
 
     def aggregate(self, out_shares: Sequence[Array]) -> bytes:
-        """Return an aggregator's share of the sum, encoded, from its output shares."""
+        """Add up output shares of one aggregator, and encode the sum, its share of the result.
+
+        Args:
+            out_shares: the output shares from `verify_next`; none gives zeros.
+        """
         field = self.circuit.field
         return field.encode(field.reduce(np.stack([self._nothing, *out_shares]).sum(0)))
 
     # ---- the collector ----
 
     def unshard(self, aggregate_shares: Sequence[bytes]) -> Any:
-        """Return the result, from the aggregators' shares of the sum.
+        """Compute the result from the aggregators' shares of the sum: the collector's step.
+
+        Args:
+            aggregate_shares: what each aggregator's `aggregate` returned.
 
         Raises:
             InvalidInputError: the number of shares or the length of a share is wrong, or a word is
@@ -340,7 +395,13 @@ class Prio3:
         return self.seed_bytes if self.circuit.joint_length else 0
 
     def _opened(self, aggregator: int, share: bytes) -> _Opened:
-        """Return the words, proofs and blind of an input share; a helper's are expanded from seeds.
+        """Return the words, proofs and blind of an input share.
+
+        A helper's words and proofs are expanded from seeds.
+
+        Args:
+            aggregator: the number of the aggregator that the share is for; 0 is the leader.
+            share: the input share.
 
         Raises:
             ReportRefusedError: the share has another length, or a word outside the field.
@@ -363,9 +424,10 @@ class Prio3:
         return _Opened(words, proofs, blind)
 
     def _by_values(self, proofs: Array) -> Array:
-        """Return proofs, or shares of proofs, with their polynomials given by values.
+        """Return proofs, or shares of proofs, in the form where polynomials are given by values.
 
-        Here they have this form already; draft 08 converts them.
+        Here they have this form already. In draft 08 polynomials are given by coefficients, and are
+        converted.
         """
         return proofs
 
@@ -380,7 +442,11 @@ class Prio3:
         return self._streams.of(_JOINT_PART, blind, binder)(self.seed_bytes)
 
     def _joint_seed(self, parts: Sequence[bytes]) -> bytes:
-        """Return the seed of the joint randomness, or no bytes if the circuit needs none."""
+        """Return the seed of the joint randomness, or no bytes if the circuit needs none.
+
+        Args:
+            parts: the pieces of the public share, one for each aggregator in order.
+        """
         if not self._blind_bytes:
             return b""
         nothing = bytes(self.seed_bytes)
@@ -390,7 +456,7 @@ class Prio3:
         return self._expand(_JOINT, seed, bytes([self.proofs]), self.circuit.joint_length)
 
     def _expand(self, usage: int, seed: bytes, binder: bytes, length: int) -> Array:
-        """Return elements from the stream of a seed: [proofs, length, 1]."""
+        """Draw elements from the stream of a seed: [proofs, length, 1]."""
         words = self.circuit.field.sample(
             self._streams.of(usage, seed, binder), self.proofs * length
         )

@@ -1,10 +1,14 @@
-"""The servers of Prio3 in draft-irtf-cfrg-vdaf-08, which clients of DAP draft 09 use.
+"""Check and add up reports of Prio3 in draft-irtf-cfrg-vdaf-08, for clients of DAP draft 09.
 
-These are the differences from `prio3`. Seeds have 16 bytes, a helper's share has one more seed, and
-labels have no context. The circuits of vectors and histograms have one random element r for all
-calls. A client sends the polynomial of its proof as coefficients. The values are a linear function
-of the coefficients, and each server applies this function to its share. So the proof system of
-later drafts checks these proofs, too.
+These are the differences from `prio3`:
+
+- Seeds have 16 bytes, and a helper's share has two seeds, not one.
+- Labels have no context.
+- The circuits of vectors and histograms have one random element r for all calls.
+- A client sends the polynomial of its proof as coefficients, and not as values.
+
+The values are a linear function of the coefficients. So each server applies this function to its
+share, and then the proof system of `prio3` checks the proof.
 """
 
 from __future__ import annotations
@@ -26,22 +30,30 @@ VERSION = 8
 
 @dataclass(frozen=True)
 class SumVec08(SumVec):
-    """The circuit of a vector of sums: one r for all calls."""
+    """Add up vectors, as `SumVec`, with one random element r for all calls."""
 
     @property
     def joint_length(self) -> int:
-        """The number of elements of joint randomness."""
+        """The number of elements of joint randomness: 1."""
         return 1
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs of all calls."""
+        """Return the inputs of all calls of the gadget, as `proof.Circuit.inputs` describes.
+
+        They are r^j x_j and x_j - 1 for each word x_j, where j = 1, 2, ... numbers the words of all
+        calls.
+        """
         powers = _powers(self.field, joint[..., 0, :], self.calls, self.chunk)
         return bit_inputs(self.field, measurement, powers, shares)
 
 
 @dataclass(frozen=True)
 class Histogram08(Histogram):
-    """The circuit of a histogram: one r for all calls, and one output, with a second element s."""
+    """Count buckets, as `Histogram`, with one random element r for all calls, and one output.
+
+    The output is the sum of both outputs of `Histogram`, weighted with s and s^2, where s is a
+    second random element.
+    """
 
     outputs: ClassVar[int] = 1
 
@@ -51,7 +63,11 @@ class Histogram08(Histogram):
         return 2
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs of all calls."""
+        """Return the inputs of all calls of the gadget, as `proof.Circuit.inputs` describes.
+
+        They are r^j x_j and x_j - 1 for each word x_j, where j = 1, 2, ... numbers the words of all
+        calls.
+        """
         powers = _powers(self.field, joint[..., 0, :], self.calls, self.chunk)
         return bit_inputs(self.field, measurement, powers, shares)
 
@@ -66,17 +82,22 @@ class Histogram08(Histogram):
 
 
 class Streams08(Streams):
-    """The streams of draft 08, whose labels have no context."""
+    """Expand seeds as draft 08 does, where labels have no context."""
 
     def head(self, usage: int, seed: bytes) -> bytes:
-        """Return the beginning of the hash input of a stream: label and seed."""
+        """Return the beginning of the hash input of a stream: the label, then the seed.
+
+        Args:
+            usage: the number of the usage, in the draft's table.
+            seed: the seed.
+        """
         label = self.label(VERSION, usage)
         return bytes([len(label)]) + label + seed
 
 
 @dataclass(frozen=True)
 class Prio3Draft08(Prio3):
-    """One instance of Prio3 in draft 08, for servers.
+    """Check and add up reports of Prio3 in draft 08, as a server.
 
     It has the methods of `Prio3`, except `shard`. Verification keys have 16 bytes.
 
@@ -89,14 +110,14 @@ class Prio3Draft08(Prio3):
 
     @classmethod
     def count(cls, *, context: bytes = b"", shares: int = 2) -> Self:
-        """Return Prio3Count: a measurement is 0 or 1."""
+        """Make Prio3Count: a measurement is 0 or 1."""
         return cls(0, Count(), context=context, shares=shares)
 
     @classmethod
     def sum_vec(
         cls, entries: int, maximum: int, chunk: int, *, context: bytes = b"", shares: int = 2
     ) -> Self:
-        """Return Prio3SumVec: a measurement is a vector of integers 0 .. maximum.
+        """Make Prio3SumVec: a measurement is a vector of integers 0 .. maximum.
 
         Raises:
             InvalidInputError: maximum is not 2^bits - 1.
@@ -107,11 +128,11 @@ class Prio3Draft08(Prio3):
 
     @classmethod
     def histogram(cls, buckets: int, chunk: int, *, context: bytes = b"", shares: int = 2) -> Self:
-        """Return Prio3Histogram: a measurement is a bucket, 0 .. buckets - 1."""
+        """Make Prio3Histogram: a measurement is a bucket, 0 .. buckets - 1."""
         return cls(3, Histogram08(buckets, chunk), context=context, shares=shares)
 
     def shard(self, measurement: Any, nonce: bytes, random: bytes) -> NoReturn:
-        """Refuse to make a report: only other programs are clients of draft 08.
+        """Refuse to make a report: draft 08 is only for servers, whose clients are other programs.
 
         Raises:
             InvalidInputError: always.
@@ -124,9 +145,10 @@ class Prio3Draft08(Prio3):
 
     @cached_property
     def _points(self) -> Array:
-        """The matrix from coefficients to values: words [2P - 1, 2P - 1].
+        """The matrix from the coefficients of a gadget polynomial to its values.
 
-        Row i has the powers 0 .. 2P - 2 of root i of order 2P.
+        It is words [2P - 1, 2P - 1], P as in `FullyLinearProof.nodes`. Row i has the powers 0 .. 2P
+        - 2 of x_i, where x_i is power i of the root of order 2P.
         """
         order, field = 2 * self._proof.nodes, self.circuit.field
         roots = field.roots(order)
@@ -143,9 +165,9 @@ def _powers(field: Field, one: Array, calls: int, chunk: int) -> Array:
     """Return the powers r, r^2, ... for the words of all calls: [..., calls, chunk, K].
 
     Args:
-        field: the field.
+        field: the field of the circuit.
         one: elements [..., K]; r.
-        calls: the number of calls.
+        calls: the number of calls of the gadget.
         chunk: the number of words in one call.
     """
     powers = field.powers(one, calls * chunk + 1)[..., 1:, :]

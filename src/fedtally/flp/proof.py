@@ -1,10 +1,13 @@
-"""The fully linear proof of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai (CRYPTO 2019).
+"""Prove, query and decide with the fully linear proof of Boneh et al. (CRYPTO 2019).
 
-The form is that of draft-irtf-cfrg-vdaf (`FlpBBCGGI19`), for circuits with one gadget: the sum of
-`chunk` products (`Mul`, `ParallelSum(Mul)`). This module neither masks nor shares values. A client
-gives each verifier an additive share of its measurement and of its proof. Each verifier calls
-`query` on its shares. `query` is linear, so that the sum of the results is the result for the whole
-measurement, and `decide` takes this sum.
+The authors are Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai. The form is `FlpBBCGGI19` of
+draft-irtf-cfrg-vdaf, for circuits with one gadget that adds up `chunk` products (`Mul` or
+`ParallelSum(Mul)` in the draft).
+
+A client gives each verifier an additive share of its measurement and of its proof. Each verifier
+calls `query` on its shares. `query` is linear, so that the sum of all results is the result for the
+whole measurement. `decide` takes this sum. This module neither masks values nor splits them into
+shares.
 
 Every function works on the last axes of its arrays. The axes before them, such as reports or
 several proofs of one report, are broadcast.
@@ -26,23 +29,25 @@ from fedtally.kernels import linear_proofs as kernels
 
 
 class ReportRefusedError(FedtallyError):
-    """Refuse a report: it is not valid, or its parts are not parts of the same report."""
+    """Report that a report is not valid, or that its parts do not belong to the same report."""
 
 
 class TestPointError(ReportRefusedError):
-    """Refuse a report, since at its test point the proof would reveal a part of the measurement."""
+    """Report that the proof would reveal a piece of the measurement at this test point."""
 
     __test__ = False  # otherwise pytest would collect the class as tests
 
 
 class Circuit(Protocol):
-    """A statement about a measurement: it holds if all outputs of the circuit are 0.
+    """State something about a measurement: it holds if all outputs of the circuit are 0.
 
     A measurement is encoded as words, integers mod p. The circuit calls one gadget `calls` times.
-    The gadget takes 2 `chunk` inputs a1, b1, a2, b2, ... and returns the sum of the products a b.
-    The inputs are affine functions of the measurement. The outputs are affine functions of the
-    measurement and the results of the calls. Constants are divided by the number of shares, so that
-    the sum of all shares has each constant once.
+    The gadget takes 2 `chunk` inputs a1, b1, a2, b2, ... and returns a1 b1 + a2 b2 + .... The
+    inputs are affine functions of the measurement. The outputs are affine functions of the
+    measurement and the results of the calls.
+
+    Servers evaluate the circuit on shares of the measurement, and add up what they get. So each
+    server divides the constants by the number of shares: the sum then has each constant once.
     """
 
     @property
@@ -57,7 +62,9 @@ class Circuit(Protocol):
     def joint_length(self) -> int:
         """The number of elements of joint randomness.
 
-        They must be derived from all shares of the measurement.
+        Joint randomness is random elements that the statement depends on. They must be derived from
+        all shares of the measurement: a client that knew them before it chose the measurement could
+        make an invalid one pass.
         """
 
     @property
@@ -73,11 +80,11 @@ class Circuit(Protocol):
         """The number of outputs, at least 1."""
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs of all calls.
+        """Return the inputs of the gadget for all calls.
 
         Args:
-            measurement: words [..., length], or a share of them.
-            joint: elements [..., joint_length, K].
+            measurement: words (integers mod p) [..., length], or a share of them.
+            joint: elements [..., joint_length, K]; the joint randomness.
             shares: the number of shares; 1 for the whole measurement.
 
         Returns:
@@ -85,11 +92,11 @@ class Circuit(Protocol):
         """
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
-        """Return the outputs, given the results of the calls.
+        """Return the outputs, from the measurement and the results of all calls.
 
         Args:
-            measurement: words [..., length], or a share of them.
-            joint: elements [..., joint_length, K].
+            measurement: words (integers mod p) [..., length], or a share of them.
+            joint: elements [..., joint_length, K]; the joint randomness.
             shares: the number of shares; 1 for the whole measurement.
             results: elements [..., calls, K], or a share of them.
 
@@ -100,10 +107,17 @@ class Circuit(Protocol):
 
 @dataclass(frozen=True)
 class FullyLinearProof:
-    """The proof system of one circuit: its steps prove, query and decide.
+    """Prove and check the statement of one circuit, in the steps prove, query and decide.
+
+    Words are integers mod p. Elements are in GF(p^K): arrays of them end with an axis of K words
+    (see `fields`).
 
     Args:
         circuit: the statement.
+
+    Raises:
+        InvalidInputError: the circuit has no calls, or too many for the roots of unity of its
+            field.
 
     >>> from fedtally.flp import FIELD64, Count
     >>> proof = FullyLinearProof(Count())
@@ -121,7 +135,7 @@ class FullyLinearProof:
 
     def __post_init__(self) -> None:
         validate.integer(1, calls=self.circuit.calls)
-        self.circuit.field.roots(2 * self.nodes)  # raises if the circuit has too many calls
+        self.circuit.field.roots(2 * self.nodes)  # raises if there are too many calls
 
     @property
     def field(self) -> Field:
@@ -130,30 +144,33 @@ class FullyLinearProof:
 
     @cached_property
     def nodes(self) -> int:
-        """P, the number of points that a wire polynomial is interpolated at.
+        """P, the number of points at which a wire polynomial is known: a power of two.
 
-        It is the least power of two above the number of calls.
+        A wire is one of the 2 `chunk` inputs of the gadget. Its polynomial has the value of this
+        input in call i at point i, i = 1, 2, ..., and a random seed at point 0. So P is the least
+        power of two above the number of calls.
         """
         return 1 << self.circuit.calls.bit_length()
 
     @property
     def prove_random_length(self) -> int:
-        """The number of random elements that a proof needs: one for each wire.
-
-        A wire is one input of the gadget, over all its calls.
-        """
+        """The number of random elements that `prove` needs: one for each input of the gadget."""
         return 2 * self.circuit.chunk
 
     @property
     def proof_length(self) -> int:
-        """The number of elements of a proof: a seed for each wire, then the gadget polynomial."""
+        """The number of elements of a proof: a seed for each wire, then the gadget polynomial.
+
+        The gadget polynomial, of degree 2P - 2, is the gadget of the wire polynomials.
+        """
         return 2 * self.circuit.chunk + 2 * self.nodes - 1
 
     @property
     def query_random_length(self) -> int:
-        """The number of random elements that a query needs.
+        """The number of random elements that `query` needs.
 
-        They are a factor for each output, if there is more than one output, and the test point.
+        They are a factor for each output, if there is more than one output, and then the test
+        point.
         """
         return 1 + (self.circuit.outputs if self.circuit.outputs > 1 else 0)
 
@@ -161,21 +178,23 @@ class FullyLinearProof:
     def verifier_length(self) -> int:
         """The number of elements of a verifier share.
 
-        They are the output, and the wire and gadget polynomials at the test point.
+        They are the output, then the values of the wire polynomials and of the gadget polynomial at
+        the test point. Several outputs are added up to one, with random factors.
         """
         return 2 * self.circuit.chunk + 2
 
     def prove(self, measurement: Array, prove_random: Array, joint: Array) -> Array:
-        """Return the proof of a whole measurement.
+        """Make the proof of a whole measurement.
 
         Args:
-            measurement: words [..., length].
+            measurement: words (integers mod p) [..., length].
             prove_random: uniform elements [..., prove_random_length, K], known to no verifier.
-            joint: elements [..., joint_length, K].
+            joint: elements [..., joint_length, K]; the joint randomness.
 
         Returns:
-            Elements [..., proof_length, K]: the wire seeds, then the values of the gadget
-            polynomial at the powers 0 .. 2P - 2 of the root of unity of order 2P.
+            Elements [..., proof_length, K]: the seeds of the wires, which are `prove_random`; then
+            the values of the gadget polynomial at the powers 0 .. 2P - 2 of the root of unity of
+            order 2P.
         """
         self._check(measurement, joint)
         self._expect("prove_random", prove_random, self.prove_random_length)
@@ -192,21 +211,21 @@ class FullyLinearProof:
     def query(
         self, measurement: Array, proof: Array, query_random: Array, joint: Array, shares: int
     ) -> Array:
-        """Return the verifier share, from a verifier's shares of the measurement and of the proof.
+        """Compute a verifier share from a verifier's shares of the measurement and of the proof.
 
         Args:
-            measurement: words [..., length]; this verifier's share.
+            measurement: words (integers mod p) [..., length]; this verifier's share.
             proof: elements [..., proof_length, K]; this verifier's share.
             query_random: uniform elements [..., query_random_length, K], the same for all
-                verifiers, and unknown to the client until it has sent all of its report.
-            joint: elements [..., joint_length, K].
+                verifiers. The client must not know them before it has sent its whole report.
+            joint: elements [..., joint_length, K]; the joint randomness.
             shares: the number of verifiers.
 
         Returns:
             Elements [..., verifier_length, K].
 
         Raises:
-            TestPointError: the test point is a root of unity of order P (see `is_test_point`).
+            TestPointError: a test point is a root of unity of order P (see `is_test_point`).
         """
         self._check(measurement, joint)
         self._expect("proof", proof, self.proof_length)
@@ -217,8 +236,9 @@ class FullyLinearProof:
                 f"the test point is a root of unity of order {self.nodes}: draw another one"
             )
         first = self.prove_random_length
-        # The gadget polynomial is given at the roots of order 2P. Every second root is a node of
-        # the wires. The first node belongs to the seeds, and the next ones have the calls' results.
+        # The gadget polynomial is given at the roots of order 2P, and every second one of them is a
+        # root of order P, where the wires are known. The first of these belongs to the seeds. The
+        # next ones belong to the calls: there the polynomial has the results of the calls.
         results = proof[..., first + 2 : first + 2 * self.circuit.calls + 1 : 2, :]
         outputs = self.circuit.evaluate(measurement, joint, shares, results)
         if self.circuit.outputs > 1:
@@ -242,8 +262,11 @@ class FullyLinearProof:
     def decide(self, verifier: Array) -> Array:
         """Tell whether the statement holds: bool [...].
 
+        A false statement passes only with a small probability over the random elements of `query`.
+
         Args:
-            verifier: elements [..., verifier_length, K]; the sum of the shares of all verifiers.
+            verifier: elements [..., verifier_length, K]; the sum of the verifier shares of all
+                verifiers.
         """
         self._expect("verifier", verifier, self.verifier_length)
         product = self._gadget(verifier[..., 1:-1, :])
@@ -253,9 +276,8 @@ class FullyLinearProof:
     def is_test_point(self, point: Array) -> Array:
         """Tell whether each of these elements may be a test point: bool [...].
 
-        At a root of unity of order P, the value of a wire polynomial is an input of one call and
-        does not depend on the random seed. So a verifier share would reveal a part of the
-        measurement.
+        A root of unity of order P may not. There a wire polynomial has the value of an input of one
+        call, without the random seed. So a verifier share would reveal a piece of the measurement.
 
         Args:
             point: elements [..., K].
@@ -265,9 +287,9 @@ class FullyLinearProof:
 
     @cached_property
     def _compiled(self) -> kernels.Gadget | None:
-        """The compiled steps of the proof, or None if kernels cannot do this circuit.
+        """The compiled steps of the proof; None if the kernels do not support this circuit.
 
-        NumPy code can always do the steps.
+        Without them, `prove` and `query` use NumPy.
         """
         field, n = self.field, self.nodes
         most = max(2 * n, self.circuit.chunk)
@@ -275,17 +297,18 @@ class FullyLinearProof:
         if most > kernels.MAX_TERMS or not is_small or not kernels.compiles(field.extension):
             return None
         doubled = _inverse_powers(field, 2 * n)
-        # The last value of the polynomial is a sum of the others with fixed weights. So its row of
-        # the basis is distributed over the other rows.
+        # The values of the gadget polynomial are at 2P points, and a proof has all but the last.
+        # The last one is a sum of the others with fixed weights. So the last row of the basis is
+        # added to the other rows, with these weights.
         of_the_last = field.scale(doubled[-1], _of_the_last(field, 2 * n))
         gadget = field.reduce(doubled[:-1] + of_the_last)
         wire, between = _inverse_powers(field, n), _between(field, n)
         return kernels.Gadget(field.extension, self.circuit.chunk, between.T, wire.T, gadget.T)
 
     def _wires(self, seeds: Array, inputs: Array) -> Array:
-        """Return the values of the wires at the P nodes: [..., P, 2 chunk, K].
+        """Return the values of the wire polynomials at the P nodes: [..., P, 2 chunk, K].
 
-        They are the seeds, then the inputs of each call, then zeros.
+        The first node has the seeds, the next ones the inputs of each call, and the rest zeros.
         """
         lead = np.broadcast_shapes(seeds.shape[:-2], inputs.shape[:-3])
         wires = self.field.zeros((*lead, self.nodes, self.prove_random_length))
@@ -294,7 +317,7 @@ class FullyLinearProof:
         return wires
 
     def _gadget(self, wires: Array) -> Array:
-        """Return the gadget of wires, a1 b1 + a2 b2 + ...: [..., 2 chunk, K] -> [..., K]."""
+        """Compute the gadget a1 b1 + a2 b2 + ... of its inputs: [..., 2 chunk, K] -> [..., K]."""
         return self.field.dot(wires[..., None, ::2, :], wires[..., 1::2, :])[..., 0, :]
 
     def _check(self, measurement: Array, joint: Array) -> None:
@@ -315,7 +338,9 @@ class FullyLinearProof:
 
 
 def _doubled(field: Field, values: Array) -> Array:
-    """Return the values of m polynomials at the roots of order 2n, from those at order n.
+    """Compute the values of m polynomials at the roots of order 2n, from those at order n.
+
+    The polynomials have degrees below n.
 
     Args:
         field: the field.
@@ -336,49 +361,56 @@ def _doubled(field: Field, values: Array) -> Array:
 def _between(field: Field, n: int) -> Array:
     """Return the matrix from values at the roots of order n to values between them: words [n, n].
 
-    The points between them are the other roots of order 2n.
+    The points between them are the other roots of order 2n. The matrix is cached.
     """
     odd = field.constant(field.roots(2 * n)[1::2])
-    return _lagrange(field, odd, n)[..., 0]  # they are words, since the roots are
+    return _lagrange(field, odd, n)[..., 0]  # the roots are words, so that the result is, too
 
 
 def _completed(field: Field, values: Array) -> Array:
-    """Return all 2P values of a polynomial of degree 2P - 2, from all but the last value.
+    """Append the last value of a polynomial of degree 2P - 2: [..., 2P - 1, K] -> [..., 2P, K].
 
-    The shapes are [..., 2P - 1, K] -> [..., 2P, K].
+    The values are at the 2P roots of unity of order 2P.
     """
     weights = _of_the_last(field, values.shape[-2] + 1)
     return np.concatenate([values, field.mix(weights[None], values)], -2)
 
 
 def _of_the_last(field: Field, n: int) -> Array:
-    """Return the weights of the other values in the last value of a polynomial: words [n - 1].
+    """Return weights: the last value of a polynomial is the sum of its other values, weighted.
 
-    The polynomial has degree n - 2, and its values y_i are at the n roots of unity of order n.
+    The polynomial has at most degree n - 2, and its values y_i are at the n roots of unity of order
+    n.
+
+    Returns:
+        Words [n - 1]; the weights of y_0 .. y_(n-2).
     """
-    # The coefficient of degree n - 1 is 0, and is proportional to the sum of all w^i y_i. So the
-    # last value is y_(n-1) = -w (the sum of the other w^i y_i).
+    # The coefficient of degree n - 1 is 0. It is also proportional to the sum of all w^i y_i, where
+    # w is the root. So the last value is y_(n-1) = -w (the sum of the other w^i y_i).
     return field.words([-root for root in field.roots(n)[1:]])
 
 
 def _lagrange(field: Field, point: Array, n: int) -> Array:
-    """Return the Lagrange polynomials of the roots of order n at a point: [..., K] -> [..., n, K].
+    """Evaluate the n Lagrange polynomials of the roots of order n: [..., K] -> [..., n, K].
 
-    L_i(t) is 1 / n times the sum of (t / x_i)^j over j < n. There is no division by t - x_i, so
-    that the formula is right at the roots, too.
+    L_i(t) is 1 / n times the sum of (t / x_i)^j over j < n, where x_i is a root and t is `point`.
+    The formula has no division by t - x_i, so that it is right at the roots, too.
     """
     return field.mix(_inverse_powers(field, n), field.powers(point, n))
 
 
 @lru_cache(maxsize=64)
 def _inverse_powers(field: Field, n: int) -> Array:
-    """Return the words x_i^-j / n for the roots x_i of order n: [n, n], by i and j."""
+    """Return the words x_i^-j / n, where the x_i are the roots of order n: [n, n], by i and j.
+
+    The result is cached.
+    """
     roots, scale = field.roots(n), field.inverse(n)
     return field.words([[roots[-i * j % n] * scale for j in range(n)] for i in range(n)])
 
 
 def _at(field: Field, values: Array, basis: Array) -> Array:
-    """Return the values of m polynomials at a point: [..., n, m, K] -> [..., m, K].
+    """Evaluate m polynomials at a point: [..., n, m, K] -> [..., m, K].
 
     Args:
         field: the field.

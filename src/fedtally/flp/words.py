@@ -1,7 +1,7 @@
-"""Words: integers of GF(p), in arrays and as bytes.
+"""Convert, draw and encode words: integers of GF(p).
 
-Words are added up over clients, sent, and drawn from streams. `fields` has the arithmetic of
-elements, each of which consists of several words.
+Words are added up over clients, sent, and drawn from streams. The elements of `fields` consist of
+several words each; `fields` has their arithmetic.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fedtally.kernels import linear_proofs as kernels
 
 Array = npt.NDArray[Any]
 
-_FEW = 256  # with fewer words NumPy is faster than the call of a kernel
+_FEW = 256  # for fewer words NumPy is faster than the call of compiled code
 
 
 @dataclass(frozen=True)
 class PrimeField(ABC):
-    """The field GF(prime), whose words are the coefficients of the elements of a `Field`.
+    """Represent the integers modulo a prime p, called words: the base class of `Field`.
 
     Args:
         prime: p, an odd prime of at most 128 bits; it is not checked that p is prime.
@@ -37,7 +37,7 @@ class PrimeField(ABC):
     @property
     @abstractmethod
     def dtype(self) -> np.dtype[Any]:
-        """The type of arrays: int64 if no sum of products overflows, else object."""
+        """The type of arrays: int64 if no sum of products overflows, else object (Python ints)."""
 
     @cached_property
     def word_bytes(self) -> int:
@@ -47,7 +47,7 @@ class PrimeField(ABC):
     # ---- arithmetic ----
 
     def words(self, values: Any) -> Array:
-        """Return integers mod p as words, in an array of the same shape.
+        """Reduce integers mod p: words, in an array of the same shape.
 
         Raises:
             InvalidInputError: a value is no integer.
@@ -59,7 +59,7 @@ class PrimeField(ABC):
         return np.asarray(integers % self.prime).astype(self.dtype)
 
     def reduce(self, values: Array) -> Array:
-        """Return every integer of an array mod p."""
+        """Reduce every integer of an array mod p."""
         if values.dtype == np.int64 and values.size >= _FEW:
             level = kernels.level_for(self.prime)
             if level is not None:
@@ -67,7 +67,7 @@ class PrimeField(ABC):
         return np.asarray(values % self.prime)
 
     def inverse(self, word: int) -> int:
-        """Return the inverse of an integer mod p.
+        """Compute the inverse of an integer mod p, as a Python integer.
 
         Raises:
             InvalidInputError: p divides the integer.
@@ -79,14 +79,18 @@ class PrimeField(ABC):
     # ---- bytes ----
 
     def encode(self, values: Array) -> bytes:
-        """Return words, or the coefficients of elements, as little-endian integers in order."""
+        """Encode an array as little-endian integers of `word_bytes` bytes, in order.
+
+        Args:
+            values: words, or elements; the coefficients of an element are encoded lowest first.
+        """
         if self._whole:
             return np.asarray(values).astype(self._whole).tobytes()
         shifts = np.array([8 * i for i in range(self.word_bytes)], self.dtype)
         return np.asarray(values.reshape(-1, 1) >> shifts & 255).astype(np.uint8).tobytes()
 
     def decode(self, data: bytes) -> Array:
-        """Return the words that `encode` wrote: [len(data) / word_bytes].
+        """Read the words that `encode` wrote: [len(data) / word_bytes].
 
         Raises:
             InvalidInputError: the last word is incomplete, or a word is not below the prime.
@@ -101,7 +105,7 @@ class PrimeField(ABC):
         return words
 
     def check(self, data: bytes) -> None:
-        """Refuse bytes that `decode` would refuse, with the same error; this is faster.
+        """Raise the error that `decode` would raise for these bytes, if any; this is faster.
 
         Raises:
             InvalidInputError: the last word is incomplete, or a word is not below the prime.
@@ -111,20 +115,20 @@ class PrimeField(ABC):
             self.decode(data)
 
     def sample(self, stream: Callable[[int], bytes], count: int) -> Array:
-        """Return uniform words from a stream of uniform bytes: [count].
+        """Draw uniform words from a stream of uniform bytes: [count].
 
-        The stream is read as integers of `word_bytes`. Of each integer only the low bits are used,
-        as many as the prime has. Integers that are not below the prime are skipped.
+        The stream is read as integers of `word_bytes` bytes. Only the low bits of an integer are
+        used, as many bits as the prime has. Integers that are then not below the prime are skipped.
 
         Args:
-            stream: a function that returns the first bytes of one stream, as many as it is asked
-                for.
+            stream: a function that takes a number of bytes, and returns the first bytes of the
+                stream. It may be called several times.
             count: the number of words.
         """
         return np.asarray(self.samples([stream], count)[0])
 
     def samples(self, streams: Sequence[Callable[[int], bytes]], count: int) -> Array:
-        """Return uniform words from several streams, as `sample` does: [streams, count]."""
+        """Draw uniform words from several streams, each as in `sample`: [streams, count]."""
         if count < 0:
             raise InvalidInputError(f"count must be at least 0, got {count}")
         bits = self.prime.bit_length()
@@ -133,14 +137,15 @@ class PrimeField(ABC):
         for stream, row in zip(streams, words, strict=True):
             tries = least
             while (found := read(stream(tries * self.word_bytes), row)) < count:
-                tries += 2 * (count - found)  # about half of the integers or more are words
+                tries += 2 * (count - found)  # at least about half of the integers are below p
         return words
 
     def _reader(self, bits: int) -> Callable[[bytes, Array], int]:
-        """Return a function (data, out) that reads the words in bytes into an array.
+        """Return a function (data, out) that copies the words in some bytes into an array.
 
-        A word is a `bits`-bit integer below the prime. The function fills `out` from its start, and
-        returns the number of words, at most len(out).
+        Only the low `bits` bits of each encoded integer are used. An integer that is then not below
+        the prime is no word, and is skipped. The function fills `out` from its start, and returns
+        the number of words in it, at most len(out).
         """
         if self.dtype == np.int64 and kernels.level_for(self.prime) is not None:
             return partial(kernels.read_words, self.word_bytes, bits, self.prime)
@@ -162,12 +167,12 @@ class PrimeField(ABC):
 
     @property
     def _whole(self) -> str:
-        """The NumPy type of an encoded word, such as "<u4"; "" if no type has as many bytes."""
+        """The NumPy type of an encoded word, such as "<u4"; "" if there is no such type."""
         return f"<u{self.word_bytes}" if self.word_bytes in (1, 2, 4, 8) else ""
 
 
 def integer(value: Any) -> int:
-    """Return a value that is an integer as a plain int.
+    """Convert a value that is an integer, such as a NumPy integer, to a plain int.
 
     Raises:
         InvalidInputError: the value is no integer.

@@ -1,10 +1,10 @@
-"""The kernels: hashing, encoding, decoding, fingerprints and random draws over arrays.
+"""The kernels: loops over arrays for hashing, encoding, decoding, fingerprints and random draws.
 
-Each kernel has two implementations with the same results: `reference` (NumPy, always there) and
-`_native` (C++, compiled for several instruction levels). `backends` chooses between them.
+Each kernel has two implementations with the same results: `reference` (NumPy, always available) and
+`_native` (C++, compiled for several instruction sets). `backends` chooses one of them.
 
-The functions below check and prepare their arguments; the kernels assume contiguous arrays of one
-dtype.
+The functions of this module check and convert their arguments, since kernels accept only contiguous
+arrays of one dtype.
 """
 
 from __future__ import annotations
@@ -92,17 +92,17 @@ def hash_words(tables: U32, ids: U64) -> U32:
 def accumulate(
     counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64, counts: I64 | None = None
 ) -> None:
-    """Add sign * count of each id to its cell in each row of `counters`, in place.
+    """Add sign * count of each id to the id's cell (counter) in each row, in place.
 
     Args:
         counters: the counters to change, int64 [rows, width], C-contiguous.
-        location: the hash tables whose words give the cells, uint32 [rows, 8, 256].
-        sign: the hash tables whose words give the signs, of the same shape; may be `location`
-            itself.
-        sign_bit: the bit of the word that is the sign, 0 .. 7.
+        location: hash tables, uint32 [rows, 8, 256]; their words give the cell of each id.
+        sign: hash tables of the same shape; their words give the sign of each id. May be the same
+            array as `location`.
+        sign_bit: which bit of a word of `sign` is the sign, 0 .. 7.
         ids: the ids, uint64 [n].
-        counts: the count of each id, int64 [n]; None: 1 each. The caller must bound them so that no
-            sum overflows int64.
+        counts: the count of each id, int64 [n]; None: 1 each. The caller must ensure that no
+            counter overflows int64.
     """
     location, sign, ids = check_encoding(counters, location, sign, sign_bit, ids)
     if counts is not None:
@@ -129,19 +129,21 @@ def accumulate(
 def accumulate_range(
     counters: I64, location: U32, sign: U32, sign_bit: int, first_id: int, counts: I64
 ) -> None:
-    """Do the same as `accumulate` for the n ids from `first_id` on (mod 2^64).
+    """Add sign * count of each of n consecutive ids to its cell in each row, in place.
+
+    It does the same as `accumulate` with the ids first_id, first_id + 1, ... (mod 2^64).
 
     Args:
         counters: the counters to change, int64 [rows, width], C-contiguous.
-        location: the hash tables whose words give the cells, uint32 [rows, 8, 256].
-        sign: the hash tables whose words give the signs, uint32 [rows, 8, 256].
-        sign_bit: the bit of the word that is the sign, 0 .. 7.
-        first_id: the first id, 0 .. 2^64 - 1.
+        location: hash tables, uint32 [rows, 8, 256]; their words give the cell of each id.
+        sign: hash tables of the same shape; their words give the sign of each id.
+        sign_bit: which bit of a word of `sign` is the sign, 0 .. 7.
+        first_id: the first id; any integer is taken mod 2^64.
         counts: the count of each id, int64 [n].
     """
     first_id = validate.integer(first_id=first_id)
     counts = check_counts(counts, len(counts))
-    # There is no array of ids to check: the kernel generates the ids from first_id on.
+    # The ids are generated later, so an empty array takes their place in the check.
     location, sign, _ = check_encoding(counters, location, sign, sign_bit, np.empty(0, np.uint64))
     level = backend()
     if level == "numpy":
@@ -161,9 +163,9 @@ def accumulate_range(
 def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U64:
     """Return the keyed fingerprint of each byte string data[offsets[i]:offsets[i+1]].
 
-    The fingerprint is a polynomial in k over chunks of 7 bytes, times k2, mod 2^61 - 1. For a
-    random key (k, k2), two strings of at most `len` bytes collide with probability at most (len/7 +
-    2) / 2^61. See docs/protocol.md.
+    The fingerprint is a polynomial in k over chunks of 7 bytes, multiplied by k2, mod 2^61 - 1. For
+    a random key (k, k2), two different strings of at most s bytes have the same fingerprint with a
+    probability of at most (s / 7 + 2) / 2^61. See docs/protocol.md.
 
     Args:
         data: the bytes of all strings, uint8 [bytes].
@@ -181,7 +183,7 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
     offsets = np.ascontiguousarray(offsets, np.int64)
     validate.integer(0, reference.PRIME - 1, k=k)
     validate.integer(0, reference.PRIME - 1, k2=k2)
-    # With invalid offsets the compiled kernel would read outside of `data`.
+    # With invalid offsets the compiled kernel would read outside `data`.
     if (
         not len(offsets)
         or offsets[0] < 0
@@ -197,7 +199,7 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
 
 
 def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
-    """Return the cell of each hash word in a row of `width` counters.
+    """Return the index of the cell, 0 .. width - 1, that each hash word gives: intp, like `words`.
 
     >>> locations(np.array([0, 2**32 - 1], np.uint32), 10).tolist()
     [0, 9]
@@ -206,7 +208,9 @@ def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
 
 
 def signs(words: U32, bit: int) -> I64:
-    """Return the sign that one bit of each hash word gives: +1 if the bit is 0, -1 if it is 1.
+    """Return the sign that bit `bit` of each hash word gives: 1 if it is 0, and -1 if it is 1.
+
+    The result is int64, shaped like `words`.
 
     >>> signs(np.array([0, 4], np.uint32), 2).tolist()
     [1, -1]
@@ -224,24 +228,26 @@ def refit(
     sweeps: int,
     frozen: bool = False,
 ) -> None:
-    """Fit the items' values in every batch of rounds to all cells, in place (Gauss-Seidel).
+    """Fit the frequencies of items in every batch of rounds to the cells, in place.
 
-    `reference.refit` defines the rule. A sweep updates the items in their given order.
+    It runs Gauss-Seidel sweeps; a sweep updates the items one after the other. `reference.refit`
+    defines the update.
 
     Args:
-        cells: the index of each item's cell in the flattened `residual`, int64 [n, rows, 1 or
-            batches]. With 1 it is the cell of the first batch, and the other batches follow it.
+        cells: the index of each item's cell in the flattened `residual`, int64 [n, rows, batches].
+            With int64 [n, rows, 1] it is the index for batch 0, and batch b adds b to it.
         signs: the sign of each item in each cell, int8 [n, rows, batches], +1 or -1.
         clients: the number of clients in each batch, float64 [batches]. A batch without clients has
-            no weight, and its values become 0.
-        residual: the landed frequencies less the items' values, float64 [rows, width, batches],
-            C-contiguous; changed.
-        values: the items' frequencies, float64 [n, batches], C-contiguous; changed.
-        shrinkage: the share, 0 .. 1, of a batch's deviation from the item's mean that is kept:
+            no weight, and the items' frequencies in it become 0.
+        residual: the observed cells, as frequencies, minus the contributions of all items, float64
+            [rows, width, batches], C-contiguous; changed.
+        values: the frequency of each item in each batch, float64 [n, batches], C-contiguous;
+            changed.
+        shrinkage: how much of the deviation of a batch from the item's mean is kept, 0 .. 1:
             float64 [n, batches], C-contiguous; changed unless `frozen`.
         sweeps: the number of sweeps over all items, at least 0.
-        frozen: whether `shrinkage` is used as it is given. Otherwise it is computed, and written to
-            `shrinkage`. A frozen fit is linear.
+        frozen: True: use `shrinkage` as it is given; the fit is then linear in the observations.
+            False: compute `shrinkage` in each sweep.
     """
     rows, _, batches = residual.shape
     shapes = (len(values), rows)
@@ -258,7 +264,8 @@ def refit(
             f"values {values.shape}, shrinkage {shrinkage.shape} and clients {clients.shape} must"
             f" be of {batches} batches"
         )
-    # These arrays are changed in place: a converted copy would lose the changes.
+    # These arrays are changed in place. If a converted copy were made, the kernel would change the
+    # copy, and the caller's array would stay as it is.
     if any(
         a.dtype != np.float64 or not a.flags.c_contiguous
         for a in (residual, values, shrinkage, clients)
@@ -280,11 +287,11 @@ def refit(
 
 
 def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
-    """Return the mean over rows of each id's signed counters, each clipped to -most .. most.
+    """Estimate 256 ids from many small sketches: means over rows of sign * counter.
 
-    It works on many small sketches at once, for the 256 ids that differ only in their last byte:
-    first_id, first_id + 1 and so on. Bit 0 of a word is the sign. `reference.symbol_means` defines
-    the rule.
+    Each value of sign * counter is first clipped to -most .. most. The ids are first_id to first_id
+    + 255: they differ only in their last byte. Bit 0 of a hash word is the sign.
+    `reference.symbol_means` defines the rule.
 
     Args:
         tables: the hash tables of each sketch, uint32 [sketches, rows, 8, 256].
@@ -293,7 +300,7 @@ def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
         most: the clipping bound of each sketch, float64 [sketches], at least 0.
 
     Returns:
-        float64 [sketches, 256].
+        The means, float64 [sketches, 256].
 
     >>> tables = np.zeros((1, 3, 8, 256), np.uint32)  # all ids lie in cell 0, with sign +1
     >>> sums = np.array([[[1.0, 0.0], [2.0, 0.0], [9.0, 0.0]]])
@@ -327,8 +334,15 @@ def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
 
 
 def _accumulate_parts(counters: I64, count: int, one: Callable[[I64, slice], None]) -> None:
-    """Run `one` on parts of the ids in threads, each with its own counters, and add these up."""
-    # A thread's own counters cost time: give each thread at least as many ids as a row has cells.
+    """Run `one` on parts of the ids, in threads with their own counters, and add up the counters.
+
+    Args:
+        counters: the counters to change, int64 [rows, width].
+        count: the number of ids.
+        one: a function that adds the ids of a slice to given counters.
+    """
+    # Clearing and adding a thread's counters takes time. So each thread gets at least as many ids
+    # as a row has cells.
     threads = min(
         num_threads(),
         max(1, count * len(counters) // PARALLEL_FROM),
@@ -338,7 +352,7 @@ def _accumulate_parts(counters: I64, count: int, one: Callable[[I64, slice], Non
         one(counters, slice(0, count))
         return
     parts = list(blocks(count, -(-count // threads)))
-    # The first thread uses the caller's counters, which saves an array.
+    # The first thread uses the caller's counters, so one array less is needed.
     own = [counters, *(np.zeros_like(counters) for _ in parts[1:])]
     in_threads(lambda job: one(*job), zip(own, parts, strict=True), threads)
     for other in own[1:]:

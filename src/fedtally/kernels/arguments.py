@@ -1,6 +1,6 @@
 """Checks of the arrays that callers pass to the kernels.
 
-Compiled kernels do not check their arguments: with a wrong shape they would read beyond an array.
+Compiled kernels do not check their arguments. With a wrong shape they would read other memory.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 F32 = npt.NDArray[np.float32]
 
-MAX_WIDTH = 1 << 24  # cells in a row: a cell comes from the 24 upper bits of a 32-bit word
+MAX_WIDTH = 1 << 24  # cells in a row; the upper 24 bits of a 32-bit word select a cell
 MAX_ROWS = 1024
 
 
 def range_ids(first_id: int, count: int) -> U64:
-    """Return the ids first_id, first_id + 1, ... mod 2^64.
+    """Return the ids first_id, first_id + 1, ... mod 2^64: uint64 [count].
 
     >>> range_ids(2**64 - 1, 2).tolist()
     [18446744073709551615, 0]
@@ -34,7 +34,11 @@ def range_ids(first_id: int, count: int) -> U64:
 
 
 def check_tables(tables: U32) -> U32:
-    """Return hash tables as a contiguous array, or raise InvalidInputError."""
+    """Return hash tables as a C-contiguous array, uint32 [rows, 8, 256], or raise.
+
+    Raises:
+        InvalidInputError: the dtype or the shape is wrong.
+    """
     if tables.dtype != np.uint32 or tables.ndim != 3 or tables.shape[1:] != (8, 256):
         raise InvalidInputError(
             f"tables must be uint32 [rows, 8, 256], got {tables.dtype} with shape {tables.shape}"
@@ -43,9 +47,12 @@ def check_tables(tables: U32) -> U32:
 
 
 def check_ids(ids: Any) -> U64:
-    """Return ids as a contiguous array, or raise InvalidInputError.
+    """Return ids as a C-contiguous array, uint64 [n], or raise.
 
-    Other integer types are refused, not converted: a negative id would silently become another id.
+    Other integer types are not converted: a negative id would become a different id unnoticed.
+
+    Raises:
+        InvalidInputError: the dtype or the shape is wrong.
     """
     ids = np.asarray(ids)
     if ids.dtype != np.uint64 or ids.ndim != 1:
@@ -56,7 +63,11 @@ def check_ids(ids: Any) -> U64:
 
 
 def check_counts(counts: Any, length: int) -> I64:
-    """Return `length` counts as a contiguous array, or raise InvalidInputError."""
+    """Return `length` counts as a C-contiguous array, int64 [length], or raise.
+
+    Raises:
+        InvalidInputError: the dtype or the shape is wrong.
+    """
     counts = np.asarray(counts)
     if counts.dtype != np.int64 or counts.shape != (length,):
         raise InvalidInputError(
@@ -69,10 +80,12 @@ def check_counts(counts: Any, length: int) -> I64:
 def check_encoding(
     counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64
 ) -> tuple[U32, U32, U64]:
-    """Return the tables and ids of an encoding as contiguous arrays, or raise InvalidInputError.
+    """Check the arguments of `accumulate`; return `location`, `sign` and `ids` C-contiguous.
 
-    `counters` and `sign_bit` are checked, too. `counters` must be contiguous already, since the
-    kernel changes them in place.
+    `counters` must be C-contiguous already, because the kernel changes them in place.
+
+    Raises:
+        InvalidInputError: a dtype, a shape or `sign_bit` is wrong.
     """
     if (
         counters.dtype != np.int64
@@ -86,8 +99,8 @@ def check_encoding(
     validate.integer(1, MAX_ROWS, rows=counters.shape[0])
     validate.integer(1, MAX_WIDTH, width=counters.shape[1])
     validate.integer(0, 7, sign_bit=sign_bit)
-    # If `location` and `sign` are the same array, the compiled kernel hashes each id only once. So
-    # return one array for both.
+    # The compiled kernel hashes each id only once if `location` and `sign` are the same array. Two
+    # copies would lose this.
     same = sign is location
     location = check_tables(location)
     sign = location if same else check_tables(sign)

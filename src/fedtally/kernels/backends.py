@@ -1,8 +1,8 @@
-"""The choice between the kernels' two implementations, and the number of their threads.
+"""Chooses one of the two implementations of the kernels, and the number of their threads.
 
-This module is the only place that chooses. The environment variable FEDTALLY_KERNELS forces one of
-``numpy``, ``baseline``, ``v3``, ``v4``; FEDTALLY_NUM_THREADS bounds the threads (default: the cores
-that this process may use).
+No other module chooses. The environment variable FEDTALLY_KERNELS forces ``numpy`` or an
+instruction set of the compiled kernels: ``baseline``, ``v3`` or ``v4``. FEDTALLY_NUM_THREADS limits
+the number of threads; the default is the number of cores that this process may use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
-native: Any  # the compiled module, which has no types; None: built without a compiler
+native: Any  # the compiled module, which has no type stubs; None: it was not compiled
 try:
     from fedtally.kernels import _native  # type: ignore[attr-defined,unused-ignore]
 
@@ -37,13 +37,13 @@ __all__ = [
 ]
 
 _AVAILABLE: tuple[str, ...] = ("numpy",) if native is None else ("numpy", *native.levels())
-# Ids times rows for each thread: with fewer, a second thread costs more time than it saves.
+# Ids times rows for each thread. With fewer, a second thread costs more time than it saves.
 PARALLEL_FROM = 1 << 16
 _alone: ContextVar[bool] = ContextVar("one_thread", default=False)
 
 
 def available_backends() -> tuple[str, ...]:
-    """Return the implementations that this installation and this processor can run, slowest first.
+    """Return the names of the implementations that run on this machine, slowest first.
 
     >>> available_backends()[0]
     'numpy'
@@ -52,7 +52,7 @@ def available_backends() -> tuple[str, ...]:
 
 
 def backend() -> str:
-    """Return the implementation to use: FEDTALLY_KERNELS, or else the fastest that runs here.
+    """Return the name of the implementation to use: FEDTALLY_KERNELS, or by default the fastest.
 
     Raises:
         InvalidInputError: FEDTALLY_KERNELS names an implementation that does not run here.
@@ -69,9 +69,9 @@ def backend() -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Make the kernels that are called in this context use one thread.
+    """Limit all kernels that are called within this `with` block to one thread.
 
-    Many small pieces of work gain nothing from more threads, which only cost CPU time.
+    For many small arrays, more threads use more CPU time without saving time.
     """
     before = _alone.set(True)
     try:
@@ -81,16 +81,19 @@ def one_thread() -> Iterator[None]:
 
 
 def num_threads() -> int:
-    """Return the largest number of threads that a kernel may use.
+    """Return how many threads a kernel may use: 1 within `one_thread`.
 
-    The number is 1 within `one_thread`. Otherwise it is FEDTALLY_NUM_THREADS or, if this is not
-    set, the number of cores that this process may use.
+    Elsewhere it is FEDTALLY_NUM_THREADS or, if this is not set, the number of cores that this
+    process may use.
+
+    Raises:
+        InvalidInputError: FEDTALLY_NUM_THREADS is not an integer from 1 to 1024.
     """
     if _alone.get():
         return 1
     asked = os.environ.get("FEDTALLY_NUM_THREADS", "")
     if not asked:
-        # Use the CPU affinity, not the number of cores: a container may often use only a few.
+        # Not `os.cpu_count`: a container may often use only a few of the cores.
         return (
             len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")
@@ -105,31 +108,32 @@ def num_threads() -> int:
 
 
 def blocks(count: int, size: int) -> Iterator[slice]:
-    """Yield slices of at most `size` that cover 0 .. count."""
+    """Yield consecutive slices of at most `size` that cover 0 .. count - 1."""
     for start in range(0, count, size):
         yield slice(start, min(count, start + size))
 
 
 def in_threads(work: Callable[[Any], None], jobs: Iterable[Any], threads: int) -> None:
-    """Call `work` on every job, in `threads` threads.
+    """Call `work` on every job, in `threads` threads, and wait for all of them.
 
-    The threads run at the same time, because kernels release Python's global lock.
+    The threads run in parallel, because kernels release Python's global lock. An exception of a job
+    is raised again.
     """
     if threads == 1:
         for job in jobs:
             work(job)
     else:
-        list(_pool(threads).map(work, jobs))  # list() raises the exceptions of the threads
+        list(_pool(threads).map(work, jobs))  # without list(), exceptions would be lost
 
 
 @cache
 def _pool(threads: int) -> Any:
-    # Imported late: most processes never need it, and it makes `import fedtally` slower.
+    # Imported only here: most processes never need it, and it would slow down `import fedtally`.
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(threads, thread_name_prefix="fedtally")
 
 
-# A fork copies a pool without its threads: the child would wait for them for ever.
+# A fork copies the pool but not its threads. The child process would wait for them forever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)

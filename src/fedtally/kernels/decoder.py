@@ -1,4 +1,4 @@
-"""Estimates of many ids from sums of sketches, with tables that are computed once."""
+"""`Decoder`: estimates many ids from sums of sketches, with tables that are computed once."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from fedtally.kernels.backends import (
     num_threads,
 )
 
-_SPARE = 1e-6  # added before a code is rounded up: larger than any floating-point error
-_HELD = 64  # values of a row that fit into registers: then decoding all ids is fastest
+_SPARE = 1e-6  # added to a code before it is rounded up: more than any floating-point error
+_HELD = 64  # with at most this many values, a row fits into registers: `range` is then fastest
 # float32 is exact for integers up to 2^24: sums below it need half the memory.
 _FLOAT32_EXACT = 1 << 24
-# (bytes of all tables of a row, cost of a gather relative to the first-level cache), measured with
-# benchmarks/kernels.py.
+# Pairs: the bytes of all tables of a row, up to which the cost holds; and the cost of a gather
+# (memory read) relative to one from the first-level cache. Measured with benchmarks/kernels.py.
 GATHER_COSTS = (
     (1 << 15, 1.0),
     (1 << 16, 1.2),
@@ -53,12 +53,12 @@ GATHER_COSTS = (
 
 @dataclass(frozen=True)
 class Subtable:
-    """Consecutive batches whose sign patterns share one table.
+    """Some consecutive batches whose sums, under all patterns of signs, are in one table.
 
     Attributes:
-        group: the hash group whose word holds the signs.
-        shift: the bit of this word that is the sign of the first batch.
-        bits: the number of batches.
+        group: the number of the hash group, whose words hold the signs of 8 batches.
+        shift: which bit of a word is the sign of the first of these batches.
+        bits: the number of batches, 1 to 8.
     """
 
     group: int
@@ -67,24 +67,29 @@ class Subtable:
 
 
 class Decoder:
-    """Estimates of ids from sums: tables are computed once, for many requests.
+    """Estimates the counts of ids from the sums of sketches.
 
-    An estimate is the median, or mean, over rows of the sum over batches of sign * counter. For
-    sums of integers every median is exact: single precision is used where no intermediate value can
-    exceed 2^24, and otherwise double precision, which is exact below 2^53.
+    The value of an id in a row is the sum over batches of sign * counter. An estimate is the median
+    or the mean of these values over the rows. The median of an even number of rows is the mean of
+    the two middle values.
 
-    For each cell, tables hold the sums of several batches under all patterns of signs. Then an id
-    costs one gather (memory read) for each table and row, instead of one for each batch and row.
+    The constructor computes tables that serve all later calls: for each cell (counter), the sums of
+    several batches under all patterns of signs. An id then costs one gather (memory read) for each
+    table and row, instead of one for each batch and row. Sums of integers are added in float32 if
+    no intermediate value can exceed 2^24, and otherwise in float64; then medians are exact up to
+    2^53.
 
     Args:
-        sums: the sums of each batch, int64, float64, or float32 [batches, rows, width]; float32 is
-            added in single precision.
-        tables: the hash tables, uint32 [groups, rows, 8, 256]. Group 0 gives the location. Bit b %
-            8 of the word of group b // 8 is the sign of batch b.
-        expected: the approximate number of ids to estimate; preparation is cheaper if it is small.
-        fold: how rows are combined: "median" or "mean".
-        signed: whether counters have signs. Otherwise there is one batch, and a row's value for an
-            id is the counter in the id's cell.
+        sums: the sums of the sketches of each batch, int64, float64 or float32 [batches, rows,
+            width]. Compiled kernels add float32 sums in single precision.
+        tables: the hash tables, uint32 [groups, rows, 8, 256], with the signs of 8 batches in a
+            group. In the words of group b // 8, bit b % 8 is the sign of batch b. The words of
+            group 0 give the cells.
+        expected: about how many ids will be estimated in all; a small number makes the tables
+            smaller and faster to compute.
+        fold: how the values of the rows are combined: "median" or "mean".
+        signed: whether signs are used. Otherwise there must be one batch, and the value of an id in
+            a row is the counter in its cell.
     """
 
     def __init__(
@@ -119,22 +124,22 @@ class Decoder:
             raise InvalidInputError(f"values without signs must be of one batch, got {batches}")
         validate.integer(1, MAX_ROWS, rows=rows)
         validate.integer(1, MAX_WIDTH, width=width)
-        # Store the level: it decides the form of the tables below.
+        # Stored, since the tables are made for this implementation.
         self._level = backend()
         self._values: Any
-        self._sieve: tuple[float, U8] | None = None  # the last floor, and its codes (`_codes`)
+        self._sieve: tuple[float, U8] | None = None  # the last floor, and its `_codes`
         if self._level != "numpy":
             self._prepare(expected)
 
     def at(self, ids: U64) -> F64:
-        """Return the estimate of each id: float64 [n]."""
+        """Return the estimate of each id, uint64 [n]: float64 [n]."""
         ids = check_ids(ids)
         if self._level == "numpy":
             return reference.decode(self._sums, self._tables, ids, self._fold, self._signed)
         return self._run(len(ids), ids, 0)
 
     def range(self, first_id: int, count: int) -> F64:
-        """Return the estimates of the ids from `first_id` on (mod 2^64): float64 [count]."""
+        """Return the estimates of `count` ids from `first_id` on (mod 2^64): float64 [count]."""
         first_id, count = validate.integer(first_id=first_id), validate.integer(0, count=count)
         if self._level == "numpy":
             parts = [
@@ -145,17 +150,18 @@ class Decoder:
         return self._run(count, None, first_id)
 
     def above(self, first_id: int, count: int, floor: float) -> tuple[I64, F64] | None:
-        """Return only the ids of a range whose estimates are above a floor, with the estimates.
+        """Search a range of ids for those with an estimate above `floor`.
 
         Args:
-            first_id: the first id.
+            first_id: the first id of the range.
             count: the number of ids in the range.
-            floor: a value that few estimates exceed; otherwise this takes longer than `range`.
+            floor: a value that few estimates exceed. If many do, this is slower than `range`.
 
         Returns:
-            the distance of each such id from `first_id`, ascending: int64 [n], and its estimate:
-            float64 [n]. None: use `range` instead, since the search does not support these tables
-            or a floor of 0 or less, or would not be faster.
+            The index of each such id in the range, ascending, int64 [n], and its estimate, float64
+            [n]. None: the caller must use `range`. This happens if `floor` is 0 or less, if no
+            compiled kernel is used, if there are several subtables or they are not float32, and if
+            the tables are so small that `range` is faster.
         """
         if self._level == "numpy" or self._values.dtype != np.float32 or len(self._layout) > 1:
             return None
@@ -191,18 +197,20 @@ class Decoder:
         return np.concatenate([p for p, _ in parts]), np.concatenate([v for _, v in parts])
 
     def _codes(self, floor: float) -> U8:
-        """Return uint8 codes whose sum over rows reaches 255 if an id's estimate exceeds the floor.
+        """Return small integers that can replace `_values` in the search of `above`: uint8.
 
-        The codes have the shape of `_values`. With a byte each they fit into the nearest cache.
+        The codes have the shape of `_values`. If the estimate of an id exceeds the floor, the codes
+        of its cells add up to 255 or more over the rows. The search reads these codes, since they
+        take one byte each and fit into the nearest cache.
         """
         rows = len(self._values)
         if self._fold == "median":
-            # The median is above the floor only if at least this number of rows is.
+            # The median can exceed the floor only if at least this number of rows does.
             need = (rows + 1) // 2
             codes: U8 = np.where(self._values > floor, -(-255 // need), 0).astype(np.uint8)
             return codes
-        # Values below `low` count as `low`, and codes are rounded up. Both only make the sum of an
-        # id's codes larger, so no id above the floor is lost.
+        # Values below `low` are raised to `low`, and codes are rounded up. Both can only increase
+        # the sum of an id's codes, so no id above the floor is missed.
         low = -3.0 * float(np.sqrt(np.mean(np.square(self._values, dtype=np.float64))))
         step = rows * (floor - low) / 255
         steps: F64 = np.ceil((self._values.astype(np.float64) - low) / step + _SPARE)
@@ -231,8 +239,8 @@ class Decoder:
         return estimates
 
     def _in_parts(self, one: Callable[[slice], None], count: int) -> None:
-        """Call a function for slices of 0 .. count, in threads."""
-        # One part for each thread: parts are independent, and share the tables.
+        """Call `one` in threads, on slices that cover 0 .. count - 1."""
+        # One slice for each thread. Threads share the tables and write to different places.
         rows = self._sums.shape[1]
         threads = min(num_threads(), max(1, count * rows // PARALLEL_FROM))
         in_threads(one, blocks(count, -(-count // threads) if count else 1), threads)
@@ -240,12 +248,12 @@ class Decoder:
     def _prepare(self, expected: int) -> None:
         batches, rows, width = self._sums.shape
         dtype = np.float32 if self._fits_float32() else np.float64
-        if not self._signed:  # no sign bits: the pattern of every cell is empty
+        if not self._signed:  # a cell has one value, since there are no patterns of signs
             self._values = np.ascontiguousarray(self._sums[0], dtype)[..., None]
             self._layout = np.zeros((1, 3), np.uint32)
             return
         subtables = plan_subtables(self._sums.shape, np.dtype(dtype).itemsize, expected)
-        # The tables of a cell are next to each other in memory.
+        # All values of a cell are next to each other, so that they share cache lines.
         offsets = np.cumsum([0, *(1 << s.bits for s in subtables)]).tolist()
         if width * offsets[-1] > 2**32:
             raise InvalidInputError(
@@ -259,28 +267,31 @@ class Decoder:
         self._layout = np.array([(s.group, s.shift, s.bits) for s in subtables], np.uint32)
 
     def _fits_float32(self) -> bool:
-        """Return whether to compute in float32.
+        """Return whether the tables are float32; otherwise they are float64.
 
-        For integers: whether float32 holds every partial sum exactly. Sums in floating point keep
-        their own precision.
+        Sums of integers use float32 if it holds every partial sum exactly. Sums in floating point
+        keep their own precision.
         """
         if self._sums.dtype.kind == "f":
             return bool(self._sums.dtype == np.float32)
         largest = sum(max(int(batch.max()), -int(batch.min())) for batch in self._sums)
-        # For an even number of rows the two middle values are added before they are halved.
+        # For an even number of rows, the median first adds the two middle values.
         return largest * (2 if self._sums.shape[1] % 2 == 0 else 1) < _FLOAT32_EXACT
 
 
 def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list[Subtable]:
-    """Return the tables that make decoding cheapest: few large tables, or more that fit caches.
+    """Choose how many batches share a table, so that decoding takes the least time.
 
-    All tables together take at most twice the memory of the sums (8 bytes each), or 64 MiB if that
-    is more.
+    A large table serves more batches with one read; smaller tables fit into faster caches. All
+    tables together take at most 64 MiB, or if more, 16 bytes for each value of the sums.
 
     Args:
         shape: the shape of the sums: batches, rows, width.
         itemsize: the bytes of a value in a table.
-        expected: the approximate number of ids to estimate.
+        expected: about how many ids will be estimated.
+
+    Returns:
+        The tables, in the order of their batches.
     """
     batches, rows, width = shape
     allowed = max(1 << 26, 2 * 8 * batches * rows * width)
@@ -299,7 +310,7 @@ def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list
         cells = sum(width << s.bits for s in subtables)
         size = cells * itemsize
         gather = next(cost for bound, cost in GATHER_COSTS if size <= bound)
-        # The unit is a gather from the first-level cache; filling a table's cell costs about two.
+        # In units of a gather from the first-level cache; filling a cell of a table costs about 2.
         return len(subtables) * gather * expected + 2.0 * cells
 
     def fits(bits: int) -> bool:

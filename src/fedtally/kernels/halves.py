@@ -1,6 +1,7 @@
-"""A search for the ids of a range with heavy cells, without testing each id: meet in the middle.
+"""A search for the ids with large values in many of their cells, without testing each id.
 
-A heavy cell is a cell with a large value. `Halves.find` says how many cells of an id must be heavy.
+The method is called meet in the middle. An id has one cell in each row of a sketch. A cell is heavy
+if its value is large. `Halves.find` says which ids are found.
 """
 
 from __future__ import annotations
@@ -15,18 +16,24 @@ from fedtally.kernels import reference
 from fedtally.kernels.arguments import F32, MAX_ROWS, MAX_WIDTH, U32, U64, check_tables
 from fedtally.kernels.backends import backend, blocks, in_threads, native, num_threads
 
-LOW_BITS = 16  # an id is x 2^16 + y: the number of bits of y
-# Bits of a key (the upper bits of a word) beyond those that the number of cells needs. If the width
-# is no power of two, a block of words with one key may have two cells. Smaller blocks help: fewer
-# ids are then in the block of a heavy cell.
+LOW_BITS = 16  # the number of bits of y in an id x * 2^16 + y
+# How many more bits of a hash word a key has than are needed to number the cells. If the width is
+# no power of two, the words with one key may belong to two cells. With more bits this is rarer, and
+# the search tests fewer ids that are not in a heavy cell.
 _FINER = 2
-_PAD = 16  # extra words at the end, which the kernel may read
-_TILE = 16  # the kernel tests the ids of a bucket 16 at a time, even if there are fewer
-_ROOM = 1 << 16  # ids that one call of the kernel can return; more need a second call
+_PAD = 16  # extra words at the end, because the kernel may read past the last id
+_TILE = 16  # the kernel tests ids in groups of 16; a smaller group takes as long
+_ROOM = 1 << 16  # ids that one call of the kernel can return; with more, it is called again
 
 
 class _Row(NamedTuple):
-    """The ids below 2^16, grouped by their keys in one row (native/kernels.h, `Halves`)."""
+    """The numbers y below 2^16, grouped by their keys in one row (native/kernels.h, `Halves`).
+
+    Attributes:
+        starts: where each key begins in `places`, uint32 [keys + 1].
+        places: the numbers y, sorted by key, uint32 [2^16].
+        words: their hash words in all rows, this row first, uint32 [rows, 2^16 + _PAD].
+    """
 
     starts: U32
     places: U32
@@ -34,18 +41,18 @@ class _Row(NamedTuple):
 
 
 class Halves:
-    """The ids of a range, prepared for fast searches of ids with heavy cells.
+    """A range of ids, prepared for fast searches of the ids in heavy cells.
 
-    An id is x 2^16 + y. Its hash word is the XOR of a word of x and a word of y, and gives both
-    cell and signs. So, for each x and each heavy cell of a row, a table gives the y with this cell:
-    other ids cost no time.
+    Write an id as x * 2^16 + y. Its hash word is the XOR of a word of x and a word of y, and gives
+    the id's cell and signs. For each x, a table lists the y for which the id is in a given cell. So
+    the search reads only the ids in heavy cells.
 
     Args:
         tables: the hash tables, uint32 [rows, 8, 256], with at least two rows.
         width: the number of cells in a row, 2 to 2^20.
         bits: the number of batches, 1 to 8; their signs are the lowest bits of a word.
-        first_id: the first id.
-        count: the number of ids, at least 1; the last one is below 2^64.
+        first_id: the first id of the range.
+        count: the number of ids in the range, at least 1; the last id is below 2^64.
 
     Raises:
         InvalidInputError: an argument is outside its bounds.
@@ -74,9 +81,10 @@ class Halves:
             self._prepare()
 
     def looked_at(self, values: F32, need: int = 0, least: float = 0.0) -> float:
-        """Return about how many ids `find` would test, each in one row.
+        """Estimate how many tests of an id in one row `find` would make with these arguments.
 
-        A bucket (the ids with one key) of few ids counts like one of 16, since it takes as long.
+        It measures the time of `find`. Ids with equal cells and signs are tested in groups of 16. A
+        smaller group takes as long, and is counted as 16 ids.
         """
         if self._level == "numpy":
             return float(self._count * self._rows)
@@ -87,17 +95,20 @@ class Halves:
         return buckets * self._count / (1 << LOW_BITS) * max(each + _TILE / 2, _TILE)
 
     def find(self, values: F32, need: int = 0, least: float = 0.0) -> U64:
-        """Return the ids of the range with heavy cells, ascending: uint64 [n].
+        """Return the ids of the range that are in heavy cells, ascending: uint64 [n].
 
-        Sums are rounded to single precision. An id whose sum is within this rounding error of
-        `least` may be in the result or not.
+        With `need`, an id is returned if in at least `need` rows its value exceeds `least`. With
+        need = 0 it is returned if the sum of its values over the rows exceeds `least`. Sums are
+        computed in single precision, so a sum very close to `least` may be on either side.
 
         Args:
-            values: the value of each cell under each pattern of signs, float32 [rows, width,
-                2^bits].
-            need: the number of rows in which the value of an id must exceed `least`; 0: the sum of
-                its values must exceed `least`, which is at most 0.
-            least: the value to exceed.
+            values: for each cell the value of an id in it, under each pattern of signs, float32
+                [rows, width, 2^bits].
+            need: the least number of rows, 0 .. rows.
+            least: the value to exceed; at most 0 if `need` is 0.
+
+        Raises:
+            InvalidInputError: an argument has another form or is outside its bounds.
         """
         shape = (self._rows, self._width, 1 << self._bits)
         if values.dtype != np.float32 or values.shape != shape:
@@ -117,33 +128,35 @@ class Halves:
             keys = np.flatnonzero(tops > least).astype(np.uint32)
             if len(keys):
                 found += self._meet(row, values, keys, tops[keys], need, least)
-        # `np.unique` uses hashing, which takes several times as long.
+        # Not `np.unique`: it uses hashing, which takes several times as long.
         ids: U64 = np.sort(np.concatenate([np.empty(0, np.uint64), *found]))
         ids = ids[np.append(True, ids[1:] != ids[:-1])[: len(ids)]]
         inside: U64 = ids[(ids >= self._first) & (ids - np.uint64(self._first) < self._count)]
         return inside
 
     def _starting(self, need: int) -> range:
-        """Return the rows of which at least one must be heavy: the search begins in each of them.
+        """Return rows such that each id to be found has a value above `least` in one of them.
 
-        Without `need`: if a sum of numbers is positive, one of their rotations has only positive
-        partial sums (cycle lemma). With `need`: the first of `need` heavy rows has `need` - 1 rows
-        after it.
+        The search begins in each of these rows. With `need`, the first of an id's `need` heavy rows
+        has `need` - 1 rows after it. So the last `need` - 1 rows are left out. Without `need` all
+        rows are returned: if a sum of numbers is positive, some rotation of them has only positive
+        partial sums (cycle lemma), and the search follows this rotation.
         """
         return range(self._rows - need + 1 if need else self._rows)
 
     def _tops(self, values: F32) -> F32:
-        """Return the largest value that an id with each key can have in a row.
+        """Return an upper bound on the value in a row of the ids with each key.
 
         Args:
             values: the values of the row, float32 [width, patterns of signs].
 
         Returns:
-            float32 [blocks of words, patterns of signs]: a block and a pattern make a key.
+            float32 [blocks, patterns of signs]. A block is a range of hash words with the same
+            upper bits. A block and a pattern make a key.
         """
         first = np.arange(1 << (32 - self._top), dtype=np.uint64) << np.uint64(self._top - 8)
         last = first + np.uint64((1 << (self._top - 8)) - 1)
-        # The words of a block have at most two cells.
+        # the words of a block are in the cells `low` and `high`, which may be equal
         low, high = ((at * np.uint64(self._width)) >> np.uint64(24) for at in (first, last))
         tops: F32 = np.maximum(values[low], values[high])
         return tops
@@ -169,9 +182,9 @@ class Halves:
     def _meet(
         self, row: int, values: F32, keys: U32, tops: F32, need: int, least: float
     ) -> list[U64]:
-        """Return the heavy ids that have one of the keys in a row, as one array for each thread.
+        """Return the ids to be found that have one of `keys` in a row: an array for each thread.
 
-        Some ids may be outside the range, since the search takes all y of every x.
+        Ids outside the range may be among them, since the search takes all y for every x.
         """
         found: list[U64] = []
 

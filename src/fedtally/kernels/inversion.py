@@ -1,4 +1,4 @@
-"""Exact draws from a distribution over integers, by inversion of its cumulative table."""
+"""`Inversion`: exact random draws of integers, by inversion of a table of the distribution."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from fedtally.kernels.arguments import I64, U64, check_ids
 from fedtally.kernels.backends import backend, native
 
 MAX_ENTRIES = 1 << 21
-_WORD = 2**64 - 1  # the largest 64-bit word
-# The fewest and the most upper bits of a word that give its slot in the guide table. Within these
-# limits the guide has at least 8 slots for each entry, so that few slots have two entries.
+_WORD = 2**64 - 1  # the largest 64-bit integer
+# The least and the largest number of upper bits of a word that select its slot in the guide table.
+# Within these limits there are at least 8 slots for each entry, so that few slots hold two entries.
 _GUIDE_BITS = 10, 20
 
 
 class Inversion:
-    """Draws from a distribution over consecutive integers, by inversion of its cumulative table.
+    """Draws integers from a distribution over consecutive integers, with exact probabilities.
 
-    A draw is `first` plus the number of entries of the table that are at most u = 2^64 word + low
-    word. For uniform u the draw first + j has probability (cumulative[j] - cumulative[j - 1]) /
-    2^128. The draw follows from the word alone, unless the word equals the upper 64 bits of an
-    entry. Only then the low word is needed.
+    A draw needs a uniform integer u of 128 bits: u = 2^64 * word + low. It is `first` plus the
+    number of entries of `cumulative` that are at most u. So the draw first + j has the probability
+    (cumulative[j] - cumulative[j - 1]) / 2^128. Nearly always the word alone decides; the low half
+    is needed only if the word equals the upper 64 bits of an entry.
 
     Args:
-        cumulative: the nondecreasing table, 1 .. 2^21 integers in 0 .. 2^128 - 1: 2^128 times the
-            distribution function, without the final 1.
+        cumulative: 2^128 times the distribution function, without its final 1: 1 .. 2^21 integers
+            in 0 .. 2^128 - 1 that do not fall.
         first: the smallest draw, -2^62 .. 2^62.
 
     >>> Inversion([2**127], 5).draw(np.array([2**63 - 1, 2**63 + 1], np.uint64)).tolist()
@@ -48,32 +48,32 @@ class Inversion:
             raise InvalidInputError("cumulative must be integers 0 .. 2^128 - 1 that do not fall")
         upper = np.array([entry >> 64 for entry in cumulative], np.uint64)
         self._cumulative = upper, np.array([entry & _WORD for entry in cumulative], np.uint64)
-        # 0 and 2^64 - 1 stand at the ends, so that the search needs no test for the ends of the
-        # table. A word that equals one of them counts as undecided, too.
+        # With 0 and 2^64 - 1 added at the ends, the search needs no test for the ends of the table.
+        # A word that equals one of them is then treated as undecided.
         inner = upper[(upper > 0) & (upper < _WORD)]
         self._bounds = np.concatenate(
             [np.array([0], np.uint64), inner, np.array([_WORD], np.uint64)]
         )
-        # Minus 1: the added bound 0 is below every decided word, but is no entry of the table.
+        # Minus 1, since the added 0 is below every decided word, but is no entry of the table.
         self._base = self._first + int(np.count_nonzero(upper == 0)) - 1
         bits = min(max(_GUIDE_BITS[0], len(inner).bit_length() + 3), _GUIDE_BITS[1])
         slots = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
         self._guide = np.searchsorted(self._bounds, slots).astype(np.uint32)
 
     def draw(self, words: U64, low: U64 | None = None, scan: bool = False) -> I64 | None:
-        """Return a draw for every word; None if a word needs its low word and `low` is None.
+        """Return a draw for each word: int64 [n]; None if the words alone do not decide.
 
         Args:
             words: the upper 64 random bits of each draw, uint64 [n], C-contiguous and writeable.
-                Overwritten: the result may use this memory.
-            low: the lower 64 random bits, uint64 [n], or None. With them the NumPy reference makes
+                The caller must not use this array afterwards: the result may overwrite it.
+            low: the lower 64 random bits of each draw, uint64 [n], or None. If it is given, the
+                slower NumPy implementation is used.
+            scan: whether to compare each word with all entries, so that the time does not depend on
                 the draws.
-            scan: whether to compare every word with every entry, so that the time does not depend
-                on the draw.
 
         Returns:
-            int64 [n]. None if `low` is None and some word equals the upper half of an entry. In the
-            compiled kernel, words that are 0 or 2^64 - 1 give None, too.
+            The draws. None if `low` is None and some word equals the upper half of an entry; the
+            compiled kernel also returns None for the words 0 and 2^64 - 1.
         """
         words = check_ids(words)
         if low is not None or backend() == "numpy":

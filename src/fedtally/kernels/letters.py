@@ -1,6 +1,6 @@
-"""Compiled loops over the symbols of names; `recovery.names` defines them in NumPy.
+"""Compiled loops that guess the symbols of names; `recovery.names` has them in NumPy.
 
-The arguments are not checked. Do not call these functions if `backends.backend()` is "numpy".
+Arguments are not checked. Call these functions only if `backends.backend()` is not "numpy".
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ U8 = npt.NDArray[np.uint8]
 
 
 def posteriors(every: Sequence[F64], pairs: F64, single: F64, weight: float, end: int) -> list[F64]:
-    """Return the probability of each byte at each place of each name, given all places of the name.
+    """Return the probability of each byte at each place of a name, given all places of the name.
 
     Args:
-        every: the likelihoods of the bytes of each name, float64 [places, 256] each.
-        pairs: float64 [257, 256], the number of times that a byte (column) follows another one
-            (row); the last row counts the first bytes of names.
-        single: the share of each byte in all bytes, float64 [256].
-        weight: the weight of `single`, as a number of pairs.
-        end: the symbol after the last byte of a name.
+        every: for each name, the likelihoods of the bytes at each place, float64 [places, 256].
+        pairs: how often a byte (column) follows another byte (row) in names, float64 [257, 256];
+            row 256 counts the first bytes of names.
+        single: the share of each byte among all bytes, float64 [256].
+        weight: how much `single` counts beside `pairs`, as a number of pairs.
+        end: the symbol that follows the last byte of a name.
 
     Returns:
-        For each name float64 [places, 256].
+        For each name its probabilities, float64 [places, 256].
     """
     own = np.ascontiguousarray(np.concatenate([*every, np.empty((0, 256))]))
     starts = np.cumsum([0, *map(len, every)])
@@ -39,15 +39,16 @@ def posteriors(every: Sequence[F64], pairs: F64, single: F64, weight: float, end
 
 
 def likeliest(copies: F64, posterior: F64, prior: F64, branches: int, most: int) -> U8:
-    """Return the words with the largest scores: uint8 [n, places].
+    """Return guesses of a name's bytes, the largest score first: uint8 [n, places].
 
     Args:
         copies: the log likelihoods of the bytes at each place, float64 [places, 256].
-        posterior: the probabilities of the bytes at each place, float64 [places, 256]; the most
-            probable bytes are tried.
-        prior: the log probability of a byte (column) after another one (row), float64 [257, 256].
-        branches: the number of bytes to try at each place.
-        most: the most words to keep at each place; at least `branches`.
+        posterior: the probabilities of the bytes at each place, float64 [places, 256]; they select
+            which bytes are tried.
+        prior: the log probability that a byte (column) follows another one (row), float64 [257,
+            256].
+        branches: how many bytes are tried at each place.
+        most: how many guesses are kept at each place, at most; at least `branches`.
     """
     words = np.empty((most, len(copies)), np.uint8)
     found = native.likeliest(
@@ -59,19 +60,19 @@ def likeliest(copies: F64, posterior: F64, prior: F64, branches: int, most: int)
 def interpolated(
     posterior: F64, parity: F64, replaced: int, by_flips: I64, end: int, unused: int
 ) -> U8:
-    """Return words that are interpolated from the surest places: uint8 [words, size - 1].
+    """Return guesses of a name that are interpolated from its surest symbols: uint8 [n, size - 1].
 
-    The surest places of the name and of its parity symbols are chosen, as many as the name has
-    symbols (size).
+    A name of `size` symbols (its bytes and the end mark) is determined by any `size` of its symbols
+    and parity symbols. The places with the surest symbols are chosen.
 
     Args:
-        posterior: the log probabilities of the symbols before the end mark, float64 [size - 1,
-            256].
+        posterior: the log probabilities of the bytes before the end mark, float64 [size - 1, 256].
         parity: the log probabilities of the parity symbols, float64 [parity symbols, 256].
-        replaced: the number of chosen places to replace, one at a time, by the surest place that
-            was not chosen.
-        by_flips: the combinations of second-best symbols in the order to try, int64 [2^flips].
-        end: the end mark's symbol.
+        replaced: how many of the chosen places are replaced, one at a time, by the surest of the
+            other places.
+        by_flips: which chosen places get their second-best symbol: bit masks, int64 [2^flips], in
+            the order in which they are tried.
+        end: the symbol of the end mark.
         unused: the smallest byte that no name has.
     """
     words = np.empty(((1 + replaced) * len(by_flips), len(posterior)), np.uint8)

@@ -1,8 +1,8 @@
 """The kernels of fully linear proofs: integers mod p, and the steps of a proof over GF(p^K).
 
 `fedtally.flp` defines the results in NumPy. It calls these kernels if `level_for` and `compiles`
-say that they are available. Arrays may have more axes before the named ones, one entry for each
-report; these are broadcast.
+say that they are available. Arrays may have more axes before the ones that are named, for example
+one for the reports. The extra axes are broadcast.
 """
 
 from __future__ import annotations
@@ -21,13 +21,26 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
 DEGREES = (4, 6, 9)
-"""The K that are compiled: those of the fields in which counters are summed."""
+"""The degrees K of the fields GF(p^K) for which there are compiled kernels.
+
+These are the degrees of the fields in which counters are added up, see `flp.one_hot`.
+"""
 MAX_TERMS = 4096
-"""Elements of one sum of products: the lines of the largest grid."""
+"""The most products in one sum.
+
+The largest row has 2^24 counters. It is laid out in a grid of 4096 lines with 4096 counters each,
+so its sums have 4096 products.
+"""
 
 
 class Extension(NamedTuple):
-    """The field GF(p)[X] / (X^K - g), with an odd p."""
+    """The field GF(p)[X] / (X^K - g), with an odd prime p.
+
+    Attributes:
+        prime: p.
+        generator: g.
+        degree: K.
+    """
 
     prime: int
     generator: int
@@ -35,24 +48,25 @@ class Extension(NamedTuple):
 
 
 def level_for(prime: int) -> str | None:
-    """Return the level (instruction set) for integers mod an odd prime; None: use NumPy."""
+    """Return which instruction set to use for integers mod an odd prime; None: use NumPy."""
     level = backend()
     return level if prime < 1 << 32 and level != "numpy" else None
 
 
 def compiles(field: Extension) -> bool:
-    """Return whether the kernels support the proof steps of this field."""
-    # A sum of MAX_TERMS * K products of words must fit. For K = 4, halves of products are summed.
+    """Return whether there are compiled kernels for proofs over this field."""
+    # A sum of MAX_TERMS * K products must fit into 63 bits. For K = 4 the kernel sums halves of
+    # products, so the sum fits for every prime below 2^32.
     small = MAX_TERMS * field.degree * field.prime**2 < 1 << 63
     return field.degree in DEGREES and field.prime < 1 << 32 and (small or field.degree == 4)
 
 
 def reduce_words(level: str, words: I64, prime: int) -> I64:
-    """Return integers mod p, 0 .. p - 1.
+    """Return integers mod p, 0 .. p - 1: int64, shaped like `words`.
 
     Args:
-        level: the level, which `level_for` returns.
-        words: the integers, int64 [...].
+        level: the instruction set, from `level_for`.
+        words: the integers, int64.
         prime: the prime p, odd, below 2^32.
     """
     given = np.asarray(words, order="C")
@@ -65,28 +79,29 @@ def read_words(word_bytes: int, bits: int, prime: int, data: bytes, out: I64) ->
     """Fill `out` with the first integers in `data` that are below the prime.
 
     Args:
-        word_bytes: the number of bytes of an integer, 1 .. 4.
-        bits: the number of low bits of an integer to use; the others are dropped.
+        word_bytes: the bytes of an integer in `data`, 1 .. 4.
+        bits: how many low bits of an integer are used; the other bits are ignored.
         prime: the prime, below 2^32.
-        data: the little-endian integers.
+        data: the integers, little-endian.
         out: the array to fill, int64 [most].
 
     Returns:
-        the number of integers written, at most `most`; later entries of `out` are not set.
+        How many integers were written, at most `most`; later entries of `out` have no meaning.
     """
     return int(native.read_words(bytes(data), word_bytes, (1 << bits) - 1, prime, out))
 
 
 class SketchInputs:
-    """The factors of all products of the circuit `flp.OneHot`.
+    """Computes the factors of all products in the circuit `flp.OneHot`, for a sketch.
 
     Args:
-        field: the field, with a degree that `compiles` accepts.
-        widths: the number of counters in each row.
-        side: the number of cells in a line of the grid, at most 4096; a row has at most 4096 lines.
-        slots: the number of pairs of factors, at least 3 rows + abstain (the products); pairs after
-            these are (0, 0).
-        abstain: whether the last word is e, the bit of a client that abstains.
+        field: the field; `compiles` must accept it.
+        widths: the number of counters in each row of the sketch.
+        side: how many counters a line of the grid has, at most 4096. The counters of a row are laid
+            out in at most 4096 lines.
+        slots: how many pairs of factors the result has, at least 3 * rows + abstain, which is the
+            number of products. The pairs after the products are (0, 0).
+        abstain: whether a report ends with the bit e of a client that abstains.
     """
 
     def __init__(
@@ -109,8 +124,8 @@ class SketchInputs:
         """Return the factors of all products: int64 [..., slots, 2, K].
 
         Args:
-            level: the level, which `level_for` returns.
-            words: the report's integers, [..., length].
+            level: the instruction set, from `level_for`.
+            words: the integers of the report, [..., length].
             joint: the joint randomness, integers [..., 3, K].
             share: the inverse of the number of shares, mod p.
         """
@@ -130,25 +145,26 @@ class SketchInputs:
 
 
 class Gadget:
-    """The steps of a proof that depend only on the gadget (the repeated part), not the circuit.
+    """The steps of a proof that depend only on the gadget, the part that the circuit repeats.
 
-    P is the number of interpolation nodes, which is above the number of calls.
+    The gadget is called several times. Its inputs, the wires, and its output are polynomials, given
+    by their values at P nodes. P is larger than the number of calls.
 
     Args:
-        field: the field, with a degree that `compiles` accepts.
-        chunk: the number of products in a call, at most 4096.
-        between: words [P, P], below p. Entry [i, j] is the weight of the value at node i in the
-            value at the point that follows node j.
-        wire_basis: words [P, P], below p. Entry [j, i] is the coefficient of X^j in the basis
-            polynomial of node i, by which a wire's value at node i is multiplied.
-        gadget_basis: words [2P, 2P - 1], below p: the same for the gadget polynomial.
+        field: the field; `compiles` must accept it.
+        chunk: how many products a call has, at most 4096.
+        between: integers [P, P], below p. The value at the point after node j is the sum over i of
+            entry [i, j] times the value at node i.
+        wire_basis: integers [P, P], below p. Entry [j, i] is the coefficient of X^j in the basis
+            polynomial of node i. A wire is the sum of these polynomials times its values.
+        gadget_basis: integers [2P, 2P - 1], below p: the same for the gadget polynomial.
     """
 
     def __init__(
         self, field: Extension, chunk: int, between: Array, wire_basis: Array, gadget_basis: Array
     ) -> None:
         nodes = len(between)
-        # with more terms, a sum of products could exceed 2^64
+        # with more terms, a sum of products could reach 2^64
         if not compiles(field) or not (0 < chunk <= MAX_TERMS and 0 < nodes <= MAX_TERMS // 2):
             raise InvalidInputError(
                 f"there are no kernels for {field}, {nodes} nodes and {chunk} products"
@@ -162,11 +178,11 @@ class Gadget:
         )
 
     def prove(self, level: str, inputs: Array, seeds: Array) -> I64:
-        """Return proofs: the seeds, and the gadget polynomial at 2P - 1 points.
+        """Return proofs: the seeds, then the values of the gadget polynomial at 2P - 1 points.
 
         Args:
-            level: the level, which `level_for` returns.
-            inputs: the factors of the gadget's calls, integers [..., calls, 2 chunk, K].
+            level: the instruction set, from `level_for`.
+            inputs: the factors in the gadget's calls, integers [..., calls, 2 chunk, K].
             seeds: the random seeds of the wires, integers [..., 2 chunk, K].
 
         Returns:
@@ -182,16 +198,17 @@ class Gadget:
         return _run(level, prime, kernel, tail, (inputs, 3), (seeds, 2))
 
     def query(self, level: str, inputs: Array, proof: Array, point: Array) -> I64:
-        """Return the wires and the gadget polynomial at a point, after room for one element.
+        """Evaluate the wires and the gadget polynomial of a proof at a point.
 
         Args:
-            level: the level, which `level_for` returns.
-            inputs: the factors of the gadget's calls, integers [..., calls, 2 chunk, K].
+            level: the instruction set, from `level_for`.
+            inputs: the factors in the gadget's calls, integers [..., calls, 2 chunk, K].
             proof: the proof, integers [..., 2 chunk + 2P - 1, K].
-            point: the point at which the polynomials are evaluated, integers [..., K].
+            point: the point, integers [..., K].
 
         Returns:
-            int64 [..., 2 chunk + 2, K], of which the first element is not set.
+            int64 [..., 2 chunk + 2, K]: one element that is not set and that the caller fills, then
+            the values of the wires, then the value of the gadget polynomial.
         """
         prime, generator, degree = self._field
         fits = proof.shape[-2:] == (self._wires + 2 * self._nodes - 1, degree)
@@ -217,13 +234,21 @@ class Gadget:
 def _run(
     level: str, prime: int, kernel: Callable[..., bool], tail: Shape, *arrays: tuple[Array, int]
 ) -> I64:
-    """Return what a kernel computes from arrays, given as pairs (array, number of its own axes).
+    """Run a kernel on arrays with extra leading axes, and return its result: int64 [..., *tail].
 
-    If the kernel refuses the integers, since some are not below p, they are reduced mod p, and the
-    kernel runs again.
+    The kernel refuses integers that are not below p. Then they are reduced mod p, and it runs
+    again.
+
+    Args:
+        level: the instruction set, from `level_for`.
+        prime: the prime p.
+        kernel: a function of the arrays and the array for its result; returns whether it accepted
+            them.
+        tail: the shape of one result.
+        arrays: pairs of an array and the number of its axes that are not leading ones.
     """
     leads = {array.shape[:-axes] for array, axes in arrays}
-    # usually the shapes are equal, and this test is faster than NumPy's broadcast
+    # usually all shapes are equal, and this test is faster than NumPy's broadcasting
     lead = leads.pop() if len(leads) == 1 else np.broadcast_shapes(*leads)
     flat = [_flat(array, lead, axes) for array, axes in arrays]
     out = np.empty((*lead, *tail), np.int64)
@@ -234,7 +259,13 @@ def _run(
 
 
 def _flat(array: Array, lead: Shape, axes: int) -> I64:
-    """Return an array with all leading axes joined to one: contiguous int64."""
+    """Return an array as contiguous int64, its leading axes broadcast to `lead` and joined to one.
+
+    Args:
+        array: integers.
+        lead: the shape of the leading axes.
+        axes: the number of the other axes.
+    """
     tail = array.shape[-axes:]
     if array.shape[:-axes] != lead:
         array = np.broadcast_to(array, (*lead, *tail))

@@ -1,19 +1,19 @@
-"""The messages of belief propagation, from cells to items and from items to cells.
+"""One step of belief propagation: items and cells exchange messages about the items' counts.
 
-`docs/accuracy.md` has the algorithm, and `recovery.decoders.belief` repeats the steps. This module
-has one step: `read_messages` combines the messages of an item's cells, and `exchange_messages` also
-makes the item's new messages. Both have a compiled kernel (native/messages.h); the NumPy functions
-below define it.
+`docs/accuracy.md` has the algorithm, and `recovery.decoders.belief` repeats the steps. An item has
+one cell (counter) in each row of a sketch. `read_messages` combines what the cells of each item say
+about its count. `exchange_messages` also computes the items' new messages to their cells. Both have
+a compiled kernel (native/messages.h). The NumPy functions in this file define the results.
 
-Items are kept in blocks of `LANES`, the last of them filled up, so that the kernel reads memory in
-order:
+Items are kept in blocks of `LANES`, so that the kernel reads memory in order. The last block is
+filled up:
 
 - words: uint32 [blocks, groups, rows, LANES], the hash words that give cells and signs. Under
-  "fresh" (each batch has its own locations) there is one group a batch. Otherwise a group gives the
-  signs of 8 batches, and the first group gives the cells.
+  "fresh" (each batch has its own locations) there is one group for each batch. Otherwise a group
+  gives the signs of 8 batches, and the first group gives the cells.
 - beliefs: float32 [blocks, rows, batches, LANES], the messages: expected counts, in clients.
-- unsure: float32 [blocks, rows, kinds, LANES], the messages' variances; kinds is the number of
-  batches under "fresh", else 1: the variance of the sum over batches.
+- unsure: float32 [blocks, rows, kinds, LANES], the variances of the messages. Under "fresh" each
+  batch has one (kinds = batches). Otherwise it is the variance of the sum over batches (kinds = 1).
 """
 
 from __future__ import annotations
@@ -32,27 +32,30 @@ from fedtally.kernels.backends import backend, blocks, in_threads, native, num_t
 F32 = npt.NDArray[np.float32]
 
 LANES = 32
-# Values above 0 by more standard deviations than this need no table: the estimate is the value.
+# A value that exceeds 0 by more standard deviations than this needs no table: it is the estimate.
 FAR = 8.0
-COLUMNS = 161  # columns of a table: values from -FAR to FAR standard deviations
+COLUMNS = 161  # columns of a table, for values from -FAR to FAR standard deviations
 STEP = 2 * FAR / (COLUMNS - 1)
-LEAST = 1e-9  # a variance below this share of the noise's variance is only rounding
-TINY = 1e-9  # squared clients: used in place of a variance of 0
-OWN_SHARE = 0.05  # the least share of a cell's variance that remains without an item's own part
-# The number of parts of the items, each with its own sums. It does not depend on the number of
-# threads, so that the sums are the same for any number of threads.
+LEAST = 1e-9  # a smaller variance, relative to the noise's variance, is only rounding
+TINY = 1e-9  # used in place of a variance of 0; in squared clients
+OWN_SHARE = 0.05  # at least this share of a cell's variance remains without the item's own part
+# The items are split into parts, each with its own sums. The number of parts must not depend on the
+# number of threads: otherwise the order of additions, and so the rounding, would depend on it.
 _PARTS = 8
-_FEWEST = 1 << 10  # the fewest items of a part
+_FEWEST = 1 << 10  # the fewest items in a part
 
 
 class Cells(NamedTuple):
-    """The state of the cells, from which items read messages.
+    """What the cells tell the items: the observed sums without the items' known parts.
 
     Attributes:
-        residual: the sums less all items' messages, in clients: float64 [rows, width, batches].
-        variance: the variance of the residual, above 0: float64 [rows, width, kinds].
-        fresh: whether each batch has locations of its own.
-        inflation: a factor on all variances.
+        residual: the observed sums minus the messages of all items, in clients: float64 [rows,
+            width, batches].
+        variance: the variance of each residual, above 0: float64 [rows, width, kinds]. Under
+            `fresh` kinds is the number of batches; otherwise it is 1, and the variance is that of
+            the sum over batches.
+        fresh: whether each batch has its own locations.
+        inflation: a factor by which all variances are multiplied.
     """
 
     residual: F64
@@ -62,13 +65,15 @@ class Cells(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The posterior of an item's count, given a value with normal noise, as a table.
+    """The posterior mean and variance of an item's count, tabulated for values with normal noise.
+
+    A row stands for a standard deviation of the noise, and a column for a value.
 
     Attributes:
-        first: the logarithm of the noise's standard deviation in the first row of the table.
-        ratio: the step of this logarithm from each row to the next.
-        entries: the mean and the variance of the count for noise of variance 1, float64 [scales,
-            COLUMNS, 2].
+        first: the logarithm of the noise's standard deviation in the first row.
+        ratio: how much this logarithm increases from one row to the next.
+        entries: the mean of the count, in standard deviations of the noise, and its variance, in
+            variances of the noise: float64 [scales, COLUMNS, 2].
     """
 
     first: float
@@ -77,16 +82,17 @@ class Table(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The settings by which new messages are made.
+    """How new messages are computed.
 
     Attributes:
         table: the posterior of counts given values.
         weights: each batch's share of all clients, float64 [batches].
-        shares: each batch's share of a cell's noise, float64 [batches]; ones under "fresh".
-        clearly: the factor by which the spread between batches must exceed what noise explains.
-        update: the weight of the new value in an updated message, 0 to 1.
-        gate: a number of standard deviations. An item sends a cell no message if the item's value
-            from the other rows is smaller: then the new message is 0.
+        shares: each batch's share of a cell's noise, float64 [batches]; all 1 under "fresh".
+        clearly: the factor by which an item's spread between batches must exceed what noise
+            explains; otherwise Poisson noise is assumed.
+        update: the step from the old message to the new one, 0 to 1; 1 takes the new one.
+        gate: a number of standard deviations. If the value of an item from the other rows is
+            smaller, the item's new message to a cell is 0.
     """
 
     table: Table
@@ -98,13 +104,13 @@ class Rule(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The items' values according to their cells.
+    """The values of the items, as their cells tell them.
 
     Attributes:
-        value: the value of each item, from all rows, float64 [n].
+        value: the value of each item, from all rows, in clients, float64 [n].
         stddev: the standard deviation of each value, float64 [n].
-        scales: the smallest and the largest standard deviation of values from all rows, or from all
-            rows but one.
+        scales: the smallest and the largest standard deviation that occurs, among values from all
+            rows and values from all rows except one.
     """
 
     value: F64
@@ -113,17 +119,20 @@ class Read(NamedTuple):
 
 
 class Exchanged(NamedTuple):
-    """The values before the step, and the sums of the new messages.
+    """The values before a step, and the sums of the messages after it.
 
     Attributes:
-        read: the values that `read_messages` returned.
-        explained: the sums of all messages in each cell, shaped like the residual, float64.
-        unknown: the sums of the messages' variances, shaped like the variance, float64.
-        moved: the root mean square change of the messages, in their standard deviations.
-        fits: float64 [3], the mean squared error of a row's value over its predicted variance, for
-            items that send messages. The three means are for items whose value from the other rows
-            is at most 2 standard deviations, at most FAR, and more. An error counts at most 25.
-        numbers: the number of errors in each of the three means of `fits`, float64 [3].
+        read: the items' values before the step, as `read_messages` returns them.
+        explained: the sum of all new messages in each cell, float64, shaped like the residual.
+        unknown: the sum of the variances of these messages, float64, shaped like the variance.
+        moved: how much the step changes messages: sqrt(sum of squared changes / sum of the
+            variances of the counts). A change is summed over batches, and not multiplied by
+            `Rule.update`.
+        fits: float64 [3], the mean of squared error / predicted variance of a row's value, for
+            items that send messages. The error is the difference from the prediction by the item's
+            other rows. The three means are for predicted values of at most 2, at most FAR, and more
+            than FAR standard deviations. A quotient above 25 is replaced by 25.
+        numbers: the number of errors in each of these means, float64 [3].
     """
 
     read: Read
@@ -135,7 +144,9 @@ class Exchanged(NamedTuple):
 
 
 def pack_words(words: U32) -> U32:
-    """Return words in blocks: uint32 [groups, rows, n] becomes [blocks, groups, rows, LANES].
+    """Arrange hash words in blocks of items: [groups, rows, n] -> [blocks, groups, rows, LANES].
+
+    Both arrays are uint32. The last block is filled up with zeros.
 
     >>> pack_words(np.zeros((2, 5, 33), np.uint32)).shape
     (2, 2, 5, 32)
@@ -153,9 +164,14 @@ def pack_words(words: U32) -> U32:
 def read_messages(
     cells: Cells, words: U32, count: int, beliefs: F32 | None = None, unsure: F32 | None = None
 ) -> Read:
-    """Return the values of `count` items according to their cells.
+    """Combine what the cells of each item say about its count, for `count` items.
 
-    If `beliefs` is None, items have sent no messages yet.
+    Args:
+        cells: the state of the cells.
+        words: the items' hash words, in blocks (see this module).
+        count: the number of items.
+        beliefs: the messages that the items sent, in blocks; None: none yet.
+        unsure: their variances, in blocks; None: no messages yet.
     """
     _check(cells, words, count, beliefs, unsure)
     if backend() == "numpy":
@@ -166,9 +182,17 @@ def read_messages(
 def exchange_messages(
     cells: Cells, words: U32, count: int, beliefs: F32, unsure: F32, rule: Rule
 ) -> Exchanged:
-    """Return the values of `count` items, and the sums of their new messages.
+    """Compute the values of `count` items and their new messages to the cells.
 
-    The messages, `beliefs` and `unsure`, are updated in place.
+    The arrays `beliefs` and `unsure`, which hold the messages, are changed in place.
+
+    Args:
+        cells: the state of the cells.
+        words: the items' hash words, in blocks (see this module).
+        count: the number of items.
+        beliefs: the messages, in blocks.
+        unsure: the variances of the messages, in blocks.
+        rule: how new messages are computed.
     """
     _check(cells, words, count, beliefs, unsure)
     batches = cells.residual.shape[2]
@@ -185,10 +209,10 @@ def exchange_messages(
 
 
 def posterior(table: Table, values: F64, stddevs: F64) -> tuple[F64, F64]:
-    """Return means and variances of counts given values, interpolated: float64, like values.
+    """Return the mean and the variance of each count, given its noisy value; like `values`.
 
-    For a value from FAR standard deviations on, the mean is the value, and the variance is the
-    variance of its noise.
+    They are interpolated in the table. A value of FAR standard deviations or more is the mean
+    itself, and its variance is the variance of the noise.
     """
     scales = len(table.entries)
     row, column = place(table, values, stddevs)
@@ -213,21 +237,23 @@ def posterior(table: Table, values: F64, stddevs: F64) -> tuple[F64, F64]:
 
 
 def place(table: Table, values: F64, stddevs: F64) -> tuple[F64, F64]:
-    """Return the fractional row and column of values in a table, clipped to its ends."""
+    """Return the row and column of each value in a table, as fractions, clipped to the table."""
     last = len(table.entries) - 1.0
     row = np.clip((np.log(stddevs) - table.first) / table.ratio, 0.0, last)
     return row, np.clip((values / stddevs + FAR) / STEP, 0.0, COLUMNS - 1.0)
 
 
 def clearly_larger(excess: F64, poisson: F64, square: F64, clearly: float, spread: float) -> F64:
-    """Return the variance between an item's batches: Poisson noise, or what clearly exceeds it.
+    """Return an item's variance between batches: the observed one if it clearly exceeds noise.
+
+    Otherwise it is the variance of Poisson noise.
 
     Args:
-        excess: the sum of squared deviations between batches, less what noise explains.
+        excess: the sum over batches of squared deviations, minus what the cells' noise explains.
         poisson: the variance of Poisson noise.
         square: the variance of the cells' noise.
-        clearly: the factor by which the spread between batches must exceed what noise explains.
-        spread: 1 minus the sum of the squared weights.
+        clearly: the factor by which `excess` must exceed what noise explains.
+        spread: 1 minus the sum of the squared weights of the batches.
     """
     found: F64 = np.where(
         excess > (poisson + clearly * (square + poisson)) * spread, excess / spread, poisson
@@ -241,11 +267,11 @@ def clearly_larger(excess: F64, poisson: F64, square: F64, clearly: float, sprea
 def _joined(
     cells: Cells, words: U32, count: int, beliefs: F32 | None, unsure: F32 | None
 ) -> tuple[Read, dict[str, F64]]:
-    """Return the items' values from all rows, weighted by precision, and the numbers behind them.
+    """Compute the items' values from all rows, weighted by precision, and the numbers behind them.
 
-    These numbers are arrays [rows, batches or kinds, n] by name. "others" are the values from all
-    rows but one, "noise" their variances, and "scale" the standard deviations of their sums over
-    batches, [rows, n].
+    These numbers are arrays [rows, batches or kinds, n] by name. "others" is an item's value from
+    all rows except one. "noise" is the variance of "others". "scale", [rows, n], is the standard
+    deviation of the sum of "others" over batches.
     """
     rows, width, batches = cells.residual.shape
     own = np.moveaxis(words, 0, 2).reshape(words.shape[1], rows, -1)[..., :count]
@@ -269,7 +295,7 @@ def _joined(
     precision = 1.0 / variance
     total = precision.sum(axis=0)
     sums = (precision * heard).sum(axis=0)
-    # a lower bound: if one row has nearly all the precision, the difference is only rounding
+    # bounded: if one row has nearly all of the precision, this difference is only rounding error
     left = np.maximum(total - precision, 1e-9 * precision)
     scale = np.sqrt((1.0 / left).sum(axis=1))
     stddev = np.sqrt((1.0 / total).sum(axis=0))
@@ -294,13 +320,13 @@ def _joined(
 
 
 def _flat(blocked: F32, count: int) -> F32:
-    """Return an array in blocks as an array [rows, batches or kinds, n]."""
+    """Turn an array in blocks into an array [rows, batches or kinds, n]."""
     _, rows, batches, _ = blocked.shape
     return np.moveaxis(blocked, 0, 2).reshape(rows, batches, -1)[..., :count]
 
 
 def _store(blocked: F32, flat: F32) -> None:
-    """Write an array [rows, batches or kinds, n] into an array in blocks."""
+    """Write `flat`, [rows, batches or kinds, n], into the array in blocks `blocked`."""
     size, rows, batches, _ = blocked.shape
     whole = np.zeros((rows, batches, size * LANES), np.float32)
     whole[..., : flat.shape[-1]] = flat
@@ -366,7 +392,7 @@ def _exchanged(
 
 
 class _Total:
-    """The sums that a step collects over blocks of items."""
+    """Adds up the results of a step over blocks of items."""
 
     def __init__(self, cells: Cells) -> None:
         self.explained = np.zeros(cells.residual.shape)
@@ -377,7 +403,15 @@ class _Total:
     def judge(
         self, found: dict[str, F64], z: F64, mean: F64, variance: F64, sends: npt.NDArray[np.bool_]
     ) -> None:
-        """Add the error of each row's value against the prediction from the item's other rows."""
+        """Add the errors of the predictions of each row's value by the item's other rows.
+
+        Args:
+            found: the numbers that `_joined` returned.
+            z: the item's value from the other rows, in standard deviations, [rows, n].
+            mean: the predicted count, [rows, n].
+            variance: the variance of the prediction, [rows, n].
+            sends: whether the item sends a message to the row's cell, [rows, n].
+        """
         kind = ((z > 2.0).astype(np.intp) + (z > FAR))[sends]
         known = found["variance"].sum(axis=1) + variance
         error = np.minimum((found["heard"].sum(axis=1) - mean) ** 2 / known, 25.0)[sends]
@@ -386,7 +420,7 @@ class _Total:
         self.unsure += float(variance[sends].sum())
 
     def add(self, found: dict[str, F64], beliefs: F32, unsure: F32) -> None:
-        """Add the messages of items to their cells."""
+        """Add the messages of items, and their variances, to the sums of their cells."""
         for into, at, values in (
             (self.explained, found["landed"], found["sign"] * beliefs),
             (self.unknown, found["owned"], unsure),
@@ -395,7 +429,7 @@ class _Total:
             into += added.reshape(into.shape)
 
     def result(self, read: Read) -> Exchanged:
-        """Return all sums as `Exchanged`."""
+        """Return the sums over all blocks, and the values `read` of all items."""
         return Exchanged(
             read,
             self.explained,
@@ -440,11 +474,11 @@ def _native(
     level = backend()
     batches = cells.residual.shape[2]
     value, stddev = np.empty(count), np.empty(count)
-    # A part has whole blocks.
+    # A part consists of whole blocks, since the kernel reads whole blocks.
     size = max(-(-count // (_PARTS * LANES)), _FEWEST // LANES)
     parts = list(blocks(-(-count // LANES), size))
     stats = np.zeros((len(parts), 10))
-    # Without a rule there are no new messages to sum.
+    # Without a rule there are no new messages, so their sums get no memory.
     shapes = (cells.residual.shape, cells.variance.shape) if rule else ((0, 0, 0), (0, 0, 0))
     sums = [[np.zeros(shape) for shape in shapes] for _ in parts]
     table, weights, numbers = None, np.zeros(batches), np.zeros(10)

@@ -1,8 +1,8 @@
-"""The kernels in NumPy, which define the correct results.
+"""The kernels in NumPy. They define the correct results.
 
-Tests compare with them, and they run where no compiled kernels are installed.
+Tests compare the compiled kernels with them. They run where no compiled kernels are installed.
 
-Hash tables are uint32 [rows, 8, 256] (simple tabulation, see docs/protocol.md), counters int64
+Hash tables are uint32 [rows, 8, 256] (simple tabulation, see docs/protocol.md). Counters are int64
 [rows, width].
 """
 
@@ -19,19 +19,19 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 F32 = npt.NDArray[np.float32]
 
-PRIME = (1 << 61) - 1  # the fingerprints' modulus: mod a Mersenne prime needs no division
+PRIME = (1 << 61) - 1  # modulus of fingerprints; reducing mod 2^61 - 1 needs no division
 BUCKETS = 64
-# 2^64 / golden ratio: a product with it spreads consecutive numbers over all buckets (Knuth's
-# multiplicative hashing)
+# 2^64 / golden ratio. Multiplying consecutive numbers by it spreads them over all buckets (Knuth's
+# multiplicative hashing).
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_BUCKET_SHIFT = np.uint64(64 - 6)  # the upper 6 bits of a hash number one of 64 buckets
-BLOCK = 1 << 16  # ids to process at a time: bounds memory
+_BUCKET_SHIFT = np.uint64(64 - 6)  # the upper 6 bits of a hash give one of 64 buckets
+BLOCK = 1 << 16  # ids that are processed at once, to bound the memory
 
 
 def hash_words(tables: U32, ids: U64) -> U32:
-    """Return each id's hash word in each row: the XOR over c of tables[row, c, byte c of the id].
+    """Return the hash word of each id in each row, uint32 [rows, n].
 
-    Byte 0 is the least significant one.
+    It is the XOR over c of tables[row, c, byte c of the id], where byte 0 is the least significant.
     """
     characters = ids.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
     words = tables[:, 0, characters[:, 0]]
@@ -41,21 +41,21 @@ def hash_words(tables: U32, ids: U64) -> U32:
 
 
 def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
-    """Return the cell of each hash word: its upper 24 bits, scaled to 0 .. width-1."""
+    """Return the cell of each hash word: its upper 24 bits, scaled down to 0 .. width - 1."""
     return (((words >> np.uint32(8)).astype(np.uint64) * np.uint64(width)) >> np.uint64(24)).astype(
         np.intp
     )
 
 
 def signs(words: U32, bit: int) -> I64:
-    """Return the sign that one bit of each hash word gives: +1 if the bit is 0, -1 if it is 1."""
+    """Return the sign that bit `bit` of each hash word gives: 1 if it is 0, and -1 if it is 1."""
     return 1 - 2 * ((words >> np.uint32(bit)) & np.uint32(1)).astype(np.int64)
 
 
 def accumulate(
     counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64, counts: I64 | None
 ) -> None:
-    """Add sign * count of each id to its cell in each row, in place."""
+    """Add sign * count of each id to its cell in each row, in place; see `kernels.accumulate`."""
     rows, width = counters.shape
     for start in range(0, len(ids), BLOCK):
         block = ids[start : start + BLOCK]
@@ -74,11 +74,15 @@ def decode(
     fold: str = "median",
     signed: bool = True,
 ) -> F64:
-    """Return, for each id, the median or mean over rows of the sum over batches of sign * counter.
+    """Estimate each id: the median or mean over rows of the sum over batches of sign * counter.
 
-    `sums` is [batches, rows, width], and `tables` is [groups, rows, 8, 256]. Group 0 gives the
-    location. Bit b % 8 of the word of group b // 8 is the sign of batch b; unsigned, every sign is
-    +1. For an even number of rows the median is the mean of the two middle values.
+    The arguments are those of `kernels.Decoder`: `sums` is [batches, rows, width], and `tables` is
+    [groups, rows, 8, 256]. Words of group 0 give the cell. Bit b % 8 of the word of group b // 8 is
+    the sign of batch b; if not `signed`, every sign is +1. The median of an even number of rows is
+    the mean of the two middle values.
+
+    Returns:
+        float64 [n].
     """
     rows, width = sums.shape[1:]
     estimates = np.empty(len(ids))
@@ -101,9 +105,9 @@ def decode(
 def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
     """Return means over rows of sign * counter, each cut to -most .. most: float64 [sketches, 256].
 
-    `tables` is [sketches, rows, 8, 256] and `sums` [sketches, rows, width], one sketch after the
-    other. The ids are first_id .. first_id + 255; first_id is a multiple of 256. Bit 0 of a word
-    is its sign. The rows are added one after the other.
+    `tables` is [sketches, rows, 8, 256], and `sums` is [sketches, rows, width]. The ids are
+    first_id .. first_id + 255, where first_id is a multiple of 256. Bit 0 of a hash word is the
+    sign. The rows are added one by one, so that rounding is the same in all implementations.
     """
     sketches, rows, width = sums.shape
     upper = tables[:, :, 1, first_id >> 8 & 255].copy()
@@ -130,14 +134,16 @@ def refit(
     sweeps: int,
     frozen: bool,
 ) -> None:
-    """Fit the values of all items to all cells, in place, by Gauss-Seidel sweeps over the items.
+    """Fit the frequencies of items to the cells, in place; see `kernels.refit`.
 
-    In an item's turn, let z_m be its old value in batch m plus the mean over rows of sign *
-    residual. The mean of z over batches, weighted by clients, is kept. Of the deviation of z_m from
-    this mean, the share k_m is kept. Unless `frozen`, k_m is v / (v + noise of the cells). Here v
-    is the clients' own sampling noise (Poisson), or the spread between batches where the spread is
-    clearly larger. Items that share no cell take their turns together where this does not change
-    the result (`_turns`).
+    A sweep updates the items in order. For one item, z_m is its old frequency in batch m plus the
+    mean over rows of sign * residual. The new frequency in batch m is the mean of z over all
+    batches, weighted by clients, plus the share k_m of the deviation of z_m from this mean.
+
+    Unless `frozen`, k_m = v / (v + noise), where noise is the variance due to the cells' noise.
+    Here v is the variance of sampling clients (Poisson). If the spread between batches is clearly
+    larger than noise explains, v is the spread. Items that share no cell are updated together if
+    this does not change the result (`_turns`).
     """
     rows, batches = signs.shape[1:]
     weights = clients / clients.sum()
@@ -159,10 +165,10 @@ def refit(
                 )
                 expected = (poisson @ weights)[:, None]
                 spread = ((z - mean) ** 2 @ weights)[:, None] / (1.0 - 1.0 / effective) - mean_noise
-                # A spread counts as real if it exceeds noise by 3 of its standard deviations.
+                # The spread is used only if it exceeds noise by 3 of its standard deviations.
                 limit = 3.0 * np.sqrt(2.0 / (effective - 1.0)) * (mean_noise + expected)
                 variance = np.where(spread > expected + limit, spread, poisson)
-                # 1e-300: never 0 / 0
+                # 1e-300 avoids 0 / 0
                 shrinkage[items] = variance / (variance + noise + 1e-300)
             new = np.where(clients > 0, mean + shrinkage[items] * (z - mean), 0.0)
             cell[places] -= signs[items] * (new - values[items])[:, None, :]
@@ -170,10 +176,15 @@ def refit(
 
 
 def _turns(cells: I64) -> list[I64]:
-    """Return the items of each turn: an item's turn is after all earlier items that share a cell.
+    """Group the items into turns: the items of one turn share no cell and can be updated together.
+
+    The turn of an item comes after the turns of all earlier items with which it shares a cell.
 
     Args:
-        cells: the index of each item's cells, int64 [n, rows, 1 or batches].
+        cells: the indices of each item's cells, int64 [n, rows, 1 or batches].
+
+    Returns:
+        The indices of the items of each turn, ascending.
     """
     last: dict[int, int] = {}
     turns: list[list[int]] = []
@@ -189,8 +200,8 @@ def _turns(cells: I64) -> list[I64]:
 def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U64:
     """Return the keyed fingerprint of each byte string data[offsets[i]:offsets[i+1]].
 
-    It is a polynomial mod 2^61 - 1. Its first coefficient is the length + 1, so that strings with
-    different numbers of zero bytes at the end have different fingerprints.
+    It is a polynomial mod 2^61 - 1. Its first coefficient is length + 1, so that strings that
+    differ only in the number of zero bytes at their ends have different fingerprints.
     """
     lengths = np.diff(offsets)
     h = (lengths + 1).astype(np.uint64)
@@ -218,23 +229,23 @@ def _fold(x: U64) -> U64:
 def _multiply(a: U64, b: int) -> U64:
     """Return a * b mod PRIME for a, b < PRIME.
 
-    NumPy has no products of 128 bits, so the factors are split into halves of 32 bits. Mod PRIME
-    2^61 = 1, so 2^64 = 8: the product of the upper halves is shifted by 3 bits only.
+    NumPy has no products of 128 bits, so the factors are split into halves of 32 bits. Mod PRIME,
+    2^61 is 1, and hence 2^64 is 8: the product of the upper halves is only shifted by 3 bits.
     """
     low = np.uint64(0xFFFFFFFF)
     a1, a0 = a >> np.uint64(32), a & low
     b1, b0 = np.uint64(b >> 32), np.uint64(b & 0xFFFFFFFF)
     cross = a1 * b0 + a0 * b1  # < 2^62
-    # cross * 2^32 mod PRIME: its bits from 29 on would pass 2^61, and start again at 1.
+    # cross * 2^32 mod PRIME: the bits of `cross` from 29 on would pass 2^61, and are added at bit 0
     shifted = (cross >> np.uint64(29)) + ((cross & np.uint64((1 << 29) - 1)) << np.uint64(32))
     return _fold(_fold((a1 * b1) << np.uint64(3)) + _fold(shifted) + _fold(a0 * b0))
 
 
 def heavy(tables: U32, values: F32, need: int, least: float, first_id: int, count: int) -> U64:
-    """Return the ids of a range with heavy cells, ascending: uint64 [n].
+    """Return the ids of a range that are in heavy cells, ascending: uint64 [n].
 
-    `values` is [rows, width, patterns of signs]. If `need` is 0, the sum of an id's values exceeds
-    `least`. Otherwise at least `need` of its values exceed `least`.
+    `values` is [rows, width, patterns of signs]. If `need` is 0, the sum of an id's values must
+    exceed `least`. Otherwise at least `need` of its values must exceed `least`.
     """
     found = [np.empty(0, np.uint64)]
     rows, width, patterns = values.shape
@@ -250,12 +261,12 @@ def heavy(tables: U32, values: F32, need: int, least: float, first_id: int, coun
 def invert(
     words: U64, low: U64 | None, cumulative: tuple[U64, U64], first: int, scan: bool
 ) -> I64 | None:
-    """Return `first` plus the number of entries of the table that are at most u = 2^64 word + low.
+    """Return `first` plus the number of entries that are at most u, for each word: int64 [n].
 
-    `cumulative` holds the upper and the lower 64 bits of the entries, ascending. A word that
-    differs from every upper half settles the draw alone. If some word equals an upper half and
-    `low` is None, the function returns None. With `scan`, words are compared with every entry
-    instead of a binary search.
+    Here u = 2^64 * word + low. `cumulative` holds the upper and the lower 64 bits of the entries,
+    ascending. `low` is needed only for words that equal the upper half of an entry. If there is
+    such a word and `low` is None, the function returns None. With `scan`, each word is compared
+    with every entry; otherwise a binary search is used.
     """
     upper, lower = cumulative
     below = np.zeros(len(words), np.int64)
@@ -274,28 +285,34 @@ def invert(
 
 
 def group(ids: U64) -> tuple[I64, I64]:
-    """Return where each distinct id first occurs, ascending, and how often: int64 each."""
+    """Return the index at which each distinct id first occurs, ascending, and how often it occurs.
+
+    Both are int64.
+    """
     _, first, counts = np.unique(ids, return_index=True, return_counts=True)
     order = np.argsort(first)
     return first[order].astype(np.int64), counts[order].astype(np.int64)
 
 
 def bucket_of(clients: U64) -> npt.NDArray[np.uint8]:
-    """Return the bucket of each client (one of 64 groups, by a hash of the client): uint8 [n]."""
+    """Return the bucket of each client, 0 .. 63, by a hash of the client's number: uint8 [n]."""
     return ((clients * GOLDEN) >> _BUCKET_SHIFT).astype(np.uint8)
 
 
 def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
-    """Return rows sorted by their clients' buckets, and the place where each bucket begins."""
+    """Return the rows sorted by the buckets of their clients, and where each bucket begins.
+
+    `kernels.rows.spread` describes the arguments and the results.
+    """
     bucket = bucket_of(columns[0])
-    # a stable sort of bytes is a counting sort, which is faster than comparisons
+    # NumPy sorts bytes stably by counting, which is faster than comparing
     order = np.argsort(bucket, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(bucket, minlength=BUCKETS))])
     return np.stack([column[order] for column in columns]), starts.astype(np.int64)
 
 
 def distinct_rows(rows: U64) -> U64:
-    """Return the distinct rows in order of bucket, client, round and id."""
+    """Return the distinct rows in order of bucket, client, round (if given) and id."""
     clients, ids, *rounds = rows
     rows = rows[:, np.lexsort((ids, *rounds, clients, bucket_of(clients)))]
     is_new = np.ones(rows.shape[1], np.bool_)
@@ -304,10 +321,10 @@ def distinct_rows(rows: U64) -> U64:
 
 
 def quotes_are_closed(data: bytes, delimiter: str) -> bool:
-    """Return whether the quotes of whole lines of a CSV are in order.
+    """Return whether the quotes in whole lines of a CSV file are well formed.
 
-    Quotes 1, 3, 5, ... must begin a field or follow a quote. Quotes 2, 4, 6, ... must end a field
-    or precede a quote.
+    Numbered from 1, each odd quote must follow a delimiter, a line end or a quote, and each even
+    quote must precede one of these.
     """
     letters = np.frombuffer(b"\n" + data, np.uint8)
     quotes = np.flatnonzero(letters == ord('"'))

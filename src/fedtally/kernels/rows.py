@@ -1,4 +1,4 @@
-"""Kernels for rows of tables: count ids, group the rows of each client, check CSV quotes."""
+"""Kernels for the rows of tables: count ids, group rows by client, check the quotes of CSV."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _MOST_ROWS = 1 << 32  # `distinct_rows` takes fewer rows than this
 
 
 def group(ids: U64) -> tuple[I64, I64]:
-    """Return where each distinct id first occurs, ascending, and how often it occurs: int64 each.
+    """Return the index at which each distinct id first occurs, ascending, and how often it occurs.
+
+    Both are int64, with one entry for each distinct id.
 
     >>> [part.tolist() for part in group(np.array([7, 5, 7], np.uint64))]
     [[0, 1], [2, 1]]
@@ -32,16 +34,20 @@ def group(ids: U64) -> tuple[I64, I64]:
 
 
 def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
-    """Return rows sorted by their clients' buckets; within a bucket their order does not change.
+    """Sort rows by the buckets of their clients; rows of one bucket keep their order.
 
-    A bucket is one of 64 groups of clients (`reference.bucket_of`).
+    A bucket is one of 64 groups of clients (`reference.bucket_of`). The caller can then process
+    bucket after bucket.
 
     Args:
-        columns: uint64 [n] each; the first holds the clients.
+        columns: uint64 [n] each; the first column holds the client of each row.
 
     Returns:
-        the rows, uint64 [columns, n], and the place where each bucket begins, followed by n: int64
+        The rows, uint64 [columns, n]; and the index of the first row of each bucket, then n: int64
         [BUCKETS + 1].
+
+    Raises:
+        InvalidInputError: the columns have different lengths.
 
     >>> rows, starts = spread([np.array([2, 1, 2], np.uint64), np.array([7, 8, 9], np.uint64)])
     >>> rows.tolist(), sorted(set(starts.tolist()))
@@ -58,10 +64,14 @@ def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
 
 
 def distinct_rows(rows: U64) -> U64:
-    """Return the distinct rows in order of bucket, client, round and id.
+    """Return the distinct rows in order of bucket (see `spread`), client, round and id.
 
     Args:
-        rows: uint64 [2 or 3, n]: the client, an id, and optionally a round or another number.
+        rows: uint64 [2 or 3, n < 2^32]: the clients, the ids, and optionally the rounds or other
+            numbers.
+
+    Returns:
+        uint64 [2 or 3, distinct rows].
 
     >>> distinct_rows(np.array([[1, 1, 1, 1], [9, 5, 9, 7]], np.uint64)).tolist()
     [[1, 1, 1], [5, 7, 9]]
@@ -78,12 +88,12 @@ def distinct_rows(rows: U64) -> U64:
 def quotes_are_closed(data: bytes, delimiter: str) -> bool:
     r"""Return whether the quotes in whole lines of a CSV file are well formed.
 
-    A field that begins with a quote must end with one, and quotes inside it are doubled. Other
-    fields must have no quotes.
+    A field that begins with a quote must end with a quote, and quotes inside it must be doubled.
+    Other fields must have no quotes.
 
     Args:
-        data: the lines, up to and including a line feed.
-        delimiter: the field delimiter, one ASCII character.
+        data: whole lines; the last one ends with a line feed.
+        delimiter: the character between fields, one ASCII character.
 
     >>> quotes_are_closed(b'tea,"ri""ce"\n', ","), quotes_are_closed(b'5" wide,"tea"\n', ",")
     (True, False)

@@ -1,9 +1,11 @@
 """The bytes and the CPU seconds of each stage of a campaign, predicted from its plan.
 
-Bytes follow exactly from the plan and the number of clients. CPU time is the number of operations
-of each kind, times the seconds of one such operation on a `Host` (`plan.costs`).
+The bytes follow exactly from the plan and from the number of clients. The CPU seconds of a stage
+are estimated: the number of operations of each kind, times the seconds of one operation on a
+machine (`plan.costs.Host`).
 
-The stages have the same names as in the account of a simulated campaign (`Result.secure_sum`).
+The stages have the same names as in `Result.secure_sum`, where a simulated campaign reports its
+bytes and seconds.
 """
 
 from __future__ import annotations
@@ -53,16 +55,17 @@ __all__ = [
 
 
 class Stage(NamedTuple):
-    """The cost of one stage of the protocol.
+    """The bytes and the CPU seconds of one stage of the protocol.
 
     Attributes:
-        stage: the name of the stage, as in the account of a simulated campaign.
+        stage: the name of the stage, as in `Result.secure_sum`.
         upload_bytes: the mean size of a message that a client sends in this stage, rounded.
         download_bytes: the mean size of a message that a client gets in this stage, rounded.
-        received_bytes: the bytes that the servers receive, in all rounds.
-        sent_bytes: the bytes that the servers send, in all rounds.
-        client_seconds: the CPU seconds of a client, in the mean over all invited clients.
-        server_seconds: the CPU seconds of the servers, in all rounds.
+        received_bytes: the bytes that the servers receive in this stage, in all rounds.
+        sent_bytes: the bytes that the servers send in this stage, in all rounds.
+        client_seconds: the CPU seconds of one client in this stage: the mean over all invited
+            clients.
+        server_seconds: the CPU seconds of all servers in this stage, in all rounds.
     """
 
     stage: str
@@ -76,14 +79,16 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Bill:
-    """The cost of a campaign by a plan, in bytes and CPU seconds.
+    """The predicted bytes and CPU seconds of a whole campaign.
 
     Attributes:
         method: the secure sum: "ideal", "secagg" or "two-server".
-        clients: the number of clients that are invited, in all rounds.
-        sums: the number of sums: of rounds, of cohorts, or of batches of two servers.
+        clients: the number of clients that are invited, in all rounds together.
+        sums: the number of secure sums: one for each round, for each cohort, or for each batch of
+            rounds that two servers sum together.
         stages: the cost of each stage, in the order of the protocol.
-        decoding_seconds: the CPU seconds from the sums to an estimate of every candidate.
+        decoding_seconds: the CPU seconds that a server needs to estimate all candidates from the
+            sums.
     """
 
     method: str
@@ -94,22 +99,22 @@ class Bill:
 
     @property
     def upload_bytes(self) -> int:
-        """The bytes that an average client sends in its round, over all stages."""
+        """The bytes that an average client sends in its round, in all stages together."""
         return sum(stage.upload_bytes for stage in self.stages)
 
     @property
     def download_bytes(self) -> int:
-        """The bytes that an average client gets in its round, over all stages."""
+        """The bytes that an average client receives in its round, in all stages together."""
         return sum(stage.download_bytes for stage in self.stages)
 
     @property
     def received_bytes(self) -> int:
-        """The bytes that the servers receive in all rounds, including those from each other."""
+        """The bytes that the servers receive in all rounds, from clients and from each other."""
         return sum(stage.received_bytes for stage in self.stages)
 
     @property
     def sent_bytes(self) -> int:
-        """The bytes that the servers send in all rounds, including those to each other."""
+        """The bytes that the servers send in all rounds, to clients and to each other."""
         return sum(stage.sent_bytes for stage in self.stages)
 
     @property
@@ -123,7 +128,7 @@ class Bill:
         return sum(stage.server_seconds for stage in self.stages)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the bill as JSON-able values, with its totals."""
+        """Return the bill and its totals as values for JSON, by name."""
         totals = ("upload", "download", "received", "sent")
         return {
             **asdict(self),
@@ -146,26 +151,27 @@ def bill(
     heavy: int | None = None,
     people: int | None = None,
 ) -> Bill:
-    """Return the predicted cost of a campaign by this plan.
+    """Return the predicted bytes and CPU seconds of a campaign with this plan.
 
-    Without dropouts the bytes are exact. The bytes of a stage are a mean over all messages of all
-    cohorts, rounded, as in the account of a simulated campaign. With dropouts the bytes are
-    expected values: the dropouts are spread evenly over the stages after the first. Bytes of the
-    transport (such as HTTP) and of the plan's download are not counted.
+    Without dropouts the bytes are exact. The bytes of a message in a stage are the mean over all
+    such messages, rounded. With dropouts the bytes are expected values: dropouts are spread evenly
+    over the stages after the first. The bytes of the transport (such as HTTP) and of the plan
+    itself are not counted.
 
     Args:
         plan: the plan of the campaign.
         host: the machine whose CPU seconds are predicted; None: `REFERENCE`.
-        recovery: the name of a decoder.
+        recovery: the name of the decoder.
         rounds: the number of clients of each round; None: rounds of equal size.
-        dropout: the share of every cohort that is expected to drop out, 0 to below 1.
-        identities: the number of entries of the allow-list; None: the number of clients in the
+        dropout: the share of every cohort that is expected to drop out, 0 <= dropout < 1.
+        identities: the number of clients on the allow-list; None: the number of clients in the
             largest round.
-        candidates: the number of candidates to decode; None: all of the domain, even if they are
-            too many to be enumerated.
-        heavy: the number of items that a decoder fits; None: a tenth of the counters of one sketch.
-        people: the number of people of all silos together, each with max_items rows in its silo's
-            table; None: the most people that the silos may have.
+        candidates: the number of candidates whose frequencies are estimated; None: the whole
+            domain, even if it is too large to be listed.
+        heavy: the number of frequent items that the decoder fits; None: a tenth of the counters of
+            one sketch.
+        people: the number of people of all silos together, each with `max_items` rows in the table
+            of its silo; None: the most people that the silos may have.
 
     Raises:
         InvalidInputError: a value is out of bounds, or does not fit the plan.

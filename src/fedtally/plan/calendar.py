@@ -1,7 +1,7 @@
-"""The calendar of a plan: each round is open for one period, and the periods follow each other.
+"""The calendar of a plan: each round is open for one period, and the periods follow one another.
 
-Days are days in UTC. A session that opens in a period belongs to the round of this period, whenever
-the session ends.
+Days begin and end in UTC. A session (one run of the secure sum) belongs to the round of the period
+in which it opens, even if it ends in a later period.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedtally.base import validate
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.privacy.events import most_rounds
 
-MAX_ROUNDS = 2**12  # the most rounds of a plan with a calendar: eleven years of days
+MAX_ROUNDS = 2**12  # the most rounds of a plan with a calendar: if daily, eleven years
 DAY = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
 _UNITS = {"d": DAY, "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": _SECOND}
@@ -24,11 +24,12 @@ _PERIOD = re.compile(r"([1-9][0-9]{0,5})([dhms])")
 
 @dataclass(frozen=True)
 class Calendar:
-    """The times when the rounds of a campaign are open, one after the other.
+    """The times when the rounds of a campaign are open: one period for each round, without gaps.
 
     Args:
-        start: when round 0 opens, an aware time of whole seconds; it is kept in UTC.
-        period: how long each round is open: whole seconds that divide a day, or whole days.
+        start: when round 0 opens: a datetime with a time zone, in whole seconds; it is converted to
+            UTC.
+        period: how long each round is open: whole days, or whole seconds that divide a day evenly.
         num_rounds: the number of rounds, 1 .. 4096.
 
     Raises:
@@ -66,24 +67,27 @@ class Calendar:
             ) from None
 
     def opens(self, round: int) -> datetime:
-        """Return the time when a round opens, in UTC; a session that opens then belongs to it.
+        """Return the time when a round opens, in UTC.
+
+        A session that opens at exactly this time belongs to this round, and not to the round
+        before.
 
         Args:
-            round: 0 .. num_rounds - 1.
+            round: the number of the round, 0 .. num_rounds - 1.
         """
         return self.start + self.period * validate.integer(0, self.num_rounds - 1, round=round)
 
     def closes(self, round: int) -> datetime:
-        """Return the time when a round closes and the next one opens, in UTC.
+        """Return the time when a round closes, in UTC; at this time the next round opens.
 
         Args:
-            round: 0 .. num_rounds - 1.
+            round: the number of the round, 0 .. num_rounds - 1.
         """
         return self.opens(round) + self.period
 
     @property
     def noun(self) -> str:
-        """The noun for a period, in the plural.
+        """The English noun for the calendar's periods, in the plural.
 
         >>> start = datetime(2026, 12, 1, tzinfo=UTC)
         >>> Calendar(start, DAY, 3).noun, Calendar(start, timedelta(hours=6), 3).noun
@@ -97,31 +101,36 @@ class Calendar:
         return self.start + self.period * self.num_rounds
 
     def round_at(self, when: datetime) -> int | None:
-        """Return the round that is open at a time; None: before the first, or after the last.
+        """Return the number of the round that is open at the time `when`.
+
+        Returns None before the first round opens, and from the close of the last round on.
 
         Args:
-            when: an aware time.
+            when: a datetime with a time zone.
         """
         round = (checked_time(when=when) - self.start) // self.period
         return round if 0 <= round < self.num_rounds else None
 
     def __str__(self) -> str:
-        # both the days and the times are in UTC
+        # "UTC" stands at the end, since it explains both the days and the times
         return (
             f"{self.num_rounds:,} {self.noun}, from {time_text(self.start)} to"
             f" {time_text(self.end)}, UTC"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table `[calendar]` of a plan; the number of rounds is in another entry."""
+        """Return the table `[calendar]` of a plan: the texts of `start` and of `period`.
+
+        The number of rounds is missing, because the plan has it in another entry.
+        """
         return {"start": time_text(self.start), "period": period_text(self.period)}
 
     @classmethod
     def from_dict(cls, values: Any, num_rounds: int) -> Self:
-        """Return the calendar from the table that `to_dict` returned.
+        """Return the calendar with the entries `values`, which `to_dict` returned.
 
         Args:
-            values: the table.
+            values: the table `[calendar]` of the plan.
             num_rounds: the number of rounds of the plan.
 
         Raises:
@@ -133,13 +142,14 @@ class Calendar:
 
 @dataclass(frozen=True, kw_only=True)
 class Recurring:
-    """A request for a campaign with a calendar.
+    """What a user asks for who plans a campaign with a calendar.
 
     Args:
-        calendar: when each round is open.
-        participations: the most rounds of one client among any `per_rounds` rounds in a row.
-        per_rounds: the number of rounds in a row to which `participations` applies; None: all
-            rounds.
+        calendar: the times when the rounds are open.
+        participations: the most rounds that one client takes part in, among any `per_rounds` rounds
+            in a row.
+        per_rounds: the length, in rounds, of each run of rounds that `participations` limits; None:
+            the whole campaign.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -176,13 +186,16 @@ class Recurring:
 
     @property
     def lifetime(self) -> int:
-        """The most rounds of one client in the whole campaign, as `Event.lifetime`."""
+        """The most rounds that one client takes part in, in the whole campaign."""
         rounds = self.calendar.num_rounds
         return most_rounds(self.participations, self.per_rounds, rounds)
 
 
 def checked_time(**named: Any) -> datetime:
-    """Return the named time, converted to UTC.
+    """Return a time, converted to UTC.
+
+    Args:
+        named: one keyword: the name of the argument, for messages, and the time.
 
     Raises:
         InvalidInputError: the value is not a `datetime`, has no offset from UTC, or is outside the
@@ -205,7 +218,8 @@ def checked_start(value: Any) -> datetime:
     """Return the start of a calendar, converted to UTC.
 
     Raises:
-        InvalidInputError: the value is not an aware time of whole seconds.
+        InvalidInputError: the value is not a datetime with a time zone, is outside the years 1 to
+            9999, or has fractions of a second.
     """
     start = checked_time(start=value)
     if start.microsecond:
@@ -214,11 +228,11 @@ def checked_start(value: Any) -> datetime:
 
 
 def check_ahead(start: datetime, now: float) -> None:
-    """Refuse a start in the past: nobody could take part in the first part of round 0.
+    """Refuse a calendar that starts in the past, because its first round would be open too briefly.
 
     Args:
-        start: the time when round 0 opens, aware.
-        now: the present time, Unix seconds.
+        start: the time when round 0 opens, a datetime with a time zone.
+        now: the present time, in Unix seconds.
 
     Raises:
         InvalidInputError: the start is before `now`.
@@ -232,11 +246,11 @@ def check_ahead(start: datetime, now: float) -> None:
 
 
 def check_period(period: Any) -> None:
-    """Refuse a period that neither divides a day nor is a whole number of days.
+    """Refuse a period that is not a whole number of days and does not divide a day evenly.
 
     Raises:
-        InvalidInputError: the value is not such a duration, has fractions of a second, or is at
-            least 10^6 days.
+        InvalidInputError: the value is not a `timedelta`, or is not such a period; or the period is
+            below 1 second, has fractions of a second, or is 10^6 days or longer.
     """
     if not isinstance(period, timedelta):
         raise InvalidInputError(f"{arg.period} must be a duration, got {period!r}")
@@ -249,9 +263,12 @@ def check_period(period: Any) -> None:
 
 
 def read_time(**named: Any) -> datetime:
-    """Return the time in a text such as "2026-12-01", "2026-12-01T06:00Z" or with an offset.
+    """Return the time, in UTC, that a text such as "2026-12-01" or "2026-12-01T06:00Z" states.
 
-    A time without an offset is taken as UTC.
+    A text without an offset from UTC is a time in UTC.
+
+    Args:
+        named: one keyword: the name of the argument, for messages, and the text.
 
     Raises:
         InvalidInputError: the value is not such a text.
@@ -271,7 +288,7 @@ def read_time(**named: Any) -> datetime:
 
 
 def read_period(text: Any) -> timedelta:
-    """Return the duration in a text such as "6h" or "1d"; units are d, h, m and s.
+    """Return the duration that a text such as "6h" or "1d" states; the units are d, h, m and s.
 
     Raises:
         InvalidInputError: the value is not such a text, or not a valid period (`check_period`).
@@ -291,7 +308,9 @@ def read_period(text: Any) -> timedelta:
 
 
 def time_text(when: datetime) -> str:
-    """Return the only text that a time may have in a plan: to the minute, or else to the second.
+    """Return the text of a time in a plan: in UTC, without seconds if these are 0.
+
+    Each time has only one such text, so that a plan has only one fingerprint.
 
     >>> time_text(datetime(2026, 12, 1, 6, tzinfo=UTC))
     '2026-12-01T06:00Z'
@@ -301,7 +320,9 @@ def time_text(when: datetime) -> str:
 
 
 def period_text(period: timedelta) -> str:
-    """Return the only text that a period may have in a plan: in the largest unit that divides it.
+    """Return the text of a period in a plan: a number of the largest unit that divides the period.
+
+    Each period has only one such text, so that a plan has only one fingerprint.
 
     >>> period_text(timedelta(hours=24)), period_text(timedelta(minutes=90))
     ('1d', '90m')
@@ -311,10 +332,10 @@ def period_text(period: timedelta) -> str:
 
 
 def noun_of(period: str) -> str:
-    """Return the noun for periods of this length, in the plural.
+    """Return the English noun for periods of one length, in the plural: "days", or "periods of 6h".
 
     Args:
-        period: the text of a period, as `period_text` writes it.
+        period: the text of a period, which `period_text` returned.
     """
     names = {"1h": "hours", "1d": "days", "7d": "weeks"}
     return names.get(period, f"periods of {period}")

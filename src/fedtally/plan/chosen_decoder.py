@@ -1,4 +1,4 @@
-"""The decoder of a plan's sums: the requested decoder, or the one with the smallest error."""
+"""The decoder of a plan's sums: the one that the user named, or else the best one for the plan."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 
 
 def decoder_of(plan: Plan, asked: str, batches: int) -> Recovery:
-    """Return the decoder of the sums of a plan.
+    """Return the decoder that estimates the frequencies from the sums of a plan.
+
+    "auto" chooses the best decoder for the plan's candidates, rows, encoding and batches.
 
     Args:
         plan: the plan.
-        asked: the name of the requested decoder, or "auto".
-        batches: the number of batches of rounds whose sums are there, or can be.
+        asked: the name of the decoder that the user wants, or "auto".
+        batches: the number of batches (groups of rounds that share all hashes) that have sums, or
+            will have sums at the end of the campaign.
 
     Raises:
         InvalidInputError: there is no such decoder, or it does not fit the sums or the candidates.

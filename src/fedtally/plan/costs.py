@@ -1,7 +1,7 @@
 """The operations of a campaign, and the CPU seconds that each takes on a machine (a host).
 
-The number of operations in each stage follows from the plan. The time of one operation depends on
-the machine: a `Host` holds these times, and `python -m benchmarks host` measures them.
+How many operations each stage takes follows from the plan. How long one operation takes depends on
+the machine. A `Host` holds these times, and `python -m benchmarks host` measures them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedtally.sketch import ScheduleKind
 SCHEMA = "fedtally-host/1"
 _MAX_BYTES = 2**16  # the most bytes of a host's file: far more than needed
 _AGAIN = "measure again: python -m benchmarks host -o FILE"
-_EXACT = 1 << 24  # counts below it are decoded in single precision
+_EXACT = 1 << 24  # counts below it are exact in single precision, in which sums are then decoded
 
 OPERATIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -62,16 +62,17 @@ OPERATIONS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Host:
-    """The time of each operation on a machine, in CPU seconds of all threads together.
+    """A machine: the CPU seconds that it takes for each operation, all its threads together.
 
     Args:
-        kernels: the implementation in use, one of `kernels.available_backends`.
-        version: the version of fedtally.
-        seconds: the CPU seconds of one operation, for each of `OPERATIONS`.
+        kernels: the name of the compiled or NumPy code that was measured, one of
+            `kernels.available_backends`.
+        version: the version of fedtally that was measured.
+        seconds: the CPU seconds of one operation, by the names in `OPERATIONS`; finite and above 0.
 
     Raises:
-        InvalidInputError: an operation is missing or unknown, or its time is not finite and above
-            0.
+        InvalidInputError: `kernels` or `version` is not a text; an operation is missing or unknown;
+            or its time is not finite or not above 0.
 
     >>> REFERENCE.price({"message": 2.0, "exchange": 0.0}) == 2 * REFERENCE.seconds["message"]
     True
@@ -90,11 +91,11 @@ class Host:
         object.__setattr__(self, "seconds", MappingProxyType(checked))
 
     def price(self, work: Work) -> float:
-        """Return the CPU seconds of the operations in `work`."""
+        """Return the CPU seconds of `work`, a table with the number of operations of each name."""
         return sum(count * self.seconds[name] for name, count in work.items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the host as JSON-able values."""
+        """Return the host as values for JSON, with the name of the file format ("schema")."""
         return {
             "schema": SCHEMA,
             "kernels": self.kernels,
@@ -104,7 +105,7 @@ class Host:
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
-        """Return the host from the values that `to_dict` returned.
+        """Return the host with the entries `values`, which `to_dict` returned.
 
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds, or the schema is
@@ -118,24 +119,25 @@ class Host:
         return cls(**checked)
 
     def to_toml(self) -> str:
-        """Return the host as the TOML document that `load` reads."""
+        """Return the host as TOML text, which `load` reads."""
         return toml.document(self.to_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], version: str) -> Self:
-        """Read the host that `python -m benchmarks host` measured with the kernels in use here.
+        """Read a host from a file that `python -m benchmarks host` wrote.
 
         Args:
-            path: a file in TOML.
-            version: the version of fedtally that must have measured it.
+            path: the path of the file, which is TOML of at most 65,536 bytes.
+            version: the version of fedtally in use here; another version must be measured again.
 
         Raises:
-            UnreadableFileError: the file is missing, is not TOML or does not describe a host, or
-                was measured with other kernels or by another version of fedtally.
+            UnreadableFileError: the file cannot be read, is too large, is not TOML, or does not
+                describe a host; or it was measured with other kernels than those in use here, or
+                with another version of fedtally.
         """
         try:
             with open(path, "rb") as file:
-                data = file.read(_MAX_BYTES + 1)  # bounded: it may be a device without an end
+                data = file.read(_MAX_BYTES + 1)  # bounded: the path may name an endless device
             if len(data) > _MAX_BYTES:
                 raise InvalidInputError(f"a host has at most {_MAX_BYTES:,} bytes; {_AGAIN}")
             host = cls.from_dict(toml.loads(data.decode()))
@@ -144,7 +146,7 @@ class Host:
                     raise InvalidInputError(
                         f"{name} must be {here!r}, as here, got {getattr(host, name)!r}; {_AGAIN}"
                     )
-        except InvalidInputError as error:  # its message does not name the file
+        except InvalidInputError as error:  # the message of this error does not name the file
             raise UnreadableFileError(f"{opt.host(os.fspath(path))}{reason(error)}") from error
         except OSError as error:
             hint = validate.did_you_mean_file(os.fspath(path))
@@ -159,7 +161,16 @@ class Host:
 
 
 def _entries(name: str, values: Any, known: Collection[str]) -> dict[str, Any]:
-    """Return the entries of a table; raise InvalidInputError if one is unknown or missing."""
+    """Return a copy of the table `values`, which must have exactly the entries `known`.
+
+    Args:
+        name: the name of the table, for messages.
+        values: the table.
+        known: the names of its entries.
+
+    Raises:
+        InvalidInputError: `values` is not a table, or an entry is missing or unknown.
+    """
     if not isinstance(values, Mapping):
         raise InvalidInputError(f"{name} must be a table, got {type(values).__name__}; {_AGAIN}")
     missing = [entry for entry in known if entry not in values]
@@ -173,7 +184,15 @@ def _entries(name: str, values: Any, known: Collection[str]) -> dict[str, Any]:
 
 
 def _positive(name: str, value: Any) -> float:
-    """Return a checked number of seconds, finite and above 0."""
+    """Return `value` as a float; refuse a number of seconds that is not finite or not above 0.
+
+    Args:
+        name: the name of the operation, for messages.
+        value: the CPU seconds of the operation.
+
+    Raises:
+        InvalidInputError: the value is not such a number.
+    """
     try:
         number = validate.real(**{name: value})
     except InvalidInputError as error:
@@ -222,12 +241,13 @@ REFERENCE = Host(
 
 
 def noise_work(noise: Noise | Geometric, draws: int, scans: bool = False) -> Work:
-    """Return the operations of `draws` draws of noise.
+    """Return the operations that drawing noise takes, as a table of numbers by name.
 
     Args:
-        noise: the noise.
-        draws: the number of draws.
-        scans: whether a draw of small noise compares all entries of a table, in constant time.
+        noise: the distribution of the noise.
+        draws: the number of draws; each counter of a sum needs one.
+        scans: whether small noise is drawn in constant time: each draw then compares a random
+            number of 8 bytes with every entry of a table.
     """
     if scans and noise.is_small:
         return {"scan": draws * len(noise.masses), "mask": 8 * draws}
@@ -242,16 +262,18 @@ def decoding_work(
     heavy: int | None = None,
     repetitions: int = 12,
 ) -> Work:
-    """Return the operations that decode the sums into an estimate of every candidate; see `bill`.
+    """Return the operations that turn the sums into estimates of the candidates' frequencies.
+
+    The result is a table with the number of operations of each name in `OPERATIONS`.
 
     Args:
         plan: the plan of the campaign.
         backend: the name of the kernels in use.
-        recovery: the name of a decoder; if it does not fit the plan's encoding, the simplest
-            decoder that fits is taken.
-        candidates: the number of candidates to decode; None: all of the domain.
-        heavy: the number of items that joint recovery fits; None: the usual number.
-        repetitions: the iterations of belief propagation; 0 where it sends no messages.
+        recovery: the name of the decoder; if it does not suit the plan's encoding (sketch or
+            histogram), the simplest decoder for this encoding is used.
+        candidates: the number of candidates whose frequencies are estimated; None: all candidates.
+        heavy: the number of frequent items that joint recovery fits; None: the usual number.
+        repetitions: the number of iterations of belief propagation; 0 if it is not used.
     """
     size = plan.domain_size if candidates is None else validate.integer(1, candidates=candidates)
     name = Recovery.parse(recovery)

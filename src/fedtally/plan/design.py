@@ -1,6 +1,6 @@
-"""The design of a plan: the values from which the plan is made.
+"""The design of a plan: everything from which the planner makes the plan.
 
-`Setting` holds the values that are known before the size is chosen, and `Design` adds the size.
+`Setting` holds what is known before the size of the sketch is chosen. `Design` adds the size.
 """
 
 from __future__ import annotations
@@ -44,25 +44,26 @@ from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 if TYPE_CHECKING:
     from fedtally.plan.parts.protection import By
 
-DEFAULT_ROWS = 7  # for joint recovery: with the same bytes, more rows change its error little
+DEFAULT_ROWS = 7  # with the same bytes, more rows hardly change the error of joint recovery
 DEFAULT_MAX_BYTES = 32_000
-# The width of a usual sketch. While the width is unknown, the norm of the clip, the bits of a
-# counter and the size of a proof are estimated with it: they hardly depend on the width.
+# The width that is assumed while the real width is not chosen. The clip norm, the bits of a counter
+# and the bytes of a proof must then be estimated already. They hardly depend on the width.
 _USUAL_WIDTH = 1000
-# The error for a number of silos that cannot be summed safely names numbers that can, up to the
-# larger of _TRIED_SILOS and the given number, and at most up to _MOST_TRIED.
+# If a number of silos cannot be summed safely, the error names numbers that can. They are at most
+# the given number, or _TRIED_SILOS if this is larger, and never above _MOST_TRIED.
 _TRIED_SILOS, _MOST_TRIED = 12, 40
 
 
 class Chosen(NamedTuple):
-    """The size of a design, chosen for a target error or for a budget of bytes.
+    """The chosen size of a sketch or histogram.
 
     Attributes:
-        schedule: the hashes of each round.
+        schedule: which rounds share their hashes.
         rows: the number of rows of the sketch; 1 for a histogram.
-        width: the number of counters of a row.
-        spelling: the size of the sketches that spell names, if the domain is open; otherwise None.
-        encoding: the way in which items become counters.
+        width: the number of counters in a row.
+        spelling: the size of the sketches from which names are read, for an open domain; None for a
+            list of candidates.
+        encoding: whether items are counted in a sketch or in a histogram.
     """
 
     schedule: Schedule
@@ -74,20 +75,22 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of a plan before its size: the request, the clients and the way to sum.
+    """The values that a plan is made from, before its size is chosen.
 
-    Predicted bytes and noise are computed for a sketch of usual size (7 x 1000).
+    The predicted bytes and the predicted noise are approximate: they are computed for a sketch of 7
+    rows and 1000 counters a row.
 
     Args:
-        spec: the resolved request.
+        spec: the user's request, with all defaults filled in.
         domain: the candidates.
         sizes: the number of clients of each round.
         seed: the 32 bytes from which the hashes are derived.
-        clients: the number of clients of all rounds, and the most clients of one round; both are
-            public.
-        participations: the most rounds of one client.
-        has_room: whether the campaign's rounds may have other sizes than `sizes`, because clients
-            will be drawn for rounds at random.
+        clients: two public numbers: the clients of all rounds together, and the most clients of one
+            round.
+        participations: the most rounds of one client that the privacy guarantee counts; 1 without
+            privacy.
+        has_room: whether the rounds of the campaign may have other sizes than `sizes`, because
+            clients are drawn for rounds at random when the campaign runs.
     """
 
     spec: CampaignSpec
@@ -108,15 +111,15 @@ class Setting:
         seed: bytes,
         by_client: bool = False,
     ) -> Self:
-        """Return the setting of a plan for given rounds of clients.
+        """Return the setting for rounds whose clients are already known, as in a simulation.
 
         Args:
-            spec: the resolved request.
+            spec: the user's request, with all defaults filled in.
             domain: the candidates.
             sizes: the number of clients of each round.
             seed: the 32 bytes from which the hashes are derived.
-            by_client: whether a client may be in several natural rounds (rounds that the input
-                names).
+            by_client: whether a client may be in several rounds. It matters only with privacy, and
+                only if the input names the rounds.
 
         Raises:
             InvalidInputError: the rounds cannot be summed as requested.
@@ -124,10 +127,10 @@ class Setting:
         check_rounds(spec.summation, sizes)
         asked, natural = spec.privacy, spec.size.num_rounds is None
         participations, clients = 1, (sum(sizes), max(sizes))
-        if isinstance(domain, OpenStrings):  # its rounds are chosen, and drawn anew for the plan
+        if isinstance(domain, OpenStrings):  # rounds are drawn again when the plan is used
             clients = _public_sizes(sizes, natural)
         if asked is not None:
-            # if the number of clients is private, the plan states a public bound instead
+            # a private number of clients must not be in the plan: the public bound replaces it
             bound = asked.max_clients
             clients = _public_sizes(sizes, natural) if bound is None else (bound, bound)
             if by_client and natural:
@@ -136,36 +139,48 @@ class Setting:
 
     @property
     def num_rounds(self) -> int:
-        """The number of rounds."""
+        """The number of rounds of the campaign."""
         return len(self.sizes)
 
     @cached_property
     def recovery(self) -> str:
-        """The name of the decoder whose error is predicted."""
+        """The name of the decoder for which errors are predicted."""
         return self.spec.recovery_of(self.domain.size)
 
     @property
     def expected(self) -> int:
-        """The number that frequencies are shares of: clients, or people expected in silos."""
+        """The number by which counts are divided to get frequencies.
+
+        It is the number of clients of all rounds. If clients are silos, it is the number of people
+        that are expected in all silos together.
+        """
         silos = self.spec.silos
         return self.clients[0] if silos is None else silos.expected_of(self.clients[0])
 
     @property
     def people(self) -> list[int]:
-        """The number of people in each round; for silos in proportion to the number of silos."""
+        """The number of people in each round, rounded down.
+
+        For silos, the expected people are divided among the rounds in proportion to their silos.
+        """
         return [self.expected * clients // self.clients[0] for clients in self.sizes]
 
     @property
     def _are_told(self) -> bool:
         """Whether the number of people in each round is public, and no round is empty.
 
-        The number is private for silos, and if the privacy hides the number of clients.
+        The number is private for silos. It is also private if the privacy guarantee hides the
+        number of clients.
         """
         is_public = self.spec.silos is None and not self.spec.hides_clients
         return is_public and min(self.sizes) > 0
 
     def protection(self, schedule: Schedule) -> Protection:
-        """Return a `Protection` that states who adds the noise, and has no terms of privacy yet."""
+        """Return who adds the noise under this schedule, and what follows from it.
+
+        The terms of privacy are still missing in the returned `Protection`: they depend on the
+        size.
+        """
         by = "nobody" if self.spec.noise_by is None else str(self.spec.noise_by)
         has_protocol = not self.spec.summation.is_ideal
         return Protection(
@@ -174,13 +189,16 @@ class Setting:
 
     @property
     def is_noised_once(self) -> bool:
-        """Whether noise is added once to each sum that is opened, and not by each client."""
+        """Whether noise is added once to each opened sum, and not in shares by the clients."""
         return self.protection(self.example).is_once
 
     def sums(self, schedule: Schedule) -> list[int]:
-        """Return the number of clients of each secure sum.
+        """Return the number of clients of each secure sum, before rounds are split into cohorts.
 
-        If `has_room`, return the sizes of the rounds with the smallest and the largest sums.
+        With two servers a sum is of all rounds that are opened together under this schedule;
+        otherwise it is of one round. If `has_room`, the sizes of the rounds are not known: the
+        returned numbers are then the possible ones with the smallest and the largest cohorts, in
+        rising order.
         """
         summation, together = self.spec.summation, self.protection(schedule).releases
         if not self.has_room:
@@ -201,10 +219,11 @@ class Setting:
 
     @cached_property
     def schedules(self) -> list[Schedule]:
-        """The schedules to choose from, the preferred one first.
+        """The schedules from which the planner chooses, the preferred one first.
 
-        Two servers sum a release at once, and schedules whose releases are too large for that are
-        left out. If all are too large, all are listed.
+        With two servers, one run of the protocol sums all rounds that are opened together, and a
+        run has a limit of clients. Schedules that exceed this limit are left out, unless all exceed
+        it.
         """
         listed = possible_schedules(
             self.spec.size.schedule,
@@ -217,13 +236,13 @@ class Setting:
 
     @property
     def example(self) -> Schedule:
-        """One schedule that the plan may have: hybrid, or the schedule that the request names."""
+        """A schedule that the plan may have: the one that the request names, or else hybrid."""
         name = self.spec.size.schedule
         return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
 
     @property
     def only_schedule(self) -> Schedule | None:
-        """The schedule, if the request names it or only one is possible; else None."""
+        """The only schedule that the plan may have; None if there are several to choose from."""
         name = self.spec.size.schedule
         if name not in (AUTO, BATCHED_AUTO):
             return Schedule.parse(name)
@@ -234,7 +253,7 @@ class Setting:
     # ---- errors ----
 
     def predictor(self, schedule: Schedule) -> Predictor:
-        """Return the predictor of errors for this schedule, for sketches of any size."""
+        """Return the predictor of errors for a schedule; it works for sketches of any size."""
         return Predictor(
             self.expected,
             schedule,
@@ -245,10 +264,13 @@ class Setting:
         )
 
     def tau_of_sketch(self, frequencies: Frequencies) -> float:
-        """Return the largest error that the sketch itself may have.
+        """Return the error that the sketch itself may have, so that the total error meets tau.
 
-        It is less than tau if clients are silos: the noise on the number of people causes a part of
-        the error.
+        It is tau itself unless clients are silos. For silos, noise on the number of people also
+        causes an error. The squares of the two errors add up to the square of tau.
+
+        Args:
+            frequencies: the known frequencies of the items.
 
         Raises:
             UnreachableError: the noise on the number of people alone exceeds tau.
@@ -270,19 +292,21 @@ class Setting:
     # ---- bytes ----
 
     def bytes_of(self, rows: int, width: int, schedule: Schedule) -> int:
-        """Return about the bytes that a client uploads in its round for a sketch of this size.
+        """Return the bytes that a client uploads in its round, for a sketch of this size.
 
-        They are right to a few bytes.
+        The result is approximate: it may be wrong by a few bytes.
         """
         return self.bytes_of_counters(rows, rows * width, schedule)
 
     def bytes_of_counters(self, rows: int, counters: int, schedule: Schedule) -> int:
-        """Return the same as `bytes_of`, for rows that may differ in width.
+        """Return the bytes that a client uploads in its round, for rows that may differ in width.
+
+        The result is approximate: it may be wrong by a few bytes.
 
         Args:
             rows: the number of rows.
             counters: the number of counters of all rows together.
-            schedule: the hashes of each round.
+            schedule: which rounds share their hashes.
         """
         _, bits = self._terms_and_bits(schedule)
         return self._bytes_besides(rows, schedule) + -(-counters * bits // 8)
@@ -291,7 +315,8 @@ class Setting:
     def _terms_and_bits(self) -> Callable[[Schedule], tuple[Terms | None, int]]:
         """A function from a schedule to the terms of the secure sum and the bits of a counter.
 
-        Both are for a usual sketch. The terms are None if a trusted server sums.
+        Both are estimated for a sketch of 7 rows and 1000 counters a row. The terms are None if a
+        trusted server sums.
         """
 
         @cache
@@ -311,9 +336,10 @@ class Setting:
 
     @cached_property
     def _bytes_besides(self) -> Callable[[int, Schedule], int]:
-        """A function from rows and schedule to the upload's bytes besides the counters.
+        """A function from rows and a schedule to the upload bytes that are not counters.
 
-        The size of a proof of validity depends on the rows.
+        They depend on the rows if a report has a proof of validity. They are 0 if a trusted server
+        sums.
         """
 
         @cache
@@ -329,13 +355,15 @@ class Setting:
     def _with_room(
         self, agreed: Terms, protection: Protection, noise: int, encoding: Encoding
     ) -> Terms:
-        """Return the terms with room for noise in every counter, and with proofs if requested.
+        """Return the terms `agreed` with room for noise in every counter, and perhaps with proofs.
+
+        Proofs are added as `with_validity` decides.
 
         Args:
             agreed: the terms of the secure sum, without room for noise.
             protection: the party that adds the noise, and what follows from it.
             noise: the largest absolute value of the noise in a counter.
-            encoding: the way in which items become counters.
+            encoding: whether items are counted in a sketch or in a histogram.
         """
         clients, signed = self.spec.clients, encoding.is_signed
         folds = protection.sums is Sums.SECRET
@@ -346,16 +374,21 @@ class Setting:
 
     @property
     def _largest_entry(self) -> int:
-        """The most that one client adds to an entry of a sketch."""
+        """The most that one client adds to an entry of a sketch, without noise."""
         return self.spec.clients.largest_entry(Encoding.SKETCH)
 
     # ---- noise ----
 
     def noise(self, rows: int, schedule: Schedule) -> float:
-        """Return the standard deviation, in counts, of the noise in a counter of a round's sum.
+        """Return the standard deviation of the noise in a counter of one round's sum, in counts.
 
-        It is 0 without privacy. It is found by Gaussian accounting, which is approximate. If rounds
-        are added up before noise is added, the variance of this noise is divided among the rounds.
+        It is approximate, because it is computed by Gaussian accounting. If the rounds of a batch
+        are added up before noise is added to their total, each round gets an equal part of the
+        variance. The result is 0 without privacy.
+
+        Args:
+            rows: the number of rows of the sketch.
+            schedule: which rounds share their hashes.
         """
         asked = self.spec.privacy
         if asked is None:
@@ -381,15 +414,18 @@ class Setting:
         return of_release * math.sqrt(releases / rounds)
 
     def largest_noise(self, schedule: Schedule) -> float:
-        """Return about the largest standard deviation, in counts, of the noise in an opened sum."""
+        """Return about the standard deviation of the noise in an opened sum's counter, in counts.
+
+        An opened sum may be of several rounds. The number of rows is assumed to be `DEFAULT_ROWS`.
+        """
         releases = self.protection(schedule).releases
         return self.noise(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / len(releases))
 
     @cached_property
     def honest_clients(self) -> int | None:
-        """The fewest honest clients whose noise is surely in a sum; None: clients add no noise.
+        """The fewest honest clients that are sure to be in a sum and to add noise.
 
-        It is computed for a usual sketch.
+        It is None if the clients add no noise. It does not depend on the size of the sketch.
         """
         summation = self.spec.summation
         if self.spec.noise_by is not NoiseBy.CLIENTS:
@@ -401,13 +437,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Design(Setting):
-    """The design of a plan, without keys: a setting, and a size once it is chosen.
+    """The design of a plan, without keys: a `Setting`, and the size once it is chosen.
 
     Args:
-        size: the chosen size; None: nothing is chosen yet.
-        origin: the way in which rows and width were chosen, with their predicted error; None: the
-            request names them, or there are none yet.
-        has_pilot: whether frequencies come from a pilot whose clients were drawn from the same
+        size: the chosen size; None: no size is chosen yet.
+        origin: how rows and width were chosen, and the error that was predicted for them. None: the
+            request names the size, or no size is chosen yet.
+        has_pilot: whether the frequencies come from a pilot, whose clients were drawn from the same
             population as the clients of the campaign.
     """
 
@@ -425,11 +461,11 @@ class Design(Setting):
         spelling: Spelling | None = None,
         encoding: Encoding = Encoding.SKETCH,
     ) -> Design:
-        """Return this design with a size, and without an origin; see `Chosen` for the arguments."""
+        """Return this design with another size, and without an origin (arguments: `Chosen`)."""
         return replace(self, size=Chosen(schedule, rows, width, spelling, encoding), origin=None)
 
     def sized_by(self, origin: Size) -> Design:
-        """Return this design with `origin`: the way in which its rows and width were chosen."""
+        """Return this design with another `origin`: how its rows and width were chosen."""
         return replace(self, origin=origin)
 
     def with_seed(self, seed: bytes) -> Design:
@@ -437,20 +473,22 @@ class Design(Setting):
         return self if seed == self.seed else replace(self, seed=seed)
 
     def like(self, plan: Plan) -> Design:
-        """Return this design with the size of a plan."""
+        """Return this design with the size of `plan`, and with `origin` None."""
         return self.with_size(plan.schedule, plan.rows, plan.width, plan.spelling, plan.encoding)
 
     @property
     def chosen(self) -> Chosen:
-        """The size, which must have been chosen."""
+        """The chosen size; a program error if no size is chosen yet."""
         assert self.size is not None
         return self.size
 
     def widest(self, schedule: Schedule, rows: int, max_bytes: int) -> Design:
-        """Return this design with the widest sketch, up to 2^24, whose uploads fit a budget.
+        """Return this design with the widest sketch whose uploads fit a budget of bytes.
+
+        The width is at most 2^24.
 
         Args:
-            schedule: the hashes of each round.
+            schedule: which rounds share their hashes.
             rows: the number of rows of the sketch.
             max_bytes: the most bytes that a client uploads in a round, in all messages together.
 
@@ -465,7 +503,7 @@ class Design(Setting):
                 f" counter of {least.modulus_bits} bits in each of {least.rows} rows, got"
                 f" {max_bytes}; give more bytes, fewer rows or smaller cohorts"
             )
-        counters = least.spec.vector_length  # the number of counters for each unit of the width
+        counters = least.spec.vector_length  # at width 1: the counters that a wider row costs
         left = 8 * (max_bytes - least.bytes_per_client + 1)
         width = min(MAX_WIDTH, 2 + left // (counters * least.modulus_bits))
         design = self.with_size(schedule, rows, width)
@@ -482,15 +520,16 @@ class Design(Setting):
         """Return a design without a size, for clients that will be drawn for rounds at random.
 
         Args:
-            spec: the resolved request.
+            spec: the user's request, with all defaults filled in.
             domain: the candidates.
-            num_clients: the number of clients, persons or silos. Each is in one round, or with a
-                calendar in as many rounds as it may, and the plan counts it once for each round.
+            num_clients: the number of clients (persons or silos) that may take part. Without a
+                calendar each takes part in one round. With a calendar each takes part in as many
+                rounds as it may, and the plan counts it once for each of them.
             seed: the 32 bytes from which the hashes are derived.
 
         Raises:
-            InvalidInputError: there are too few clients, or too many, or no secure sum protects
-                that number of silos.
+            InvalidInputError: there are fewer clients than rounds, or too many clients, or no
+                secure sum protects this number of silos.
         """
         rounds, participations = spec.size.num_rounds or 1, 1
         if spec.recurring is not None:
@@ -518,17 +557,21 @@ class Design(Setting):
         return design
 
     def check_even_rounds(self) -> None:
-        """Refuse the requested sizes of cohorts, if they do not fit rounds of equal size.
+        """Refuse the requested sizes of cohorts if rounds of equal size cannot be split that way.
 
-        The driver of a campaign fills its rounds evenly, unlike rounds that are drawn at random.
+        When a campaign runs, the driver fills its rounds evenly. In a simulation clients are drawn
+        for rounds at random, so that `sizes` differ more.
+
+        Raises:
+            InvalidInputError: the rounds cannot be split into such cohorts.
         """
         clients, rounds = self.clients[0], self.num_rounds
         check_rounds(self.spec.summation, [clients // rounds, -(-clients // rounds)])
 
     def _check_number_of_silos(self) -> None:
-        """Refuse a number of silos that no secure sum protects, and say which numbers fit."""
+        """Refuse a number of silos that no secure sum protects; the error names better numbers."""
         summation = self.spec.summation
-        try:  # whether terms exist does not depend on length and bits: 1 stands for both
+        try:  # the two numbers 1 are any vector: whether terms exist does not depend on it
             terms(summation, self.sums(self.example), 1, 1, signed=True)
         except InvalidInputError as error:
             number, rounds = self.clients[0], self.num_rounds
@@ -553,7 +596,7 @@ class Design(Setting):
     # ---- for a fleet, one thing changed ----
 
     def with_tau(self, tau: float) -> Design:
-        """Return this design with another target tau, the largest error."""
+        """Return this design with another `tau`, the largest error that it aims at."""
         return replace(self, spec=replace(self.spec, tau=tau))
 
     def with_epsilon(self, epsilon: float) -> Design:
@@ -561,13 +604,13 @@ class Design(Setting):
         return replace(self, spec=self.spec.with_epsilon(epsilon))
 
     def with_bytes(self, max_bytes: int) -> Design:
-        """Return this design with another budget of upload bytes."""
+        """Return this design with another budget of bytes that a client may upload in its round."""
         return replace(self, spec=self.spec.with_bytes(max_bytes))
 
     def with_clients(self, num_clients: int) -> Design:
         """Return the design for another number of clients, without a size.
 
-        Silos keep their number of people per silo.
+        The request is adapted to the new number. Silos keep the number of people per silo.
         """
         spec = self.spec.for_clients(num_clients, self.clients[0])
         return Design.for_fleet(spec, self.domain, num_clients, self.seed)
@@ -583,7 +626,11 @@ class Design(Setting):
         return Design.for_fleet(spec, self.domain, self.clients[0], self.seed)
 
     def with_length(self, max_length: int) -> Design:
-        """Return this design of an open domain with another maximum length of strings, in bytes."""
+        """Return this design of an open domain with another maximum length of strings.
+
+        Args:
+            max_length: the maximum length, in bytes.
+        """
         domain = OpenStrings.of(self.domain)
         shorter = OpenStrings(max_length, domain.bits, None, domain.normalise)
         return replace(self, domain=shorter)
@@ -592,28 +639,31 @@ class Design(Setting):
 
     @property
     def sizing(self) -> Size:
-        """The origin of the size: how rows and width were chosen. It must be known."""
+        """How rows and width were chosen; a program error if `origin` is None."""
         assert self.origin is not None
         return self.origin
 
     @property
     def linf(self) -> float:
-        """The predicted largest error of the size; 0 if none was predicted."""
+        """The predicted largest error of any frequency; 0 if no error was predicted."""
         return self.sizing.linf or 0.0
 
     @property
     def bytes_per_client(self) -> int:
-        """The bytes that a client uploads in its round, over all messages."""
+        """The bytes that a client uploads in its round, in all messages together."""
         return self.plan().bytes_per_client
 
     def finish(
         self, random: Callable[[int], bytes], report: Callable[..., None]
     ) -> tuple[Plan, Keys | None]:
-        """Return the finished plan, and the keys of its secure sum (None without a protocol).
+        """Return the finished plan with its keys, and the keys themselves.
+
+        The keys are None if a trusted server sums. If the request wants a certificate, the hashes
+        are certified for the guarantee, so that less noise is enough.
 
         Args:
-            random: a function that returns n random bytes, from which the keys are made.
-            report: a function that is called to report the progress of a long search.
+            random: a function that returns n random bytes for n; the keys are made from them.
+            report: a function that is called with the progress of the search for the certificate.
 
         Raises:
             InvalidInputError: no noise or no secure sum protects as requested, or the request wants
@@ -641,9 +691,10 @@ class Design(Setting):
         )
 
     def plan(self) -> Plan:
-        """Return the plan of this design, which must have a size; the plan is made only once.
+        """Return the plan of this design, without keys; the design must have a size.
 
-        The plan has no keys of a secure sum: its bytes do not depend on keys.
+        The plan is made at the first call, and returned again at later calls. Its bytes are right,
+        since they do not depend on keys.
         """
         return self._plan
 
@@ -687,7 +738,7 @@ class Design(Setting):
     def _guaranteed(
         self, sketch: SketchSpec, agreed: Terms | None, encoding: Encoding
     ) -> PrivacyConfig | None:
-        """Return the privacy terms of the plan; None if no privacy is requested."""
+        """Return the terms of privacy of the plan; None if the request has no privacy."""
         spec, asked = self.spec, self.spec.privacy
         if asked is None:
             return None
@@ -710,7 +761,7 @@ class Design(Setting):
         )
 
     def _target(self, rows: int, encoding: Encoding) -> Target | None:
-        """Return the target error of the plan; None if the request has none."""
+        """Return the target of the plan: the requested `tau`; None if the request has no `tau`."""
         if self.spec.tau is None:
             return None
         named = "" if self.origin is None else self.origin.recovery
@@ -719,10 +770,14 @@ class Design(Setting):
 
 
 def _public_sizes(sizes: Sequence[int], natural: bool) -> tuple[int, int]:
-    """Return the number of clients of all rounds, and the most clients of one round.
+    """Return two public numbers: the clients of all rounds, and the most clients of one round.
 
-    If rounds are drawn at random, the second number has room for another draw, so that the plan can
-    be used again.
+    If the rounds were drawn at random, the second number has room for another random split of the
+    same clients, so that the plan can be used again.
+
+    Args:
+        sizes: the number of clients of each round.
+        natural: whether the input names the rounds, so that they are not drawn at random.
     """
     total, largest = sum(sizes), max(sizes)
     if not natural and len(sizes) > 1:

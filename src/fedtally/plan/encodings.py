@@ -1,13 +1,15 @@
 """The choice between a sketch and a histogram for a plan.
 
-A histogram has no collisions. Its counters are as noisy as the mean over a sketch's rows. So the
-noise alone decides its error, whatever the frequencies.
+A histogram has a counter for each candidate, so that candidates do not collide. Each of its
+counters has as much noise as the mean over the rows of a sketch. So only the noise causes errors,
+and the error is the same for all frequencies.
 
-- With a budget of bytes, a histogram is taken if it fits the budget.
-- Without a budget, it may cost up to twice the default bytes, if it is worth them. The error of a
-  sketch falls with the square root of its bytes, so the histogram's error must be smaller by more
-  than the square root of the ratio of the bytes.
-- With a target error, the cheaper encoding that meets the target is taken.
+- With a budget of bytes, a histogram is chosen whenever it fits the budget.
+- Without a budget, a histogram may have up to twice the default bytes. If it has more bytes than
+  the default, its error must be small enough to justify them: the error of a sketch falls with the
+  square root of its bytes, so the histogram's error must be smaller than the sketch's by more than
+  the square root of the ratio of the bytes.
+- With a target error, the encoding that meets the target with fewer bytes is chosen.
 """
 
 from __future__ import annotations
@@ -30,28 +32,30 @@ from fedtally.sketch import Schedule
 if TYPE_CHECKING:
     from fedtally.plan.frequencies.distribution import Frequencies
 
-# A histogram may cost this many times the default bytes, if no budget is given.
+# without a budget, a histogram may have this many times the default bytes
 _MORE = 2
-_ROUNDING = 1e-9  # relative: an error that equals the target but for rounding meets it
+_ROUNDING = 1e-9  # relative; an error meets the target even if rounding puts it slightly above
 
 
 def histogram(design: Design, most: float = float("inf")) -> Design | None:
-    """Return the design with a histogram; None if request, candidates or bytes rule it out.
+    """Return the design with a histogram as its size, and with the predicted error.
 
-    The histogram's predicted error is exceeded with probability `RISK * failure_probability`.
+    Returns None if the request excludes histograms, if the domain cannot have one, or if one needs
+    more than `most` bytes. The predicted error comes from noise alone. Some frequency exceeds it
+    with probability `RISK * failure_probability`.
 
     Args:
-        design: the design, with or without a size.
-        most: the most bytes of a client in its round. If the request names the encoding histogram,
-            there is no limit.
+        design: the design, with or without a size; the size is replaced.
+        most: the most bytes that a client may upload in its round. It is ignored if the request
+            allows only histograms.
 
     Raises:
-        InvalidInputError: the request names the encoding histogram, and no histogram is possible.
+        InvalidInputError: the request allows only histograms, and no histogram is possible.
     """
     if not design.spec.size.allows(Encoding.HISTOGRAM):
         return None
     size, is_named = design.domain.size, not design.spec.size.allows(Encoding.SKETCH)
-    # a counter takes at least one bit, so most domains can be ruled out at once as too large
+    # A counter has at least one bit. This rules out large domains without making their plans.
     if not is_named and size > min(MAX_WIDTH, 8 * most):
         return None
     try:
@@ -64,7 +68,7 @@ def histogram(design: Design, most: float = float("inf")) -> Design | None:
         return None
     if plan.bytes_per_client > most and not is_named:
         return None
-    # the error by noise alone does not depend on frequencies
+    # noise alone causes the error, so no frequencies are needed here
     predictor = Predictor.from_plan(plan, SIMPLEST[Encoding.HISTOGRAM])
     probability = design.spec.failure_probability * RISK
     linf = predictor.error_of_noise(size, probability, design.expected)
@@ -76,16 +80,19 @@ def for_bytes(
 ) -> Design:
     """Return the design with a histogram or a sketch, for the budget of bytes in the request.
 
-    The head of this file says which of the two is taken. Without a budget, a sketch has the default
-    bytes, and a histogram that the request names has no limit.
+    The docstring of this module states which of the two is chosen. Without a budget, a sketch has
+    the default bytes. A histogram then has any number of bytes if the request allows only
+    histograms.
 
     Args:
-        design: the design, with or without a size.
-        sketch: a function that returns the design with the sketch for the same bytes.
-        frequencies: a function that returns the known frequencies.
+        design: the design, with or without a size; the size is replaced.
+        sketch: a function that returns the design with the best sketch for these bytes.
+        frequencies: a function that returns the known frequencies; it is called only if a sketch
+            and a histogram must be compared.
 
     Raises:
-        InvalidInputError: the request names the encoding histogram, which exceeds the budget.
+        InvalidInputError: the request allows only histograms, and no histogram is possible or it
+            exceeds the budget.
     """
     given, is_named = design.spec.size.max_bytes, not design.spec.size.allows(Encoding.SKETCH)
     budget = given or DEFAULT_MAX_BYTES
@@ -107,11 +114,15 @@ def for_bytes(
 
 
 def meets_target(design: Design, most: float = float("inf")) -> Design | None:
-    """Return the design with a histogram if this meets tau within the bytes; None if it does not.
+    """Return the design with a histogram, if the histogram's error is at most the requested `tau`.
+
+    Returns None if no histogram is possible, if its error exceeds tau, or if it needs too many
+    bytes.
 
     Args:
         design: the design, whose request has a tau.
-        most: the most bytes of a client in its round; the budget of the request applies, too.
+        most: the most bytes that a client may upload in its round; the budget in the request
+            applies, too.
     """
     asked = design.spec.size.max_bytes
     limit = most if asked is None else min(most, asked)

@@ -13,19 +13,30 @@ from fedtally.errors import InvalidInputError
 
 
 def canonical_json(values: Mapping[str, Any]) -> str:
-    """Return the only canonical JSON text of a table, as docs/plan.md defines it."""
+    """Return the canonical JSON text of `values`, from which a plan's fingerprint is computed.
+
+    The names are sorted, there are no spaces, and all characters are ASCII (docs/plan.md).
+
+    Raises:
+        ValueError: a number is not finite.
+    """
     return json.dumps(
         dict(values), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
 
 
 def check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = "") -> None:
-    """Refuse null, and texts that are not written as in the canonical JSON.
+    """Refuse a plan's file that another reader could take for another plan.
+
+    An entry that is null is refused, because the plan writes no null: it leaves the entry out. A
+    text is refused if the plan itself would write it in another way. Tables within the table are
+    checked, too. Numbers and truth values are not compared.
 
     Args:
-        read: a table as it stands in the file.
-        normal: the same table as the plan writes it.
-        path: the names of the tables that contain this table, each followed by a dot.
+        read: the entries of a table, as they were read from the file.
+        normal: the entries of the same table, as the plan writes them.
+        path: where the table stands in the plan: the names of the tables around it, each followed
+            by a dot.
 
     Raises:
         InvalidInputError: an entry is null, or its text differs; the message names it.
@@ -42,20 +53,21 @@ def check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = "
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Return the entries of a plan that is written in JSON.
+    """Return the entries of a plan, by name, from its JSON text.
 
     Raises:
         InvalidInputError: the text is not a JSON object, or a table has an entry twice.
         ValueError: the text is not JSON.
     """
-    value = json.loads(text, object_pairs_hook=_entries)  # the hook refuses entries that repeat
+    value = json.loads(text, object_pairs_hook=_entries)  # refuses a table with an entry twice
     if not isinstance(value, dict):
         raise InvalidInputError("a plan is a JSON object")
     return value
 
 
 def _entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Python takes the last of equal entries, other readers the first: they would see two plans
+    # If an entry stands twice in a table, Python reads the last one, and other readers may read the
+    # first one: they would see two plans.
     entries = dict(pairs)
     if len(entries) != len(pairs):
         raise InvalidInputError("a table of a plan must have each entry once, as in TOML")

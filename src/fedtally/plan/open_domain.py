@@ -1,18 +1,19 @@
-"""Choose the size of a plan with an open domain: nobody has the list of strings.
+"""The size of a plan with an open domain, for which there is no list of candidates.
 
-The target has two parts: no frequency is off by more than tau, and the names of strings above 2 tau
-are read (`fedtally.plan.readable_names` predicts which names are read). Sizes are first estimated
-in closed form (`fedtally.plan.open_guesses`). Then exact widths are computed for the cheapest
-guesses. If bytes are given and no tau, the least tau whose guesses fit the bytes is found first.
+A client's vector has two parts here: the *finder*, a sketch that shows the hashes of frequent
+strings, and the *spelling*, sketches from which the names of these strings are read. A target has
+two parts, too: no frequency may have an error above tau, and the names of strings above 2 tau must
+be read (`fedtally.plan.readable_names` predicts which names are read).
 
-The searches `smallest`, `best` and `least_epsilon` do the same as in `fedtally.plan.search`, but
-for a vector of two parts: the *finder*, a sketch that finds hashes, and the *spelling*, sketches
-that spell names. Each takes a `Design` and the request about names. If the request has no number of
-rounds, the number is chosen.
+First many sizes are estimated by formulas (`fedtally.plan.open_guesses`). Then exact widths are
+computed for the cheapest of them. If the request has a budget of bytes and no tau, the least tau
+whose estimated sizes fit the budget is found first.
 
-Without noise more rounds cost nothing: each client spells fewer positions, and no round waits for
-another one. But the sum of a round then has fewer clients, and shows more of each. With noise every
-release costs additional noise.
+The searches `smallest`, `best` and `least_epsilon` correspond to those in `fedtally.plan.search`.
+If the request states no number of rounds, they choose it. Without noise more rounds cost nothing:
+each client spells fewer positions of a name, and all rounds can run at the same time. But the sum
+of each round then has fewer clients, and shows more of each of them. With noise, each opened sum
+costs additional noise.
 """
 
 from __future__ import annotations
@@ -39,26 +40,28 @@ from fedtally.plan.ways import ways_out, why_unreachable
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoders import OPEN
 
-_REFINED = 3  # the number of cheapest guesses whose exact widths are computed
-_TURNS = 20  # the most times that a size is widened until it meets its target
-_WIDER = 1.05
+_REFINED = 3  # exact widths are computed for this number of guesses, the cheapest ones
+_TURNS = 20  # the most times that a size is widened to meet its target, or narrowed to fit
+_WIDER = 1.05  # the factor by which a part of a size is widened each time
 _WIDEST = 64  # the largest width that is tried, as a multiple of the guessed width
-_PRECISION = 1.02  # the relative precision of a value that an error message suggests
-_MORE, _ENOUGH = 4, 1.15  # a value that is too small is raised this often, by this factor
+_PRECISION = 1.02  # the relative precision of searches for a value
+_MORE, _ENOUGH = 4, 1.15  # a suggested value is raised up to _MORE times, by the factor _ENOUGH
 _CLOSE = 1.005  # the relative precision of the least tau within a budget, and of widths
-_NARROWER = 0.99
+_NARROWER = 0.99  # the factor by which a size is narrowed each time
 _MOST_CLIENTS = 1000  # the most clients that are tried, as a multiple of the given number
-_WORTH = 1.5  # tau may be this many times the least tau if sums then show less of single clients
+_WORTH = 1.5  # tau may be this many times the least tau, if sums then show less of single clients
 _LEAST_TAU, LARGEST_TAU = 1e-7, 0.5
 
 
 class Bought(NamedTuple):
-    """The size for a budget of bytes, with its predictions.
+    """The best size within a budget of bytes, with its predictions.
 
     Attributes:
         design: the design, with its size.
-        linf: the largest error, predicted for a finder without its spare width (`Wanted.spare`).
-        names: the names that are predicted to be read, for a threshold of twice this error.
+        linf: the predicted largest error, for a finder (the sketch that shows hashes) without the
+            additional width `Wanted.spare`.
+        names: the names that are predicted to be read, with twice this error as the frequency from
+            which names should be read.
     """
 
     design: Design
@@ -67,19 +70,24 @@ class Bought(NamedTuple):
 
     @property
     def tau(self) -> float:
-        """The least target that the size meets."""
+        """The least target tau that this size meets."""
         return max(self.linf, self.names.least / 2)
 
 
 def smallest(design: Design, law: Frequencies, wanted: Wanted) -> Design:
-    """Return the design with the size that meets its target.
+    """Return the design with the size that meets the target with the lowest risk.
 
-    Of the sizes that meet the target, it has the lowest risk (`Guess.risk`), and then the fewest
-    bytes.
+    The risk is how much the sums show about single clients (`Guess.risk`). Among sizes of equal
+    risk, the one with the fewest bytes is returned.
+
+    Args:
+        design: the design, whose request has a tau.
+        law: the frequencies of the strings.
+        wanted: what the user asks for about names.
 
     Raises:
-        InvalidInputError: no size meets the target within the bytes, if the request limits them;
-            the message names changes that help.
+        InvalidInputError: no size meets the target within the requested bytes; the message names
+            changes that help.
     """
     guesses = Guesses(design, law, wanted)
     sized = _smallest(guesses)
@@ -91,9 +99,14 @@ def smallest(design: Design, law: Frequencies, wanted: Wanted) -> Design:
 def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
     """Return the size with about the least tau within a budget of bytes, and its predictions.
 
-    The budget comes from the request, or else is the default. The least tau balances the two parts
-    of a target: the error, and the names that are read. A tau of up to `_WORTH` times the least is
-    accepted if the sums then show less of single clients.
+    The budget is the requested `max_bytes`, or else the default. The least tau balances the two
+    parts of a target: the error, and the names that are read. If a tau of up to `_WORTH` times the
+    least lets the sums show less about single clients, that size is returned instead.
+
+    Args:
+        design: the design, whose request has no tau.
+        law: the frequencies of the strings.
+        wanted: what the user asks for about names.
 
     Raises:
         InvalidInputError: no name can be read, or the sums would show the items of single clients;
@@ -114,12 +127,17 @@ def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
 
 
 def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
-    """Return the design with the least epsilon, to two digits, with which its target is met.
+    """Return the design with the least epsilon that meets the target, without a size.
 
-    The returned design has no size yet.
+    The epsilon is rounded up to two digits.
+
+    Args:
+        design: the design, whose request has a tau, a budget of bytes and any epsilon.
+        law: the frequencies of the strings.
+        wanted: what the user asks for about names.
 
     Raises:
-        InvalidInputError: no epsilon suffices.
+        InvalidInputError: not even the largest epsilon is enough.
     """
     guesses = Guesses(design, law, wanted)
     epsilon = _least(guesses, design.with_epsilon, MIN_EPSILON, MAX_EPSILON)
@@ -133,21 +151,25 @@ def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
 
 
 def predicted(design: Design, law: Frequencies, wanted: Wanted) -> Names:
-    """Return the names that a design with a size is predicted to read, for a threshold of 2 tau."""
+    """Return the names that are predicted to be read with a design.
+
+    Names should be read from a frequency of 2 tau on. The design must have a size, and its request
+    a tau.
+    """
     tau = design.spec.tau
     assert tau is not None
     return predict(design.plan(), law, 2 * tau, wanted.length, design.expected)
 
 
 def checked(design: Design, *, allow_rare: bool) -> RareNames | None:
-    """Return the rare names that the smallest sum of a design shows; None if it has noise.
+    """Return the smallest sum of a design, which shows rare strings; None if sums have noise.
 
     Args:
         design: the design, with a size.
         allow_rare: whether a sum may show the items of single clients.
 
     Raises:
-        InvalidInputError: the smallest sum shows too much of single clients.
+        InvalidInputError: the smallest sum has fewer clients than counters, which is not allowed.
     """
     rare = of_plan(design.plan(), design.sizes, design.people)
     if rare is not None and not allow_rare:
@@ -156,7 +178,7 @@ def checked(design: Design, *, allow_rare: bool) -> RareNames | None:
 
 
 def _shown(design: Design) -> int:
-    """Return the exact risk of a design with a size, 0 to 2, as in `Guess.risk`."""
+    """Return the exact risk of a design with a size, 0 to 2 (see `Guess`)."""
     rare = of_plan(design.plan(), design.sizes, design.people)
     return 0 if rare is None else rare.is_warned + rare.is_refused
 
@@ -165,16 +187,17 @@ def _shown(design: Design) -> int:
 
 
 def _smallest(guesses: Guesses, tries: int = _REFINED) -> Design | None:
-    """Return the result of `smallest`, found among the best guesses; None if no size suffices.
+    """Return what `smallest` returns, but None if no size meets the target.
 
     Args:
         guesses: the guesses of sizes.
-        tries: the number of guesses whose exact widths are computed, if one of them suffices.
+        tries: the number of guesses whose exact widths are computed. More are tried only while none
+            of them suffices, or while a guess has a lower risk than the best size.
     """
     best: tuple[int, int, Design] | None = None
     for number, guess in enumerate(guesses.ranked):
         if number >= tries and (best is None or best[0] <= guess.risk):
-            break  # else go on: the best size so far has a higher risk than this guess
+            break  # otherwise go on: this guess may have a lower risk than the best size so far
         refined = _refined(guesses, guess)
         if refined is not None and (best is None or refined[:2] < best[:2]):
             best = refined
@@ -185,9 +208,9 @@ def _smallest(guesses: Guesses, tries: int = _REFINED) -> Design | None:
 
 
 def _refined(guesses: Guesses, guess: Guess) -> tuple[int, int, Design] | None:
-    """Return the risk, the bytes and the design of a guess with exact widths that meet the target.
+    """Return a guess with exact widths that meet the target: its risk, its bytes and its design.
 
-    Return None if no width meets it, or if the risk is too high.
+    Returns None if no width meets the target, or if the risk is not allowed (see `Guess`).
     """
     design = guess.design
     schedule, rows, width, spelling, _ = design.chosen
@@ -221,14 +244,14 @@ def _exact_width(
 ) -> int | None:
     """Return the width with which the finder meets tau by the error model, with its margins.
 
-    Return None if no width does.
+    The finder is the sketch that shows hashes. Returns None if no width meets tau.
 
     Args:
         guesses: the guesses of sizes.
         predictor: the predictor of errors.
         rows: the number of rows of the finder.
-        guess: the guessed width.
-        tau: the largest error that is allowed.
+        guess: the estimated width, near which the search begins.
+        tau: the largest error that the finder may have.
     """
     planned = guesses.spec.failure_probability * RISK
 
@@ -255,10 +278,13 @@ def _exact_width(
 
 
 def _least_tau(guesses: Guesses) -> tuple[int, float]:
-    """Return a bound on the risk, and the least tau of guesses within the bytes and this bound.
+    """Return the highest accepted risk, and the least tau of guesses within the bytes.
 
-    The lower risk is preferred if its tau is at most `_WORTH` times the least tau. With privacy, or
-    if the user allows every risk, the risk does not matter.
+    A lower risk is preferred if it is possible with a tau of at most `_WORTH` times the least tau.
+    With privacy, or if the user allows every risk, only tau counts.
+
+    Raises:
+        InvalidInputError: no guess fits the bytes.
     """
     found: dict[int, float] = {}
     any_risk = guesses.wanted.allow_rare or guesses.spec.is_private
@@ -274,21 +300,21 @@ def _least_tau(guesses: Guesses) -> tuple[int, float]:
 
 
 def _affords(guesses: Guesses, risk: int, tau: float) -> bool:
-    """Return whether some guess for the target `tau` fits the bytes with at most this risk."""
+    """Return whether a guess for the target `tau` fits the bytes with at most this risk."""
     return guesses.of(guesses.design.with_tau(tau)).affords(risk)
 
 
 def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
     """Return the size of a guess, made as wide as the budget and the risk allow.
 
-    Return None if even a narrower size does not fit.
+    Returns None if the size of the guess does not fit, and narrower ones do not fit either.
     """
     design = guess.design
 
     def fits(design: Design) -> bool:
         return design.bytes_per_client <= guesses.budget and _shown(design) <= risk
 
-    for _ in range(_TURNS):  # the bytes of a guess are right to a few bytes
+    for _ in range(_TURNS):  # the estimated bytes of a guess may be a few bytes too low
         if fits(design):
             break
         design = design.with_size(*_scaled(design.chosen, _NARROWER, _NARROWER))
@@ -309,10 +335,10 @@ def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
 
 
 def _buys_nothing(guesses: Guesses) -> InvalidInputError:
-    """Return the error for a budget with which not even a name that all clients hold is read."""
+    """Return the error for a budget of bytes with which no name at all can be read."""
     free = guesses.of(guesses.design.with_tau(LARGEST_TAU))
     design = free.designs[0]
-    design.bytes_of(1, 1, design.example)  # raises its own error if no secure sum is possible
+    design.bytes_of(1, 1, design.example)  # raises a clearer error if no secure sum is possible
     sizes = [guess.size for guess in free.ranked if guess.risk <= guesses.most_risk]
     length = guesses.length
     nothing = f"no name of up to {length} bytes can be read, however many clients hold it"
@@ -322,13 +348,22 @@ def _buys_nothing(guesses: Guesses) -> InvalidInputError:
             f"with {guesses.budget:,} bytes {nothing}: give at least {enough:,} bytes"
         )
     for guess in sorted(free.ranked, key=lambda guess: guess.design.num_rounds):
-        checked(guess.design, allow_rare=guesses.wanted.allow_rare)  # raises if it shows too much
+        # raises a clearer error if the sums would show too much
+        checked(guess.design, allow_rare=guesses.wanted.allow_rare)
     way = "have more clients" + " or a larger epsilon" * guesses.spec.is_private
     return InvalidInputError(f"{nothing}, whatever the bytes: {way}")
 
 
 def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
-    """Return a size with the widths of finder and spelling multiplied by two factors.
+    """Return a size with the width of the finder and the width of the spelling multiplied.
+
+    The finder is the sketch that shows hashes; the spelling consists of sketches from which names
+    are read. A width is rounded up if its factor is above 1, and otherwise down.
+
+    Args:
+        chosen: the size.
+        finder: the factor for the width of the finder.
+        spelling: the factor for the width of the spelling.
 
     >>> from fedtally.sketch import Schedule, Spelling
     >>> _scaled(Chosen(Schedule.parse("shared"), 5, 100, Spelling(4, 30, 64)), 1.05, 0.99)[2:4]
@@ -348,7 +383,7 @@ def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
 
 
 def _unreachable(guesses: Guesses) -> InvalidInputError:
-    """Return the error for a target that no size meets, with the smallest changes that help."""
+    """Return the error for a target that no size meets; it names the smallest changes that help."""
     out = ways_out(list(_ways(guesses)))
     design = guesses.designs[0]
     reads = f"names of strings that more than {2 * guesses.tau:g} of the clients hold"
@@ -356,7 +391,7 @@ def _unreachable(guesses: Guesses) -> InvalidInputError:
 
 
 def _ways(guesses: Guesses) -> Iterator[str]:
-    """Yield texts of the smallest changes, each of which alone makes the design meet its target."""
+    """Yield texts of the smallest changes; each of them alone is enough to meet the target."""
     spec, design = guesses.spec, guesses.design
     number = design.clients[0]
     tau = _least(guesses, design.with_tau, guesses.tau, LARGEST_TAU)
@@ -384,10 +419,10 @@ def _ways(guesses: Guesses) -> Iterator[str]:
 
 
 def _least_cohort(guesses: Guesses) -> float | None:
-    """Return the smallest size of secagg's cohorts that suffices; None if there is none.
+    """Return the smallest size of cohorts that is enough to meet the target; None if there is none.
 
-    The sum of each cohort is opened, and holds the noise that a whole sum needs. So fewer and
-    larger cohorts have less noise in total.
+    It applies to secagg with privacy. The sum of each cohort is opened, and each opened sum holds
+    the noise that the whole sum needs. So fewer and larger cohorts mean less noise in total.
     """
     spec = guesses.spec
     number = guesses.design.clients[0]
@@ -403,7 +438,10 @@ def _least_cohort(guesses: Guesses) -> float | None:
 
 
 def _longest(guesses: Guesses) -> int | None:
-    """Return the largest maximum length, in bytes, below the present one that suffices, or None."""
+    """Return the largest maximum length of strings, in bytes, that is enough to meet the target.
+
+    It is below the present maximum length. Returns None if no shorter length is enough.
+    """
     longest, length = guesses.domain.max_length, guesses.length
 
     def suffices(bound: int) -> bool:
@@ -421,16 +459,16 @@ def _longest(guesses: Guesses) -> int | None:
 def _least(
     guesses: Guesses, changed: Callable[[float], Design], low: float, high: float
 ) -> float | None:
-    """Return the least value, to two digits, with which the target is met; None if none is.
+    """Return the least value with which the target is met, to two digits; None if none is.
 
     Args:
         guesses: the guesses for the design whose target is not met.
-        changed: a function that returns the design with a given value.
-        low: the least value that is tried.
+        changed: a function that returns the design after a change to this value.
+        low: the smallest value that is tried.
         high: the largest value that is tried.
     """
     found = least(lambda x: guesses.of(changed(x)).reaches(), low, high, _PRECISION)
-    for _ in range(_MORE):  # a value that suffices by the guesses may not suffice exactly
+    for _ in range(_MORE):  # a value that is enough by estimates may be too small in truth
         if found is None or found > high:
             return None
         value = float(rounded_up(found))

@@ -1,10 +1,11 @@
-"""Estimate, in closed form, sizes for an open domain that may meet its target.
+"""Estimates of sizes that may meet the target of an open domain, by formulas.
 
-A vector of an open domain has two parts: the *finder* is the sketch that finds the hashes of
-frequent strings, and the *spelling* has the sketches from which their names are read. There is a
-guess for each number of rounds, each schedule and each number of rows of the finder. Each guess has
-the number of rows of the spelling that suits it best. `fedtally.plan.open_domain` then computes
-exact widths for the best guesses.
+In an open domain there is no list of candidates. A client's vector then has two parts. The *finder*
+is a sketch that shows the hashes of frequent strings. The *spelling* consists of sketches from
+which the names of these strings are read. An estimated size is called a guess. There is one guess
+for each combination of a number of rounds, a schedule, and a number of rows of the finder. The
+guess then has the number of rows of the spelling that suits it best. `fedtally.plan.open_domain`
+computes exact widths for the best guesses.
 """
 
 from __future__ import annotations
@@ -30,26 +31,27 @@ from fedtally.recovery.decoders import OPEN
 from fedtally.sketch import Schedule, Spelling
 from fedtally.sketch.schedule import AUTO
 
-# The factor by which the finder is widened if the frequencies (the law) are only assumed. In words
-# and names, the strings below tau have about twice the energy (sum of f^2) that the power law
-# i^-1.1 gives them. No other exponent over a million strings gives that much. This margin has no
-# proof: `python -m experiments open-tau` measures it.
+# The finder is made this factor wider if the frequencies are only assumed: the power law i^-1.1. In
+# real words and names, the strings below tau have about twice the energy (sum of f^2) that this law
+# gives them. No other exponent, over a million strings, gives them as much. The margin is not
+# proven: `python -m experiments open-tau` measures it.
 FINDER_SPARE = 1.6
 _FINDER_ROWS = (4, 5, 6, 8, 10, 12, 16, 20)
 _SPELLING_ROWS = (3, 4, 5)
-_LINF = 6.2  # about the largest error of all hashes, in standard errors; later computed exactly
+_LINF = 6.2  # an estimate of the largest error among all hashes, in standard errors
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The request about the names of an open domain, besides the target.
+    """What a user asks for about the names of an open domain, besides the target.
 
     Attributes:
-        length: the length in bytes that 9 of 10 frequent names do not exceed.
-        allow_rare: whether to allow plans whose sums show the items of single clients to whoever
-            opens them.
-        spare: the factor by which the finder is wider than the frequencies demand; 1 if the
-            frequencies are known.
+        length: the length of names, in bytes, that the plan is made for: 9 of 10 frequent names
+            have at most this length.
+        allow_rare: whether plans are allowed whose sums show the items of single clients to whoever
+            opens the sums.
+        spare: the factor by which the finder (the sketch that shows hashes) is made wider than the
+            frequencies require; 1 if the frequencies are known.
     """
 
     length: int = NAME_LENGTH
@@ -61,10 +63,10 @@ class Guess(NamedTuple):
     """An estimated size, whose exact widths are not computed yet.
 
     Attributes:
-        risk: how much the sums show of single clients: 0 hardly anything, 1 something, 2 so that
-            the user must allow it.
-        size: the upload bytes of a client in its round.
-        design: the design, with its number of rounds and this size.
+        risk: how much the sums show about single clients: 0 hardly anything; 1 something; 2 too
+            much, unless the user allows it.
+        size: the estimated bytes that a client uploads in its round.
+        design: the design with its number of rounds and with the estimated size.
     """
 
     risk: int
@@ -73,20 +75,24 @@ class Guess(NamedTuple):
 
 
 class _Shared(NamedTuple):
-    """The values that all sizes under one schedule have in common, mostly sums over frequencies.
+    """Values that all sizes under one schedule have in common, mostly sums over the frequencies.
 
     Attributes:
-        tau: the largest error that the finder may have.
-        clients: the number that frequencies are shares of.
-        batches: the number of batches of rounds.
-        blocks: the number of positions that a client spells.
-        noise: the variance of the noise in a counter over all rounds, divided by the rows of the
-            vector: it grows in proportion to them.
-        spread: the squared error that strings below tau cause in the finder, times its counters.
-        frequent: the number of strings whose frequency is at least 2 tau.
-        speller: the sketches that spell names; their rows and noise are not chosen yet.
-        rarer: the result of `Speller.rarer` for twice the target tau, from which names are read.
-        people: about the number of people in the smallest sum; infinite if noise protects them.
+        tau: the largest error that the finder (the sketch that shows hashes) may have, above 0 and
+            below 1.
+        clients: the number by which counts are divided to get frequencies.
+        batches: the number of batches, which are groups of rounds that share all hashes.
+        blocks: the number of positions of a name that one client spells.
+        noise: the variance of the noise in a counter, over all rounds together, for a vector of one
+            row. For more rows it grows in proportion to the number of rows.
+        spread: the mean squared error that strings below tau cause in the finder, times the number
+            of its counters.
+        frequent: the number of strings whose frequency is at least twice the error `tau`.
+        speller: the sketches that spell names; their rows and their noise are not set yet.
+        rarer: what `Speller.rarer` returns for the frequency from which names must be read, twice
+            the target tau.
+        people: the approximate number of people in the smallest sum; infinite with privacy, because
+            noise then protects them.
     """
 
     tau: float
@@ -101,19 +107,19 @@ class _Shared(NamedTuple):
     people: float
 
     def risk(self, counters: int) -> int:
-        """Return the estimated risk of sums with this number of counters, 0 to 2, as in `Guess`."""
+        """Return the risk (see `Guess`) of sums that have this number of counters."""
         return (counters * WARNED > self.people) + (counters > self.people)
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """The guesses of sizes that may suffice for a design.
+    """The guesses of sizes that may meet the target of a design.
 
     Args:
-        design: the design; its request has a tau, or bytes, or both. If the request has no number
-            of rounds, the number is chosen.
+        design: the design. Its request has a tau, or a budget of bytes, or both. If the request
+            states no number of rounds, several numbers are tried.
         law: the frequencies of the strings.
-        wanted: the request about names.
+        wanted: what the user asks for about names.
     """
 
     design: Design
@@ -121,12 +127,12 @@ class Guesses:
     wanted: Wanted
 
     def of(self, design: Design) -> Guesses:
-        """Return the guesses for another design, with the same frequencies and wanted names."""
+        """Return the guesses for another design; the frequencies and `wanted` stay."""
         return replace(self, design=design)
 
     @property
     def spec(self) -> CampaignSpec:
-        """The resolved request of the design."""
+        """The request of the design, with all defaults filled in."""
         return self.design.spec
 
     @property
@@ -136,40 +142,43 @@ class Guesses:
 
     @property
     def length(self) -> int:
-        """The length in bytes of the names that must be read."""
+        """The length, in bytes, of the names that must be read."""
         return min(self.wanted.length, self.domain.max_length)
 
     @property
     def tau(self) -> float:
-        """The target, the largest error; the request must have one."""
+        """The target: the largest error; a program error if the request has no tau."""
         assert self.spec.tau is not None
         return self.spec.tau
 
     @property
     def budget(self) -> float:
-        """The most upload bytes of a client; infinite if the request does not limit them."""
+        """The most bytes that a client may upload in its round; infinite if there is no limit."""
         return self.spec.size.max_bytes or math.inf
 
     @property
     def most_risk(self) -> int:
-        """The highest risk, in the sense of `Guess`, that is allowed."""
+        """The highest risk that is allowed, 1 or 2 (see `Guess`)."""
         return 2 if self.wanted.allow_rare else 1
 
     @cached_property
     def ranked(self) -> list[Guess]:
-        """The sizes that may meet the target, the lowest risk first, and then the fewest bytes."""
+        """All guesses that may meet the target: lowest risk first, then fewest bytes."""
         return sorted(self._guesses(), key=lambda guess: guess[:2])
 
     def affordable(self, risk: int) -> list[Guess]:
-        """Return the guesses within the budget of bytes whose risk is at most `risk`."""
-        with suppress(InvalidInputError):  # fewer clients than a secure sum needs
+        """Return the guesses within the budget of bytes whose risk is at most `risk`, best first.
+
+        The list is empty if the rounds cannot be summed as requested.
+        """
+        with suppress(InvalidInputError):  # for example, a secure sum needs more clients
             return [
                 guess for guess in self.ranked if guess.risk <= risk and guess.size <= self.budget
             ]
         return []
 
     def affords(self, risk: int) -> bool:
-        """Return whether some guess within the budget of bytes has a risk of at most `risk`."""
+        """Return whether there is a guess within the budget of bytes with at most this risk."""
         with suppress(InvalidInputError):
             return any(
                 guess.risk <= risk and guess.size <= self.budget for guess in self._guesses()
@@ -177,14 +186,14 @@ class Guesses:
         return False
 
     def reaches(self) -> bool:
-        """Return whether some guess meets the target within the bytes and the allowed risk."""
+        """Return whether there is a guess within the budget of bytes and the allowed risk."""
         return self.affords(self.most_risk)
 
     @cached_property
     def designs(self) -> list[Design]:
-        """The designs, without a size, for each number of rounds that may be chosen.
+        """The designs, without a size, for each number of rounds that the plan may have.
 
-        Numbers whose rounds cannot be summed as requested are left out.
+        Numbers of rounds are left out if the rounds cannot be summed as requested.
 
         Raises:
             InvalidInputError: all numbers are left out.
@@ -193,17 +202,17 @@ class Guesses:
         for number in self._numbers_of_rounds():
             try:
                 designs.append(of_rounds(self.design, number))
-            except InvalidInputError as error:  # rounds this small cannot be summed as requested
+            except InvalidInputError as error:  # so small rounds cannot be summed as requested
                 refused = refused or error
         if refused is not None and not designs:
             raise refused
         return designs
 
     def _numbers_of_rounds(self) -> list[int]:
-        """Return the numbers of rounds to choose from.
+        """Return the numbers of rounds that the plan may have, in rising order.
 
-        More rounds let each client spell fewer positions. Of the numbers of rounds with the same
-        number of positions, only the least is returned.
+        With more rounds, each client spells fewer positions of a name. Several numbers of rounds
+        may lead to the same number of positions per client; of these, only the least is returned.
         """
         if self.spec.size.num_rounds is not None:
             return [self.spec.size.num_rounds]
@@ -214,31 +223,41 @@ class Guesses:
         return sorted({-(-positions // number) for number in blocks if number} | {1})
 
     def _guesses(self) -> Iterator[Guess]:
-        """Yield the guesses in any order, so that a caller can stop at the first that fits.
+        """Yield the guesses in any order, so that a caller can stop at the first one that suits it.
 
-        If the request must be refused, the error is raised before the first guess.
+        Raises:
+            InvalidInputError: the rounds cannot be summed as requested; it is raised before the
+                first guess.
         """
         asked = [one for design in self.designs for one in self._schedules_of(design)]
         for design, schedule, tau in asked:
             yield from self._guesses_of(design, schedule, tau)
 
     def _schedules_of(self, design: Design) -> Iterator[tuple[Design, Schedule, float]]:
-        """Yield (design, schedule, tau) for each possible schedule.
+        """Yield each schedule that a design may have, as (design, schedule, tau).
 
-        Here tau is the largest error that the finder may have. Yield nothing if the noise on the
-        number of people alone exceeds the target.
+        Here `tau` is the largest error that the finder (the sketch that shows hashes) may have.
+        Nothing is yielded if for silos the noise on the number of people alone exceeds the target.
         """
         try:
             tau = design.tau_of_sketch(self.law)
         except UnreachableError:
             return
-        _ = design.honest_clients  # raises its own error if no client's noise is sure
+        _ = design.honest_clients  # raises an error if no honest client is sure to add noise
         for schedule in self._schedules(design):
             yield design, schedule, tau
 
     def _guesses_of(self, design: Design, schedule: Schedule, tau: float) -> Iterator[Guess]:
-        """Yield a guess for each number of rows of the finder with which some width may suffice."""
-        with suppress(InvalidInputError):  # too many positions for the code of long names
+        """Yield a guess for each number of rows of the finder, if some width may be enough.
+
+        The finder is the sketch that shows the hashes of frequent strings.
+
+        Args:
+            design: the design, with its number of rounds.
+            schedule: which rounds share their hashes.
+            tau: the largest error that the finder may have.
+        """
+        with suppress(InvalidInputError):  # there are too many positions for the code of long names
             shape = Spelling(1, 1, self.domain.max_length)
             shape.check_batches(schedule.num_batches(design.num_rounds))
             shared = self._shared(design, schedule, shape, tau)
@@ -255,9 +274,13 @@ class Guesses:
                     yield guess
 
     def _shared(self, design: Design, schedule: Schedule, shape: Spelling, tau: float) -> _Shared:
-        """Return the values common to all sizes of a schedule.
+        """Return the values that all sizes under one schedule have in common.
 
-        The finder's largest error may be `tau`. The `shape` only gives the longest name.
+        Args:
+            design: the design, with its number of rounds.
+            schedule: which rounds share their hashes.
+            shape: a spelling of which only the longest name matters.
+            tau: the largest error that the finder (the sketch that shows hashes) may have.
         """
         f, number, clients = self.law.frequencies, self.law.numbers, design.expected
         batches, rare = schedule.num_batches(design.num_rounds), f < tau
@@ -268,7 +291,7 @@ class Guesses:
             clients,
             batches,
             shape.blocks(batches),
-            design.noise(1, schedule) ** 2 * design.num_rounds,  # in proportion to the rows
+            design.noise(1, schedule) ** 2 * design.num_rounds,  # for one row
             float(number[rare] @ (f[rare] ** 2 / batches + f[rare] / clients)),
             float(number[f >= 2 * tau].sum()),
             speller,
@@ -284,18 +307,20 @@ class Guesses:
         shared: _Shared,
         columns_of: Callable[[int, float], int | None],
     ) -> Guess | None:
-        """Return about the smallest size that may suffice; None if no width does.
+        """Return the estimated size for a number of rows of the finder; None if no width is enough.
 
-        Several numbers of rows of the spelling are tried. The guess has the number with the least
-        risk, and then the fewest bytes.
+        The finder is the sketch that shows hashes; the spelling consists of sketches from which
+        names are read. Several numbers of rows of the spelling are tried. The one with the lowest
+        risk is taken, and among these the one with the fewest bytes.
 
         Args:
             design: the design, with its number of rounds.
-            schedule: the hashes of each round.
+            schedule: which rounds share their hashes.
             rows: the number of rows of the finder.
-            shared: the values common to all sizes of the schedule.
-            columns_of: a function that returns the width of the spelling for its number of rows and
-                the noise variance of all rounds; None: no width suffices.
+            shared: the values that all sizes under this schedule have in common.
+            columns_of: a function from the number of rows of the spelling, and the variance of the
+                noise in a counter over all rounds, to the width of the spelling; None: no width is
+                enough.
         """
         found = []
         for spelled in _SPELLING_ROWS:
@@ -327,13 +352,15 @@ class Guesses:
         return [Schedule.parse(one) for one in names]
 
     def _finder_width(self, shared: _Shared, noise: float, rows: int) -> int | None:
-        """Return about the width with which all hashes' errors are at most tau, with the margin.
+        """Return the estimated width with which no hash has an error above tau, with a margin.
 
-        Return None if no width suffices.
+        The width is of the finder, the sketch that shows hashes. Returns None if no width is
+        enough.
 
         Args:
-            shared: the values common to all sizes of the schedule.
-            noise: the variance of the noise in a counter, over all rounds together.
+            shared: the values that all sizes under one schedule have in common.
+            noise: the variance of the noise in a counter, over all rounds together, in squared
+                counts.
             rows: the number of rows of the finder.
         """
         left = rows * (shared.tau / _LINF) ** 2 - noise / shared.clients**2
@@ -346,7 +373,7 @@ class Guesses:
 
 
 def of_rounds(design: Design, num_rounds: int) -> Design:
-    """Return the design with this number of rounds, without a size.
+    """Return the design with another number of rounds, without a size.
 
     Raises:
         InvalidInputError: there are fewer clients than rounds, or the rounds cannot be summed as

@@ -1,29 +1,31 @@
-"""The paper's hardness, and the sketch sizes that the paper gives for an error.
+"""The paper's measure of hardness, and the sizes of sketches that the paper gives for an error.
 
 "The paper" is Wu, Zhu, Kairouz and Braverman, Private Federated Frequency Estimation: Adapting to
-the Hardness of the Instance, NeurIPS 2023. Statements are cited by their titles, equations by their
-numbers there. Logarithms are natural. The planner itself predicts errors by another model, without
-unknown constants: `fedtally.recovery.error_model`. The error bounds that the paper proves are in
-experiments/theory.py of the repository.
+the Hardness of the Instance, NeurIPS 2023. Its statements are cited by their titles, its equations
+by their numbers. Logarithms are natural. The planner itself predicts errors by another model, which
+has no unknown constants: `fedtally.recovery.error_model`. The error bounds that the paper proves
+are in experiments/theory.py of the repository.
 
-**Constants.** The theorems hold for some absolute constant C, which they do not give. The widths
-here use C = 2, as the paper's experiments do. A constant C in the error bound matters more than one
-in the width: an error of at most tau then needs the width hardness(f, tau / C), which is up to C^2
-times hardness(f, tau).
+**Constants.** The theorems hold for some constant C, which the paper does not give. The widths here
+use C = 2, as the paper's experiments do. A constant in the error bound matters more than a constant
+in the width. If the error bound has a constant C, an error of at most tau needs the width
+hardness(f, tau / C), which is up to C^2 times hardness(f, tau).
 
-**Frequencies** are counts divided by the number of clients: each in [0, 1], in any order. Their sum
-is at most 1 if a client holds one item. Only the width 2 / tau depends on this last condition.
+**Frequencies** are counts divided by the number of clients: each is in [0, 1], and their order does
+not matter. Their sum is at most 1 if each client holds one item. Only the width 2 / tau depends on
+this bound of the sum.
 
-**Sizes.** `oracle` knows the frequencies, `minimax` assumes the worst, `two_phase` fits a power law
-to a pilot. `linear` is the n of Chen et al. 2022.
+**Sizes.** `oracle` is for known frequencies, `minimax` for the worst frequencies. `two_phase` fits
+a power law to a pilot. `linear` has a width in proportion to the number of clients (Chen et al.
+2022).
 
-**As we read it.** These are our choices where the paper's wording is ambiguous or has a slip (more:
-docs/accuracy.md). No conclusion of the paper depends on any of them:
+**Our readings.** Where the paper's wording is ambiguous or has a slip, we chose as follows (more:
+docs/accuracy.md). No conclusion of the paper depends on these choices:
 
-- *Rows.* L = log(d / p) holds only up to a constant: with few rows heavy items spoil medians
-  whatever C is, even if the tail is 0 and the error bound therefore, too. See `rows_for`.
-- *Worst case.* `hardness` is at most 1 / tau, since its two terms share the mass 1; 2 / tau counts
-  it twice. We keep the paper's figures.
+- *Rows.* L = log(d / p) holds only up to a constant. With few rows, heavy items spoil medians for
+  any C. This is so even if there are no other items, where the error bound is 0. See `rows_for`.
+- *Worst case.* `hardness` is at most 1 / tau, because the two terms of its formula share the total
+  frequency of 1. The paper's width 2 / tau counts this total twice. We keep the paper's figures.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from fedtally.sketch import CountSketch
 
 F64 = npt.NDArray[np.float64]
 _ROUNDING = 1e-9
-# the most ranks of the two-phase distribution: later ones add less than 2^-23 / tau^2 to hardness
+# the most ranks of the two-phase power law; later ranks add less than 2^-23 / tau^2 to its hardness
 _MOST_RANKS = 1 << 23
 
 
@@ -54,19 +56,22 @@ _MOST_RANKS = 1 << 23
 
 
 def hardness(frequencies: npt.ArrayLike, tau: float) -> float:
-    """Return the hardness: the width that an error of tau needs, without its constant.
+    """Return the hardness: the width that an error of tau needs, without a constant factor.
 
-    It is #{f >= tau} + sum of f^2 / tau^2 over f < tau.
+    It is the number of items with f >= tau, plus the sum of f^2 / tau^2 over the items with f <
+    tau: equation (2), corollary "Oracle sketch size".
 
-    Equation (2), corollary "Oracle sketch size". Take the paper's error bound without its constant
-    and its rows. The bound is at most tau if the width is at least the hardness, and above tau if
-    the width is less than half of the hardness. The hardness equals sum min(1, f / tau)^2. So it is
-    continuous and does not rise with tau. It is at most the number of items that occur, and at most
-    1 / tau if frequencies sum to at most 1.
+    What it means: take the paper's error bound without its constant and its rows. The bound is at
+    most tau if the width is at least the hardness. The bound is above tau if the width is less than
+    half of the hardness.
+
+    The hardness equals the sum of min(1, f / tau)^2. So it is a continuous function of tau, which
+    never rises. It is at most the number of items that occur. If frequencies sum to at most 1, it
+    is at most 1 / tau.
 
     Args:
         frequencies: [d], each in [0, 1].
-        tau: above 0.
+        tau: the error, above 0.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -84,18 +89,19 @@ def hardness(frequencies: npt.ArrayLike, tau: float) -> float:
 def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float = 2.0) -> int:
     """Return the number of rows L for a probability of failure p: c log(factor d / p), rounded up.
 
-    The paper's corollaries use factor 1, its experiments factor 2. The example below is the
+    The paper's corollaries use factor 1, and its experiments use factor 2. The example below is the
     paper's: 175,000 items, p = 0.1.
 
-    The constant c depends on the constant C of the width (our remark). Let a row have C counters
-    for each heavy item, and let there be no other items. Then a row errs to either side with
-    probability q = (1 - e^(-1/C)) / 2. The median of an item errs to either side with probability
-    at most (4 q (1 - q))^(L / 2). So L = c log(2 d / p) rows suffice, and hardly fewer do, with
-    c = 2 / log(1 / (4 q (1 - q))): 13.8 for C = 1, 4.4 for C = 2, 2.1 for C = 4, 1 from C = 14 on.
+    Which constant c is enough depends on the constant C of the width (this is our remark). Let a
+    row have C counters for each heavy item, and let there be no other items. Then the estimate of a
+    row is too high with probability q = (1 - e^(-1/C)) / 2, and too low with the same probability.
+    The median over the rows is too high with probability at most (4 q (1 - q))^(L / 2), and too low
+    with the same. So L = c log(2 d / p) rows are enough, and hardly fewer, with c = 2 / log(1 / (4
+    q (1 - q))). This is 13.8 for C = 1, 4.4 for C = 2, 2.1 for C = 4, and 1 from C = 14 on.
 
     Args:
-        domain_size: the number of candidates d, at least 1.
-        p: the probability of failure, in (0, 1).
+        domain_size: d, the number of candidates, at least 1.
+        p: the probability of failure, above 0 and below 1.
         constant: the constant c, above 0.
         factor: the factor within the logarithm, at least 1.
 
@@ -112,18 +118,19 @@ def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float
 def width_oracle(
     frequencies: npt.ArrayLike, tau: float, constant: float = 2.0, *, num_clients: int | None = None
 ) -> int:
-    """Return the width that suffices for a largest error of tau, for known frequencies.
+    """Return the width that is enough for a largest error of tau, if the frequencies are known.
 
-    W = C min(hardness(f, tau), n): equation (2), corollary "Oracle sketch size". Rounded up; at
-    least 2.
+    W = C min(hardness(f, tau), n), rounded up, at least 2: equation (2), corollary "Oracle sketch
+    size".
 
     Args:
         frequencies: [d], each in [0, 1].
-        tau: the largest error, in (0, 1).
-        constant: C; 2 as in the paper's experiments ("we set all constant factors to be 2").
-        num_clients: the number of clients n. It matters only if `frequencies` are probabilities,
-            and not yet shares of these clients: n clients with one item each hold at most n items,
-            and the hardness is at most the number of items that occur.
+        tau: the largest error, above 0 and below 1.
+        constant: C; the default 2 is the paper's ("we set all constant factors to be 2").
+        num_clients: n, the number of clients, or None. It matters only if `frequencies` are
+            probabilities, and not yet shares of these clients. Then n clients with one item each
+            hold at most n different items, and the hardness is at most the number of items that
+            occur.
 
     >>> width_oracle([0.5, 0.25, 0.125, 0.125], tau=0.25)
     5
@@ -135,14 +142,15 @@ def width_oracle(
 
 
 def width_minimax(tau: float, num_clients: int, constant: float = 2.0) -> int:
-    """Return the width that suffices for tau, whatever the frequencies: C min(2 / tau, n).
+    """Return the width that is enough for tau, whatever the frequencies are: C min(2 / tau, n).
 
-    Equation (3), corollary "Oracle sketch size". Rounded up; at least 2.
+    It is rounded up, and at least 2: equation (3), corollary "Oracle sketch size".
 
     Args:
-        tau: the largest error, in (0, 1).
-        num_clients: the number of clients n; with shared hashes, the clients of all rounds.
-        constant: the constant C; 2 as in the paper's experiments.
+        tau: the largest error, above 0 and below 1.
+        num_clients: n, the number of clients; with shared hashes, the clients of all rounds
+            together.
+        constant: C; the default 2 is the paper's.
 
     >>> width_minimax(0.01, 10_000), width_minimax(0.01, 50)
     (400, 100)
@@ -152,15 +160,14 @@ def width_minimax(tau: float, num_clients: int, constant: float = 2.0) -> int:
 
 
 def width_linear(num_clients: int, constant: float = 2.0) -> int:
-    """Return a width linear in the number of clients, W = C n.
+    """Return a width in proportion to the number of clients: C n, rounded up, at least 2.
 
     It is the width of Chen et al. 2022 as the paper describes it: O(n log d log n) bits from each
     client, nearly optimal in the worst case. It equals `width_minimax` for a tau below 2 / n.
-    Rounded up; at least 2.
 
     Args:
-        num_clients: the number of clients n.
-        constant: the constant C; 2 like the other constants of the paper's experiments, which do
+        num_clients: n, the number of clients.
+        constant: C. The default 2 is the paper's value for its other constants; its experiments do
             not use this width.
 
     >>> width_linear(17_500)
@@ -174,16 +181,19 @@ def width_linear(num_clients: int, constant: float = 2.0) -> int:
 
 @dataclass(frozen=True)
 class Size:
-    """The rows and the width of a sketch, with the method that chose them and the predicted error.
+    """The rows and the width of a sketch, how they were chosen, and the predicted error.
 
     Attributes:
-        method: the method: oracle, minimax, linear, two-phase, model, budget or histogram; minimax
-            also if the method model fell back to it.
-        rows: the number of rows L.
-        width: the number of counters per row W.
-        linf: the predicted largest error, exceeded with probability p; None: not predicted.
-        message: a remark for the user, or empty.
-        recovery: the decoder whose error the size keeps; empty: the usual decoder of plans.
+        method: how the size was chosen: "oracle", "minimax", "linear", "two-phase", "model",
+            "budget" or "histogram". It is "minimax", too, if the method "model" could not use its
+            pilot.
+        rows: L, the number of rows.
+        width: W, the number of counters in a row.
+        linf: the predicted largest error, which is exceeded with some probability p; None: no error
+            was predicted.
+        message: a remark for the user, or "".
+        recovery: the name of the decoder for whose error the size was chosen; "": the usual one for
+            plans.
     """
 
     method: str
@@ -209,16 +219,16 @@ def oracle(
     rows: int | None = None,
     constant: float = 2.0,
 ) -> Size:
-    """Return the paper's size for known frequencies, "instance optimal" (`width_oracle`).
+    """Return the paper's size for known frequencies ("instance optimal"), see `width_oracle`.
 
     Args:
         frequencies: [d], each in [0, 1].
-        tau: the largest error that is allowed, in (0, 1).
-        num_clients: the number of clients n, of all rounds together.
-        domain_size: the number of candidates d.
-        p: the probability of failure, in (0, 1).
-        rows: the number of rows L; None: log(2 d / p), see `rows_for`.
-        constant: the constant C of the width.
+        tau: the largest error that is allowed, above 0 and below 1.
+        num_clients: n, the number of clients of all rounds together.
+        domain_size: d, the number of candidates.
+        p: the probability of failure, above 0 and below 1.
+        rows: L, the number of rows; None: log(2 d / p), see `rows_for`.
+        constant: C, the constant of the width.
 
     >>> oracle([0.5, 0.25, 0.125, 0.125], 0.25, num_clients=1000, domain_size=175_000)
     Size(method='oracle', rows=16, width=5, linf=None, message='', recovery='')
@@ -236,9 +246,9 @@ def minimax(
     rows: int | None = None,
     constant: float = 2.0,
 ) -> Size:
-    """Return the paper's size for the worst frequencies (`width_minimax`).
+    """Return the paper's size for the worst frequencies, see `width_minimax`.
 
-    See `oracle` for the arguments.
+    `oracle` explains the arguments.
 
     >>> minimax(0.01, num_clients=17_500, domain_size=175_000).width
     400
@@ -258,9 +268,9 @@ def linear(
     rows: int | None = None,
     constant: float = 2.0,
 ) -> Size:
-    """Return a size linear in the number of clients (`width_linear`).
+    """Return a size whose width is in proportion to the number of clients, see `width_linear`.
 
-    See `oracle` for the arguments.
+    `oracle` explains the arguments.
 
     >>> linear(num_clients=17_500, domain_size=175_000).width
     35000
@@ -279,24 +289,26 @@ def two_phase(
     top: int = 20,
     constant: float = 2.0,
 ) -> Size:
-    """Return the paper's two-phase size: `width_oracle` for a power law that a pilot shows.
+    """Return the paper's two-phase size: `width_oracle` for a power law fitted to a pilot.
 
-    Section 2, "A two-phase method for hyperparameter setup". A power law is fitted by least squares
-    to the pilot's largest estimates, which are medians, and is taken as the true frequencies. It
-    ends at the rank where its mass reaches 1. We correct two slips of step 4: it cites the equation
-    of the bits instead of the width, and writes beta i^alpha instead of beta i^-alpha. If the first
-    frequency of the power law is above 1, the distribution is this one item.
+    Section 2, "A two-phase method for hyperparameter setup". The pilot's frequencies are estimated
+    by medians. A power law is fitted by least squares to the largest of them, and is taken as the
+    true frequencies. It ends at the rank where its mass reaches 1. If its first frequency is above
+    1, the distribution is a single item that all clients hold.
+
+    We correct two slips of step 4: it cites the equation of the bits instead of the width, and
+    writes beta i^alpha instead of beta i^-alpha.
 
     Args:
-        pilot: the sum of the pilot's sketches; the paper uses 8 x 200 counters and a tenth of the
-            clients (`Pilot`).
-        domain: the candidate items.
-        tau: the largest error that is allowed, in (0, 1).
-        num_clients: the number of clients n of all later rounds together.
-        p: the probability of failure, in (0, 1).
-        rows: the number of rows L; None: see `rows_for`.
-        top: the number of largest estimates to which the power law is fitted.
-        constant: the constant C of the width.
+        pilot: the sum of the pilot's sketches; the paper's pilot has 8 x 200 counters and a tenth
+            of the clients (`Pilot`).
+        domain: the candidates.
+        tau: the largest error that is allowed, above 0 and below 1.
+        num_clients: n, the number of clients of all later rounds together.
+        p: the probability of failure, above 0 and below 1.
+        rows: L, the number of rows; None: log(2 d / p), see `rows_for`.
+        top: how many of the largest estimates the power law is fitted to, at least 2.
+        constant: C, the constant of the width.
 
     Raises:
         InvalidInputError: no client took part in the pilot, or a value is out of its range.
@@ -319,9 +331,12 @@ def two_phase(
 
 
 def _two_phase_law(largest: F64, domain_size: int) -> F64:
-    """Return the power law beta i^-alpha that fits the largest frequencies: float64 [at most d].
+    """Return the power law beta i^-alpha that fits the largest frequencies best.
 
     The fit is by least squares. The law ends at the rank i where its mass reaches 1.
+
+    Returns:
+        float64 [at most d], the frequencies of ranks 1, 2, ...; each at most 1.
     """
     logs = np.log(np.arange(1.0, len(largest) + 1))
 
@@ -382,7 +397,11 @@ def _log_over(number: float, p: float) -> float:
 
 
 def _whole(value: float, minimum: int) -> int:
-    """Return a size rounded up to an integer, at least `minimum`."""
+    """Return a size rounded up to an integer, at least `minimum`.
+
+    Raises:
+        InvalidInputError: the size is 2^53 or more.
+    """
     if not value < 2**53:
         raise InvalidInputError(
             f"the size must be below 2^53, got {value:g}: take a larger tau, or a smaller constant"

@@ -1,12 +1,12 @@
-"""The frozen `Plan`: every public parameter of a campaign, checked together, with a fingerprint.
+"""The `Plan`: all public parameters of a campaign, checked together, with a fingerprint.
 
-A plan holds nothing private: of a domain made from the clients' own items it holds only the size.
-It is written as TOML or JSON; its fingerprint is the SHA-256 of its canonical JSON. docs/plan.md
-describes both.
+A plan is immutable and contains nothing private. If the domain was made from the clients' own
+items, the plan contains only its size. A plan is written as TOML or JSON; its fingerprint is the
+SHA-256 of its canonical JSON. docs/plan.md describes both.
 
-A plan is made first without keys. `Plan.with_keys` adds the keys and returns the published plan,
-which is another plan, with another fingerprint. Clients and servers refuse a plan that lacks a key
-(`Plan.check_published`).
+A plan is first made without keys. `Plan.with_keys` adds the public keys and returns the published
+plan, which is another plan with another fingerprint. Clients and servers refuse a plan that lacks a
+key (`Plan.check_published`).
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ if TYPE_CHECKING:
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 SCHEMA = "fedtally-plan/1"
-_TERMS = ("secure_sum", "privacy", "target", "calendar")  # tables that a plan may lack
-_OPTIONAL = (*_TERMS, "people", "spelling", "encoding")  # entries that a plan may lack
-# entries that a file has only with unusual values: the condition on the value, and the way out
+_TERMS = ("secure_sum", "privacy", "target", "calendar")  # tables that a plan need not have
+_OPTIONAL = (*_TERMS, "people", "spelling", "encoding")  # entries that a plan need not have
+# entries that must be left out for the usual value: which values they may have, and the way out
 _USUAL = {
     "people": ("at least 2", "leave the entry out for 1"),
     "encoding": ("histogram", "leave the entry out for a sketch"),
 }
-_OF_FILES = ("schema", "fingerprint")  # entries that only a file has, and that it may lack
-# With both limits reached, a sum of all clients' items still fits a signed 64-bit counter.
+_OF_FILES = ("schema", "fingerprint")  # entries that only a file can have, and need not have
+# Even at both limits, a sum of all clients' items fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
 MAX_ITEMS = 2**20
 MAX_BYTES = 2**20  # the most bytes of a plan's file: far more than needed
@@ -80,34 +80,36 @@ class Plan:
     """The public parameters of a campaign.
 
     Args:
-        rows: the rows of the sketch, 1 .. 1024.
-        width: the counters per row, 1 .. 2^24.
-        schedule: the hashes of each round, or the schedule's name.
+        rows: the number of rows of the sketch, 1 .. 1024; 1 for a histogram.
+        width: the number of counters in a row, 1 .. 2^24.
+        schedule: which rounds share their hashes: a `Schedule` or its name.
         num_rounds: the number of planned rounds.
-        num_clients: the number of clients over all rounds, at least 1.
+        num_clients: the number of clients of all rounds together, at least 1. A client counts once
+            for each round that it is in.
         max_round_clients: the number of clients in the largest round.
-        domain: the public description of the candidate items (`Domain.describe()`): kind, size,
-            public, and the parameters of the kind.
-        max_items: the most items that one client contributes.
-        seed: 32 public bytes from which the hashes are derived.
-        secure_sum: the protocol that sums a round, in one or several cohorts; None: a trusted
-            server sums (ideal). The protocol may lack its keys: then the plan can be sized and
-            simulated, but not run.
-        privacy: the differential privacy that the plan guarantees, with the noise that keeps the
-            guarantee; None: none.
+        domain: the public description of the candidates, as `Domain.describe()` returns it: kind,
+            size, public, and the parameters of the kind.
+        max_items: the most items that one client contributes in a round.
+        seed: the 32 bytes from which the hashes are derived; they are public.
+        secure_sum: the terms of the protocol that sums the vectors; None: a trusted server sums
+            (ideal). The terms may lack keys: then the plan can be sized and simulated, but cannot
+            be run.
+        privacy: the differential privacy that the plan guarantees, with the noise for this
+            guarantee; None: no privacy.
         target: the largest error that the plan was made for; None: no target was requested.
-        people: the most people behind one client. Above 1 the clients are silos, such as hospitals:
-            `max_items`, the clip and the privacy then apply to one person, and each client sends
-            the number of its people as one more counter. `num_clients` counts silos.
-        spelling: the size of the sketches that spell names; given if and only if the domain is
-            open. The spelling and the domain have the same maximum length of names.
-        encoding: how items become counters: "sketch" or "histogram". A histogram has one row with
-            a counter for each candidate, and the schedule shared.
+        people: the most people whose items one client holds. Above 1 the clients are silos, such as
+            hospitals. Then `max_items`, the clip and the privacy apply to one person, `num_clients`
+            counts silos, and each client sends the number of its people as one more counter.
+        spelling: the size of the sketches from which names are read, for an open domain; None for a
+            list of candidates. The spelling and the domain must have the same maximum length of
+            names.
+        encoding: whether items are counted in a "sketch" or in a "histogram". A histogram has one
+            row, one counter for each candidate, and the schedule shared.
         calendar: the times when each round is open; None: the server decides. With a calendar each
-            round has its own hashes, and there are at most 4096 rounds.
+            round has its own hashes or signs, and there are at most 4096 rounds.
 
     Raises:
-        InvalidInputError: a value is out of bounds, or two values do not fit each other.
+        InvalidInputError: a value is out of bounds, or two values contradict each other.
 
     >>> domain = {"kind": "range", "size": 150_868, "public": True, "first": 1, "last": 150_868}
     >>> plan = Plan(rows=7, width=2000, schedule="hybrid", num_rounds=10, num_clients=150_000,
@@ -139,11 +141,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._parse()
-        # each check also looks at how its part fits the parts that were checked before
+        # the order matters: a check relies on the parts that were checked before it
         self.candidates.check_spelling(self.spelling)
         check_collisions(self.privacy, self.candidates)
         self.vector.check(self.candidates, self.width)
-        # the spec has checked these, and has turned integers of NumPy into plain ones
+        # take these from the spec, which has checked them and made NumPy integers plain ones
         for name in ("rows", "width", "num_rounds"):
             object.__setattr__(self, name, getattr(self.spec, name))
         self._check_rounds()
@@ -162,7 +164,7 @@ class Plan:
             check_stopping(rule, self.spec, **parts)
 
     def _parse(self) -> None:
-        """Convert names and numbers to plain values, and check their bounds."""
+        """Convert names and numbers to plain values, and check the bounds of single values."""
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
         object.__setattr__(self, "encoding", Encoding.parse(self.encoding))
         object.__setattr__(self, "domain", checked_domain(self.domain))
@@ -180,7 +182,7 @@ class Plan:
             )
 
     def _check_rounds(self) -> None:
-        """Refuse a largest round above all clients, and rounds too small to hold all clients."""
+        """Refuse rounds that are larger than all clients, or too small to hold all clients."""
         if self.max_round_clients > self.num_clients:
             raise InvalidInputError(
                 f"max_round_clients must be at most num_clients, {self.num_clients}, got"
@@ -193,9 +195,9 @@ class Plan:
             )
 
     def _check_calendar(self, calendar: Calendar | None) -> None:
-        """Refuse a calendar that does not fit the rounds, the schedule or the privacy of the plan.
+        """Refuse a calendar that contradicts the rounds, the schedule or the privacy of the plan.
 
-        With a calendar each round must be opened by itself.
+        With a calendar, the sum of each round must be opened by itself.
         """
         event = None if self.privacy is None else self.privacy.event
         if calendar is None:
@@ -222,7 +224,7 @@ class Plan:
             )
 
     def _check_privacy(self, privacy: PrivacyConfig) -> None:
-        """Refuse privacy terms whose guarantee this plan would not keep."""
+        """Refuse terms of privacy whose guarantee this plan would not keep."""
         from fedtally.privacy.config import Opened, check_event
 
         opened = Opened(
@@ -243,8 +245,8 @@ class Plan:
         check_honest(privacy, self.clients, self.summing, self.protection)
 
     def _check_secure_sum(self, agreed: Terms) -> None:
-        """Refuse terms of a secure sum that the vectors of this plan do not fit."""
-        # here, so that a plan without a secure sum loads no cryptography
+        """Refuse terms of a secure sum that do not suit the vectors of this plan."""
+        # imported only here: a plan without a secure sum then loads no cryptography
         from fedtally.secagg.config import check_terms
 
         check_terms(
@@ -259,44 +261,46 @@ class Plan:
         )
 
     def __eq__(self, other: object) -> bool:
-        # by fingerprint: 1, 1.0 and True are equal in Python, but differ in a file
+        # 1, 1.0 and True are equal in Python, but differ in a file: so compare fingerprints
         return self.fingerprint == other.fingerprint if isinstance(other, Plan) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
     def has_domain(self, described: Mapping[str, Any]) -> bool:
-        """Return whether a domain equals the domain of this plan, entry by entry and type by type.
+        """Return whether a domain has the same description as the domain of this plan.
+
+        Types count, too: the integer 1, the float 1.0 and True are three different values, since
+        plans with them have different fingerprints.
 
         Args:
-            described: the domain's `Domain.describe()`. The integer 1, the float 1.0 and true are
-                three different values: plans with them have different fingerprints.
+            described: the description of the domain, which `Domain.describe()` returned.
         """
         return canonical_json(self.domain) == canonical_json(described)
 
     @cached_property
     def clients(self) -> Clients:
-        """The part of the plan about the clients: persons or silos."""
+        """The kind of clients: persons or silos."""
         return Clients(self.people, self.max_items)
 
     @cached_property
     def candidates(self) -> Candidates:
-        """The part of the plan about the candidates: the items that may be counted."""
+        """The candidates: the items that may be counted."""
         return Candidates(self.domain)
 
     @cached_property
     def vector(self) -> Vector:
-        """The part of the plan about a client's vector: sketch or histogram."""
+        """The kind of vector that a client sends: sketch or histogram."""
         return Vector(self.encoding)
 
     @cached_property
     def summing(self) -> Summing:
-        """The part of the plan about the way to sum the vectors of a round."""
+        """The way to sum the vectors of a round."""
         return Summing(self.secure_sum, self.max_round_clients)
 
     @cached_property
     def protection(self) -> Protection:
-        """The part of the plan about the noise: who adds it, and to what."""
+        """The party that adds the noise, and what follows from it."""
         return Protection(
             self.privacy, self.schedule, self.num_rounds, has_secure_sum=self.secure_sum is not None
         )
@@ -316,27 +320,27 @@ class Plan:
 
     @property
     def is_histogram(self) -> bool:
-        """Whether each candidate has a counter of its own."""
+        """Whether each candidate has its own counter, so that nothing is hashed."""
         return self.encoding is Encoding.HISTOGRAM
 
     @property
     def is_open(self) -> bool:
-        """Whether the domain is open: clients spell their items, which nobody has listed."""
+        """Whether the domain is open: there is no list, and clients spell the names of items."""
         return self.spelling is not None
 
     def clip(self, round: int, spell: Callable[[U64], U64] | None = None) -> Clip | None:
-        """Return the bound on the norm of a client's sketch in a round; None: there is no bound.
+        """Return the bound on the norm of a client's sketch in a round; None if there is none.
 
         Args:
-            round: the round, 0 .. num_rounds - 1.
-            spell: the function that spells items if the domain is open, see `Clip`.
+            round: the number of the round, 0 .. num_rounds - 1.
+            spell: a function that spells items, for an open domain (see `Clip`).
         """
         norm = self.protection.clip_norm
         return None if norm is None else Clip(self.spec, round, norm, spell)
 
     @property
     def domain_size(self) -> int:
-        """The number of candidate items."""
+        """The number of candidates; for an open domain, the number of possible hashes."""
         return int(self.domain["size"])
 
     @property
@@ -346,9 +350,9 @@ class Plan:
 
     @cached_property
     def report_proof(self) -> ReportProof | None:
-        """The proof of every client's report to two servers; None: reports have no proof.
+        """The proof that each client's report to two servers has; None if reports have no proof.
 
-        If a key is missing, the proof only serves to count bytes.
+        It shows that a report is valid. If the plan lacks a key, it serves only to count bytes.
         """
         agreed = self.summing.servers
         if agreed is None or not agreed.has_proofs:
@@ -361,13 +365,14 @@ class Plan:
             if self.is_published
             else replace(agreed.sizing, signed=signed)
         )
-        # with privacy a client without an item sends zeros, which nobody may be able to see
+        # With privacy a client without an item reports zeros. The proof must allow this, and must
+        # not show it.
         abstain = self.protection.is_charged
         return agreed.proof(parameters, widths, abstain=abstain)
 
     @property
     def why_no_proofs(self) -> str:
-        """The reason why the reports of these clients cannot have proofs, or "" if they can."""
+        """The reason why reports cannot have proofs, as a text for an error; "" if they can."""
         from fedtally.secagg.config import why_no_proofs
 
         return why_no_proofs(
@@ -379,12 +384,12 @@ class Plan:
 
     @property
     def nouns(self) -> tuple[str, str]:
-        """The noun for what the answer counts, in the singular and in the plural."""
+        """The English noun for what the answer counts, in the singular and in the plural."""
         return self.clients.counted
 
     @property
     def stopping(self) -> Stopping | None:
-        """The rule by which the campaign may end before its last round; None: no such rule."""
+        """The rule by which the campaign may end before its last round; None if it has none."""
         target = self.target
         if target is None or target.until_known is None:
             return None
@@ -395,11 +400,11 @@ class Plan:
     def until_known(self, least_clients: int | None = None) -> Self:
         """Return this plan with a rule by which the campaign may end before its last round.
 
-        It ends as soon as its largest error is known to be within the target (`Stopping`).
+        It ends as soon as its largest error is estimated to be within the target (`Stopping`).
 
         Args:
-            least_clients: the fewest clients before it may end; None: only the rule's fewest rounds
-                apply.
+            least_clients: the fewest clients before the end; None: only the fewest rounds of the
+                rule apply.
 
         Raises:
             InvalidInputError: the plan has no target, or cannot end early.
@@ -411,44 +416,50 @@ class Plan:
 
     @property
     def rounds_noun(self) -> str:
-        """The noun for rounds, in the plural: "rounds", or the calendar's, such as "days"."""
+        """The English noun for rounds, in the plural: "rounds", or for example "days".
+
+        It depends on the calendar, if the plan has one.
+        """
         return "rounds" if self.calendar is None else self.calendar.noun
 
     @property
     def is_of_silos(self) -> bool:
-        """Whether clients are silos: each holds the items of many people."""
+        """Whether clients are silos: each client may hold the items of several people."""
         return self.people > 1
 
     @property
     def vector_length(self) -> int:
-        """The number of entries of a client's vector: counters, and one for a silo's people."""
+        """The number of entries of a client's vector: the counters, and for a silo 1 more.
+
+        The additional entry is the silo's number of people.
+        """
         return self.spec.vector_length + self.clients.entries
 
     @property
     def largest_entry(self) -> int:
-        """The most that one client adds to an entry of the vector, without noise."""
+        """The most that one client adds to an entry of its vector, without noise."""
         return self.clients.largest_entry(self.encoding)
 
     @property
     def most_items(self) -> int:
-        """The most items that one client contributes, of all its people together."""
+        """The most items that one client contributes in a round; for a silo, of all its people."""
         return self.clients.most_items
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
-        """The names of the keys that the secure sum needs and does not have yet."""
+        """The names of the public keys that the secure sum needs and the plan does not have yet."""
         return self.summing.missing_keys
 
     @property
     def is_published(self) -> bool:
-        """Whether no key is missing, so that clients and servers may run it."""
+        """Whether no key is missing, so that clients and servers may run the plan."""
         return not self.missing_keys
 
     def check_published(self) -> None:
-        """Refuse a plan that may not be run.
+        """Refuse a plan that may not be run because a key of its secure sum is missing.
 
         Raises:
-            InvalidInputError: the plan lacks a key of its secure sum.
+            InvalidInputError: a key is missing.
         """
         if self.missing_keys:
             raise InvalidInputError(
@@ -458,9 +469,9 @@ class Plan:
             )
 
     def why_not_all_land(self) -> str:
-        """Return the reason why not all rounds can have a sum by secagg, or "" if they can.
+        """Return why there are too few clients for a sum of each round, or "" if there are enough.
 
-        The text marks the names of options, as error messages do.
+        It applies to secagg only. In the text, names of options are marked, as in error messages.
         """
         if self.summing.cohorts is None:
             return ""
@@ -483,25 +494,25 @@ class Plan:
         allow_list: bytes | None = None,
         may_lack: bool = False,
     ) -> Plan:
-        """Return the published plan: this one with the public keys of the parties that run it.
+        """Return the published plan: this plan with the public keys of the parties that run it.
 
-        It is another plan, with another fingerprint: a ledger charges the two separately, and two
-        publications of one sized plan are two campaigns.
+        It is another plan with another fingerprint, and a ledger charges the two separately. If the
+        same plan is published twice with different keys, these are two campaigns.
 
         Args:
-            server_key: the server's Ed25519 public key, which verifies its Invite messages, 32
-                bytes; for the secure sum secagg.
-            leader_key: the leader's X25519 public key, with which clients encrypt for it, 32 bytes;
-                for the secure sum two-server.
-            helper_key: the helper's X25519 public key, 32 bytes; for the secure sum two-server.
-            allow_list: the `AllowList.digest` of the registered identities, 32 bytes; for secagg
-                against the adversary active, and for two-server.
+            server_key: for secagg, the server's Ed25519 public key, 32 bytes: it verifies the
+                server's Invite messages.
+            leader_key: for two-server, the leader's X25519 public key, 32 bytes: clients encrypt to
+                the leader with it.
+            helper_key: for two-server, the helper's X25519 public key, 32 bytes.
+            allow_list: the `AllowList.digest` of the clients' public keys, 32 bytes; for
+                two-server, and for secagg against an active adversary.
             may_lack: whether keys may still be missing afterwards, because several parties add
                 their keys one after the other.
 
         Raises:
-            InvalidInputError: a key is missing or not valid, the secure sum does not use it, or the
-                plan has another value of this key already.
+            InvalidInputError: a key is missing or not valid; the secure sum does not use a given
+                key; or the plan already has another key of this name.
 
         >>> domain = {"kind": "range", "size": 9, "public": True, "first": 1, "last": 9}
         >>> ideal = Plan(7, 20, "shared", 1, 50, 50, domain, 1, bytes(32))
@@ -531,8 +542,8 @@ class Plan:
     def without_keys(self) -> Plan:
         """Return this plan without its keys, so that it can be published with other keys.
 
-        The plan in the result of a simulation has the keys of the simulation. These must not be
-        published: their secrets are lost, or, if the user chose a seed, follow from this seed.
+        After a simulation the plan has the keys of the simulation. These must not be published:
+        their secret keys are lost, or, if the user chose a seed, can be computed from this seed.
         """
         if self.secure_sum is None:
             return self
@@ -542,37 +553,40 @@ class Plan:
 
     @property
     def releases(self) -> list[range]:
-        """The rounds of each release: their sums are added up before the total is opened.
+        """The releases: for each sum that is opened, the range of rounds that it adds up.
 
-        Without privacy, and if clients add the noise, each round is a release of its own.
+        Without privacy, and if the clients add the noise, each round is a release.
         """
         return self.protection.releases
 
     @property
     def noise_mark(self) -> NoiseMark | None:
-        """The mark of the sums that hold this plan's noise; None: sums are exact."""
+        """The mark of the sums that hold this plan's noise; None without privacy."""
         return self.protection.mark(self.fingerprint)
 
     @property
     def noise_bound(self) -> int:
-        """The bound on the absolute noise in any counter of a secure sum; 0 without noise.
+        """A bound on the absolute value of the noise in every counter of a secure sum.
 
-        It is exceeded with a probability of at most 2^-40. Central noise is added after the secure
-        sum, and does not count here.
+        Some counter exceeds it with a probability of at most 2^-40. It is 0 if the secure sum holds
+        no noise: without privacy, and if an aggregator adds the noise later.
         """
         return self.protection.bound(self.vector_length, self.summing.most_clients)
 
     def row_noise_bound(self, width: int) -> int:
-        """Return a bound on the l1 norm of the noise in a row of `width` counters of a secure sum.
+        """Return a bound on the sum of the absolute values of the noise in a row of a secure sum.
 
-        It is 0 without noise. The probability that any row exceeds it is at most 2^-40. Each
-        cohort's sum is checked against it before the sums are added up.
+        Some row exceeds it with a probability of at most 2^-40. It is 0 if the secure sum holds no
+        noise. Each cohort's sum is checked with it, before the sums of the cohorts are added up.
+
+        Args:
+            width: the number of counters in the row.
         """
         return self.protection.row_bound(self.spec.touched, width, self.summing.most_clients)
 
     @property
     def modulus_bits(self) -> int:
-        """The bits per counter under secure summation, enough that no sum can overflow."""
+        """The number of bits of a counter in an upload, so that no sum can overflow."""
         if self.secure_sum is not None:
             return self.secure_sum.bits
         signed = self.encoding.is_signed
@@ -580,13 +594,15 @@ class Plan:
         return modulus_bits(*sums, signed=signed)
 
     def read_sum(self, total: I64) -> I64:
-        """Return a secure sum, which is known modulo its modulus, as integers: int64 [entries].
+        """Return the entries of a secure sum as integers: int64 [entries].
 
-        The sums of sketches lie around 0. In sums of histograms only noise is negative, so their
-        range is mostly above 0 (`fedtally.base.encoding.values_of_sum`).
+        A secure sum is known only modulo the modulus. The entries of sketches lie around 0. In
+        histograms only noise is negative, so that the range of the entries is mostly above 0
+        (`fedtally.base.encoding.values_of_sum`).
 
         Args:
-            total: int64 [entries], the sum as integers around 0, or as this function returned it.
+            total: int64 [entries], the sum as integers around 0, or a sum that this function
+                returned.
         """
         if self.encoding.is_signed or self.secure_sum is None:
             return total
@@ -596,7 +612,7 @@ class Plan:
 
     @property
     def bytes_per_client(self) -> int:
-        """The bytes that a client uploads in a round, for its counters and for the protocol."""
+        """The bytes that a client uploads in its round, for its counters and for the protocol."""
         if self.secure_sum is not None:
             added = 0 if self.report_proof is None else self.report_proof.added_bytes
             return self.secure_sum.upload_bytes + added
@@ -604,19 +620,22 @@ class Plan:
 
     @property
     def one_hot_bytes_per_client(self) -> int:
-        """The bytes of an upload of one counter per candidate, under the same secure summation."""
+        """The bytes that a client would upload with one counter for each candidate.
+
+        The way to sum is the same.
+        """
         sketch = -(-self.vector_length * self.modulus_bits // 8)
         one_hot = -(-self.domain_size * self._one_hot_bits // 8)
-        return self.bytes_per_client - sketch + one_hot  # the protocol's part is the same
+        return self.bytes_per_client - sketch + one_hot  # the protocol adds the same bytes
 
     @property
     def _one_hot_bits(self) -> int:
-        """The bits per counter of a histogram with the same noise."""
+        """The number of bits of a counter in a histogram with the same noise."""
         largest = self.clients.largest_entry(Encoding.HISTOGRAM)
         if self.secure_sum is None:
             sums = self.max_round_clients, largest, self.noise_bound
             return modulus_bits(*sums, signed=False)
-        from fedtally.secagg.config import whole_bits  # here: it loads the cryptography
+        from fedtally.secagg.config import whole_bits  # imported late: it loads cryptography
 
         return whole_bits(
             self.secure_sum.most_clients,
@@ -629,24 +648,27 @@ class Plan:
 
     @property
     def binary_bytes_per_client(self) -> int:
-        """The bytes of an upload of the plain items, without a sketch.
+        """The bytes that a client would upload if it sent the numbers of its items.
 
-        Secure summation cannot sum items, so the server would see each of them.
+        Secure summation cannot sum such numbers, so that the server would see each client's items.
         """
         return -(-self.most_items * max(1, (self.domain_size - 1).bit_length()) // 8)
 
     @property
     def canonical(self) -> str:
-        """The canonical JSON text of this plan, in ASCII; the fingerprint is its SHA-256."""
+        """The canonical JSON text of this plan, in ASCII; its SHA-256 gives the fingerprint."""
         return canonical_json(self.to_dict())
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of the plan, 64 hexadecimal digits, as docs/plan.md defines it."""
+        """The fingerprint: 64 hexadecimal digits of a SHA-256, as docs/plan.md defines it."""
         return hashlib.sha256(f"{SCHEMA}\n{self.canonical}".encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the parameters as JSON-able values, the seed in hexadecimal."""
+        """Return the parameters as values for JSON, by name; the seed is in hexadecimal.
+
+        Entries that are None are left out, `people` if it is 1, and `encoding` if it is a sketch.
+        """
         return {
             "rows": self.rows,
             "width": self.width,
@@ -657,9 +679,9 @@ class Plan:
             "max_items": self.max_items,
             "seed": self.seed.hex(),
             "domain": dict(self.domain),
-            # absent if it is 1, so that plans without silos keep their fingerprints
+            # left out if it is 1: otherwise the fingerprints of plans without silos would change
             **({"people": self.people} if self.is_of_silos else {}),
-            # the longest name is left out here: it is in the domain
+            # the maximum length of names is missing here, because the domain has it
             **(
                 {}
                 if self.spelling is None
@@ -670,14 +692,14 @@ class Plan:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Plan:
-        """Return the plan from the values that `to_dict` returned.
+        """Return the plan with the entries `values`, which `to_dict` returned or a file contains.
 
         Raises:
-            InvalidInputError: a parameter is missing, unknown or out of bounds, or not in the form
-                that docs/plan.md demands.
+            InvalidInputError: an entry is missing, unknown or out of bounds; or it is not written
+                in the form that docs/plan.md demands; or the fingerprint does not match.
         """
-        # checked first, so that the error for a plan of another schema names the schema, and not
-        # entries that this version does not know
+        # Check the schema first. Otherwise the error for a plan of another schema would name an
+        # entry that this version does not know, and not the schema.
         if isinstance(values, Mapping) and values.get("schema", SCHEMA) != SCHEMA:
             raise InvalidInputError(
                 f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}: make"
@@ -685,7 +707,7 @@ class Plan:
             )
         known = [*cls.__dataclass_fields__, *_OF_FILES]
         written = validate.table("the plan", values, known, optional=(*_OPTIONAL, *_OF_FILES))
-        # An entry `fingerprint` is checked if there is one. A person who edits a plan deletes it.
+        # The fingerprint is checked only if there is one: a person who edits a plan deletes it.
         fingerprint = written.pop("fingerprint", None)
         written.pop("schema", None)
         if not isinstance(written["domain"], Mapping):
@@ -703,22 +725,23 @@ class Plan:
         return plan
 
     def to_toml(self) -> str:
-        """Return the plan as a TOML document, with its fingerprint."""
+        """Return the plan as TOML text, with its fingerprint."""
         values = {"schema": SCHEMA, "fingerprint": self.fingerprint, **self.to_dict()}
         return toml.document(values)
 
     @classmethod
     def from_toml(cls, text: str) -> Plan:
-        """Return the plan in a TOML document.
+        """Return the plan that is written in a TOML text.
 
         Raises:
             UnreadableFileError: the text is not TOML.
-            InvalidInputError: it is not a plan, or a text in it holds a line end CR LF.
+            InvalidInputError: the TOML is not a plan, or a value in it contains a line end CR LF.
         """
         try:
             values = toml.loads(text)
-            # This reader turns CR LF into LF, other readers do not: the fingerprints would differ.
-            # Replace CR LF by LF LF: this changes the values only if a text contains a CR LF.
+            # This TOML reader turns CR LF within a value into LF, and other readers do not. They
+            # would compute another fingerprint. To find such values, replace CR LF by LF LF in the
+            # text: only these values change.
             if "\r\n" in text and toml.loads(text.replace("\r\n", "\n\n")) != values:
                 raise InvalidInputError(
                     "a text of the plan holds the line end CR LF, which TOML readers may turn into"
@@ -732,7 +755,10 @@ class Plan:
             raise UnreadableFileError(f"the plan is not valid TOML: {error}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to a file: as JSON if its name ends in .json, else as TOML."""
+        """Write the plan to a file: as JSON if the path ends in .json, otherwise as TOML.
+
+        An existing file is replaced at once, or not at all.
+        """
         document = {"schema": SCHEMA, "fingerprint": self.fingerprint, **self.to_dict()}
         text = json.dumps(document, indent=2) + "\n" if _is_json(path) else self.to_toml()
         with replacing(path) as temporary:
@@ -740,23 +766,24 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
-        """Read a plan that `save` wrote, or that a person wrote.
+        """Read a plan from a file, which `save` or a person wrote.
 
         Raises:
-            UnreadableFileError: the file is missing, neither TOML nor JSON, or not a valid plan.
+            UnreadableFileError: the file cannot be read, is neither TOML nor JSON, or is not a
+                valid plan.
         """
         try:
             with open(path, "rb") as file:
-                data = file.read(MAX_BYTES + 1)  # bounded: it may be a device without an end
+                data = file.read(MAX_BYTES + 1)  # bounded: the path may name an endless device
             if len(data) > MAX_BYTES:
                 raise InvalidInputError(
                     f"a plan has at most {MAX_BYTES:,} bytes, and this file has more: give the file"
                     " that fedtally plan wrote"
                 )
-            # decoded from bytes, which keeps line ends as they are: `from_toml` checks them
+            # not read as text: Python would convert line ends, which `from_toml` must check
             text = data.decode()
             return cls.from_dict(json_object(text)) if _is_json(path) else cls.from_toml(text)
-        except InvalidInputError as error:  # its message does not name the file
+        except InvalidInputError as error:  # the message of this error does not name the file
             raise UnreadableFileError(f"{os.fspath(path)}{reason(error)}") from error
         except UnicodeDecodeError as error:
             raise UnreadableFileError(
@@ -775,8 +802,14 @@ def modulus_bits(
 ) -> int:
     """Return the number of bits of a counter that can hold every sum of a round.
 
-    The absolute value of a counter is at most max_round_clients * largest_entry + noise. Unless
-    entries are signed (`Encoding.is_signed`), its least value is -noise.
+    With signed entries a counter lies in -a .. a, where a = max_round_clients * largest_entry +
+    noise. Otherwise it lies in -noise .. a.
+
+    Args:
+        max_round_clients: the most clients in a sum.
+        largest_entry: the most that one client adds to a counter, without noise.
+        noise: a bound on the absolute value of the noise in a counter.
+        signed: whether an item may subtract from a counter, as in a sketch (`Encoding.is_signed`).
 
     >>> modulus_bits(15_000, 1), modulus_bits(15_000, 1, signed=False)
     (15, 14)
@@ -786,12 +819,12 @@ def modulus_bits(
 
 
 def _read(name: str, entry: Any, plan: Mapping[str, Any]) -> Any:
-    """Return the value of an entry of a plan's file, as an argument of `Plan`.
+    """Return an entry of a plan's file, converted to an argument of `Plan`.
 
     Args:
         name: the name of the entry.
-        entry: its value, as parsed from JSON or TOML.
-        plan: all entries of the file.
+        entry: the value of the entry, from JSON or TOML.
+        plan: all entries of the file, by name.
 
     Raises:
         InvalidInputError: the value is not valid for this entry.
@@ -800,7 +833,7 @@ def _read(name: str, entry: Any, plan: Mapping[str, Any]) -> Any:
         case "seed":
             return _read_seed(entry)
         case "secure_sum":
-            # imported here: it loads the cryptography, which only plans with a secure sum need
+            # imported only here: a plan without a secure sum then loads no cryptography
             from fedtally.secagg.config import terms_from_dict
 
             return terms_from_dict(entry)

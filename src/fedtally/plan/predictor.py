@@ -1,8 +1,9 @@
-"""Predict the error of a campaign for any size of its sketch.
+"""The prediction of a campaign's error, for any size of its sketch.
 
-The errors of small sketches of one batch come from simulated campaigns (`fedtally.plan.trials`).
-All others come from an error model (`fedtally.recovery.error_model`). Two safeguards apply if its
-predictions for joint recovery are doubtful: `Predictor.modelled_failure` and `Predictor._sure`.
+For small sketches with one batch of rounds, campaigns are simulated (`fedtally.plan.trials`). For
+all other sketches an error model is used (`fedtally.recovery.error_model`). Its predictions for
+joint recovery are sometimes too good. Two safeguards then replace them by larger ones:
+`Predictor.modelled_failure` and `Predictor._sure`.
 """
 
 from __future__ import annotations
@@ -30,37 +31,37 @@ from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.error_model import Prediction, Sums
 from fedtally.sketch import Schedule
 
-# If the error of a sketch JUMP times narrower is more than FALL times larger, a prediction for
-# joint recovery is doubtful: decoding may end with an error as for the narrower sketch.
+# If a sketch JUMP times narrower has an error more than FALL times larger, the prediction for joint
+# recovery is doubtful: decoding may end with an error as for the narrower sketch.
 JUMP, FALL = 1.4, 2.0
-# A prediction of exact recovery is relied on with CELLS cells for each item, or if it also holds
-# for sketches narrower by the factors SURE.
+# A prediction of exact recovery is trusted if there are CELLS cells for each item, or if it also
+# holds for sketches that are narrower by the factors SURE.
 CELLS, SURE = 4, (1.1, 1.25)
-# Trials are used for a probability p only if at least this number of them, p * repeats, may fail.
+# Trials are used for a probability p only if at least this many of them may fail: p * repeats.
 TELLING = 2
-_STEPS, _CLOSE = 8, 1.005  # the most iterations of `modelled_linf`, and the ratio at which they end
+_STEPS, _CLOSE = 8, 1.005  # `modelled_linf` ends after _STEPS steps, or if a step changes little
 
-# `Predictor._failure`, a function of tau, or `Predictor._linf`, a function of the probability
+# a method of a predictor: `_failure`, whose third argument is tau, or `_linf`, where it is p
 _Predicted = Callable[["Predictor", Frequencies, float, int, int], float]
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """A predictor of the errors of a campaign, for any size of its sketch.
+    """A predictor of the errors of a campaign, for sketches of any size.
 
     Args:
         num_clients: the number of clients of all rounds together.
-        schedule: the schedule: shared, fresh, hybrid or batched:B.
+        schedule: which rounds share their hashes: shared, fresh, hybrid or batched:B.
         num_rounds: the number of rounds.
-        recovery: the name of a decoder.
-        noise: the standard deviation of the noise in each counter of each round's sum, in counts;
-            or a function that returns it for a number of rows, on which it depends with privacy.
-        round_sizes: the number of clients of each round, with the sum num_clients; None: rounds of
+        recovery: the name of the decoder whose errors are predicted.
+        noise: the standard deviation of the noise in each counter of each round's sum, in counts.
+            It may be a function of the number of rows, on which the noise depends with privacy.
+        round_sizes: the number of clients of each round; they sum to `num_clients`. None: rounds of
             equal size.
         repeats: the most campaigns that are simulated to predict the error of a small sketch; 0:
-            the error model predicts all sketches.
-        mechanism: the mechanism of the noise.
-        draws: the number of draws of the noise, in all rounds together.
+            the error model is used for all sketches.
+        mechanism: the distribution of the noise.
+        draws: the number of draws of noise in a counter, in all rounds together.
     """
 
     num_clients: int
@@ -75,7 +76,9 @@ class Predictor:
 
     @classmethod
     def from_plan(cls, plan: Plan, recovery: str) -> Self:
-        """Return the predictor of a plan, with the most noise: no client drops out.
+        """Return the predictor for a plan.
+
+        The noise is the largest that the plan can have: no client drops out.
 
         >>> domain = {"kind": "range", "size": 1000, "public": True}
         >>> plan = Plan(rows=7, width=200, schedule="hybrid", num_rounds=4, num_clients=8000,
@@ -102,14 +105,14 @@ class Predictor:
         )
 
     def with_repeats(self, most: int) -> Self:
-        """Return the predictor with at most `most` trials; if it had none, it still has none."""
+        """Return the predictor with at most `most` simulated campaigns, never more than now."""
         return replace(self, repeats=min(most, self.repeats))
 
     def trials(self, distribution: Frequencies, rows: int, width: int) -> Trials | None:
-        """Return the trial campaigns of a small sketch; None if the error model is used instead."""
+        """Return the simulated campaigns of a small sketch; None if the error model predicts."""
         schedule = Schedule.parse(self.schedule)
         if not self.repeats or not kind_of(self.recovery).has_collisions:
-            return None  # no campaigns may be simulated, or the error model is exact
+            return None  # simulation is not allowed, or not needed: the error model is exact
         if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
             return None
         noise = _rounded_up(self.noise_of(rows) * math.sqrt(self.num_rounds))
@@ -117,9 +120,9 @@ class Predictor:
         return Trials.of(distribution, self.num_clients, decoder, noise, rows, width)
 
     def failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
-        """Return the probability that the largest error exceeds tau.
+        """Return the probability that the largest error of any frequency exceeds tau.
 
-        It comes from the error model, or for a small sketch from trial campaigns.
+        For a small sketch it comes from simulated campaigns, otherwise from the error model.
         """
         trials = self.trials(distribution, rows, width)
         return (
@@ -136,15 +139,15 @@ class Predictor:
         width: int,
         tau: float | None = None,
     ) -> float:
-        """Return the largest error that is exceeded with probability p.
+        """Return the largest error of any frequency that is exceeded only with probability p.
 
         Args:
             distribution: the known frequencies.
-            p: the probability, in (0, 1).
+            p: the probability, above 0 and below 1.
             rows: the number of rows of the sketch.
-            width: the number of counters of a row.
-            tau: the error that is allowed, or None. Trials of a small sketch end early if they
-                already show that tau is met.
+            width: the number of counters in a row.
+            tau: the largest error that is allowed, or None. With it, fewer campaigns are simulated
+                if these already show that tau is kept.
         """
         trials = self.trials(distribution, rows, width) if p * self.repeats >= TELLING else None
         return (
@@ -158,18 +161,19 @@ class Predictor:
     ) -> float:
         """Return the probability that the largest error exceeds tau, by the error model.
 
-        As a safeguard for joint recovery, return the probability that the error of a sketch `JUMP`
-        times narrower exceeds `FALL` tau, if this is larger. If the error falls so fast with the
-        width, the model may predict the fall at too small a width. `_sure` is another safeguard.
+        A safeguard applies to joint recovery: the result is at least the probability that the error
+        of a sketch `JUMP` times narrower exceeds `FALL` times tau. The reason: where the error
+        falls so fast with the width, the model may predict the fall at too small a width. A second
+        safeguard is `_sure`.
         """
         return max(self.failures(distribution, tau, rows, width))
 
     def failures(
         self, distribution: Frequencies, tau: float, rows: int, width: int
     ) -> Iterator[float]:
-        """Yield the probabilities whose maximum `modelled_failure` returns.
+        """Yield probabilities; the largest of them is the result of `modelled_failure`.
 
-        They are computed lazily: a caller can stop at the first that exceeds its bound.
+        They are computed one by one: a caller can stop at the first one that is too large.
         """
         distribution = self._careful(distribution, tau)
         found = self._failure(distribution, tau, rows, width)
@@ -184,13 +188,13 @@ class Predictor:
         return model.failure(known, sums, numbers, tau)
 
     def modelled_linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
-        """Return the largest error that is exceeded with probability p, by the error model.
+        """Return the largest error that is exceeded only with probability p, by the error model.
 
-        The same safeguards as in `modelled_failure` apply.
+        The safeguards of `modelled_failure` apply here, too.
         """
         found, known, narrower = 0.0, distribution, int(width / JUMP)
-        # `_careful` gives the items below an error equal frequencies, and this changes the error.
-        # So start from 0 and repeat, until the error is the one that its own frequencies give.
+        # `_careful` changes the frequencies of items that are rarer than the error, and so changes
+        # the error. Start with an error of 0, and repeat until the error hardly grows.
         for _ in range(_STEPS):
             before = found
             found = self._linf(known, p, rows, width)
@@ -203,12 +207,14 @@ class Predictor:
         return found
 
     def error_of_noise(self, candidates: int, probability: float, expected: int) -> float:
-        """Return the largest error of a histogram, which only noise causes.
+        """Return the largest error of a histogram, which has no other errors than noise.
 
         Args:
-            candidates: the number of candidates, each with a noisy count.
-            probability: the probability, in (0, 1), with which the error is exceeded.
-            expected: the number that frequencies are shares of: clients, or the people of silos.
+            candidates: the number of candidates, each of which has a noisy count.
+            probability: the probability, above 0 and below 1, with which the result may be
+                exceeded.
+            expected: the number by which counts are divided to get frequencies: of clients, or of
+                people in silos.
         """
         sums = Sums.of(
             rows=1,
@@ -225,10 +231,11 @@ class Predictor:
         return kind_of(self.recovery).predict(none, sums, none, probability).linf
 
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
-        """Return the distribution for which errors of joint recovery are predicted.
+        """Return the frequencies for which errors are predicted: after a pilot, more careful ones.
 
-        A pilot shows little of rare items. So if frequencies come from a pilot, items below a
-        frequency of about `tau` get equal frequencies.
+        A pilot shows little of rare items. So if the frequencies come from a pilot, and the decoder
+        is one that fits items, all items below a frequency of about `tau` get one common frequency.
+        Equal items are the hardest case for joint recovery.
         """
         if not self._fits_items or distribution.fit is None:
             return distribution
@@ -246,24 +253,24 @@ class Predictor:
         rows: int,
         width: int,
     ) -> float:
-        """Return the prediction for a width, or for a narrower one if exact recovery is not sure.
+        """Return a prediction for a width, or a larger one if exact recovery is not certain.
 
-        In truth exact recovery may need a wider sketch than the model predicts. If the decoder
-        fails to recover all items, its error is at most the error of a narrower sketch for which
-        exact recovery is not predicted. Whether recovery is exact is tested without noise, because
-        noise cannot make it more certain.
+        Real decoding may need a wider sketch for exact recovery than the model predicts. If the
+        decoder fails to recover all items, its error is at most the error of a narrower sketch for
+        which the model does not predict exact recovery. Whether recovery is exact is decided
+        without noise, because noise cannot make exact recovery more certain.
 
         Args:
-            predicted: the function that predicts an error or a probability, see `_Predicted`.
-            found: its prediction for this width; the result is at least this value.
+            predicted: the method that predicts an error or a probability (`_Predicted`).
+            found: what this method predicts for this width; the result is at least this.
             distribution: the known frequencies.
-            bound: the tau or the probability that `predicted` takes.
+            bound: the third argument of `predicted`: tau, or the probability p.
             rows: the number of rows of the sketch.
-            width: the number of counters of a row.
+            width: the number of counters in a row.
         """
         items, cells = self._items(distribution), rows * width
         if not self._fits_items or not cells < CELLS * items <= CELLS * cells:
-            return found  # exact recovery is sure, or there are too many items for it
+            return found  # exact recovery is certain, or impossible with as many items
         free = replace(self, noise=0.0)
         exact = predicted(free, distribution, bound, rows, width) if self.noise_of(rows) else found
         for one in () if exact > 0.0 else SURE:
@@ -273,15 +280,16 @@ class Predictor:
         return found
 
     def _items(self, distribution: Frequencies) -> float:
-        """Return the expected number of different items that clients hold."""
+        """Return the expected number of different items that all clients together hold."""
         missed = np.exp(-distribution.frequencies * self.num_clients)
         return float(distribution.numbers @ (1.0 - missed))
 
     def _model_of(self, distribution: Frequencies, rows: int) -> DecoderKind:
         """Return the decoder whose error is predicted.
 
-        The advantage of some decoders depends on the shape of the tail. If this shape is not known,
-        the error of the decoder that they rest on (`DecoderKind.rests_on`) is predicted instead.
+        Some decoders are better than another decoder that they build on, but only for some shapes
+        of the tail. If the shape is not known, the error of that other decoder is predicted
+        (`DecoderKind.rests_on`).
         """
         known = distribution.has_known_shape
         name = self.recovery if known else kind_of(self.recovery).rests_on or self.recovery
@@ -311,9 +319,9 @@ class Predictor:
     def predicted(
         self, distribution: Frequencies, rows: int, width: int, p: float = 0.5
     ) -> Prediction:
-        """Return the prediction of the error model for a size, without safeguards.
+        """Return what the error model predicts for a size, without the safeguards.
 
-        The predicted largest error is exceeded with probability p.
+        The predicted largest error is the one that is exceeded with probability p.
         """
         known, numbers = distribution.rising
         model, sums = self._model_of(distribution, rows), self._sums(distribution, rows, width)
@@ -324,7 +332,14 @@ class Predictor:
         return self.noise(rows) if callable(self.noise) else self.noise
 
     def searched_rows(self, rows: Iterable[int] | int | None) -> list[int]:
-        """Return the numbers of rows to search, from the middle outwards; None: the usual ones."""
+        """Return the numbers of rows that a search should try, from the middle of them outwards.
+
+        Args:
+            rows: the requested numbers, or one number; None: the usual numbers for the decoder.
+
+        Raises:
+            InvalidInputError: there is no number, or one is out of range.
+        """
         if rows is None:
             rows = kind_of(self.recovery).planned_rows
         searched = sorted(
@@ -348,16 +363,17 @@ def predict_linf(
     tau: float | None = None,
     expected: int | None = None,
 ) -> float:
-    """Return the largest error that a plan is predicted to exceed with a probability.
+    """Return the largest error of any frequency that a plan exceeds only with some probability.
 
     Args:
         plan: the plan.
         frequencies: the known frequencies.
-        recovery: the name of a decoder.
-        probability: the probability, in (0, 1).
-        repeats: the most campaigns that are simulated, as for `Predictor`.
-        tau: the error that is allowed, or None, as for `Predictor.linf`.
-        expected: the number that frequencies are shares of; None: the clients of the plan.
+        recovery: the name of the decoder.
+        probability: the probability, above 0 and below 1.
+        repeats: the most campaigns that are simulated; 0: none.
+        tau: the largest error that is allowed, or None; see `Predictor.linf`.
+        expected: the number by which counts are divided to get frequencies; None: the clients of
+            the plan.
     """
     predictor = replace(
         Predictor.from_plan(plan, recovery),
@@ -375,7 +391,8 @@ def predict_linf(
 def _rounded_up(noise: float) -> float:
     """Return a standard deviation of noise, rounded up to three digits.
 
-    With rounding, trials for a finished plan can reuse those of the search for its size.
+    Results of simulated campaigns are cached by their arguments. With rounded noise, a finished
+    plan can use the results from the search for its size.
 
     >>> _rounded_up(15.8047), _rounded_up(28.0), _rounded_up(0.0)
     (15.9, 28.0, 0.0)

@@ -1,7 +1,8 @@
-"""Differential privacy in a campaign: the resolved request, and the terms of privacy of a plan.
+"""Differential privacy in a campaign: the requested privacy, and the terms of privacy of a plan.
 
-With privacy, only public information may choose a parameter or name an item. Options that only a
-run marked `not_private` may use are refused in other files.
+With privacy, only public information may choose a parameter of the plan or name an item. Some
+options break this rule: only a run that is marked `not_private` may use them. Other modules refuse
+these options.
 """
 
 from __future__ import annotations
@@ -45,23 +46,26 @@ Random = Callable[[int], bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """The requested differential privacy; `resolve_privacy` makes it.
+    """The differential privacy that a user requests; `resolve_privacy` makes it.
 
     Args:
-        epsilon: the epsilon that the campaign may cost.
-        delta: the delta that the campaign may cost; None: 1e-6, or 0.1 over the number of clients
-            if that is less.
-        noise_by: the parties that add the noise.
-        mechanism: the kind of noise, or its name; None: the kind with the smallest error among
-            those that these parties can add. Geometric noise is only for histograms.
-        relation: "zero-out", "replace-one" or "add-remove".
-        max_clients: for add-remove, a public bound on the number of clients, because the number
-            itself is private.
-        certify: for replace-one, whether to search for the worst pair of candidates under the
-            actual hashes of the campaign, which allows less noise.
+        epsilon: the most epsilon that the campaign may cost.
+        delta: the most delta that the campaign may cost. None: 1e-6, or 0.1 divided by the number
+            of clients (for silos, people) if this is less.
+        noise_by: the parties that add the noise: an aggregator, the clients, or two servers.
+        mechanism: the distribution of the noise, or its name. None: of the distributions that these
+            parties can add, the one with the smallest error. Geometric noise is only for
+            histograms.
+        relation: the difference between two inputs that must look alike: "zero-out" (a client's
+            items are taken away), "replace-one" (they are replaced) or "add-remove" (the client is
+            not there).
+        max_clients: a public bound on the number of clients, only for add-remove, which hides the
+            number itself.
+        certify: whether to compute how badly two candidates collide under the real hashes, only for
+            replace-one. This allows less noise than the worst case.
 
     Raises:
-        InvalidInputError: values do not go together.
+        InvalidInputError: a value is out of bounds, or values contradict each other.
     """
 
     epsilon: float
@@ -103,7 +107,7 @@ class Privacy:
 
     @property
     def trust(self) -> Trust:
-        """The trust: central (the aggregator sees exact sums), or distributed (nobody does)."""
+        """Who sees exact sums: the aggregator ("central"), or nobody ("distributed")."""
         return self.noise_by.trust
 
     def make_terms(
@@ -124,28 +128,32 @@ class Privacy:
         per_rounds: int | None = None,
         **guaranteed: Any,
     ) -> PrivacyConfig:
-        """Return the terms of privacy for a plan, with the least noise that keeps the guarantee.
+        """Return the terms of privacy for a plan, with the least noise that is private enough.
+
+        If several distributions of noise are possible, the terms are computed for each. The one
+        with the smallest error in a histogram is taken: the error is the largest noise in any of
+        `width` counters.
 
         Args:
-            rows: the number of rows of the sketch, including rows that spell names.
-            width: the number of counters of a row; the harmonic mean if rows differ.
-            schedule: the hashes of each round.
+            rows: the number of rows of the sketch, including the rows that spell names.
+            width: the number of counters in a row; the harmonic mean if rows differ in width.
+            schedule: which rounds share their hashes.
             max_items: the most items of one client in a round.
-            participations: the most rounds of one client.
+            participations: the most rounds that one client takes part in.
             num_clients: the number of clients of each round.
             most_clients: the most clients in a sum.
-            honest_survivors: the fewest honest clients whose noise is surely in every sum; None:
-                clients add no noise.
+            honest_survivors: the fewest honest clients that are sure to be in every sum and to add
+                noise; None: clients add no noise.
             counters: the number of counters of a client's vector; None: rows times width.
-            encoding: the way in which items become counters.
-            probability: if several kinds of noise are possible, the kind whose noise in the largest
-                of `width` counters is smallest is taken. This noise is exceeded with `probability`.
-            silos: the request for silos; None: clients are persons.
-            per_rounds: the number of rounds in a row to which `participations` applies; None: all.
-            guaranteed: the arguments `population` and `not_private` of the `PrivacyConfig`.
+            encoding: whether items are counted in a sketch or in a histogram.
+            probability: the probability with which the compared error may be exceeded.
+            silos: the options of silos; None: clients are persons.
+            per_rounds: the length, in rounds, of each run of rounds that `participations` limits;
+                None: the whole campaign.
+            guaranteed: the arguments `population` and `not_private` of `PrivacyConfig`.
 
         Raises:
-            InvalidInputError: no noise keeps this guarantee.
+            InvalidInputError: no noise gives this guarantee.
         """
         rounds = len(num_clients)
         together = max(map(len, releases_by(self.noise_by, schedule, rounds)))
@@ -178,19 +186,25 @@ class Privacy:
         usual, *others = self._mechanisms(encoding)
         possible = [terms(usual)]
         for mechanism in others:
-            with suppress(InvalidInputError):  # the mechanism cannot draw that much noise
+            with suppress(InvalidInputError):  # this mechanism cannot draw so large noise
                 possible.append(terms(mechanism))
         if not others:
             return possible[0]
-        # a histogram's error is only its noise; the tails of the mechanisms' noise differ
+        # Standard deviations would not do: the tails of these distributions differ. If one counter
+        # exceeds a bound with probability `of_one`, some counter does with `probability`.
         of_one = -math.expm1(math.log1p(-probability) / width)
         return min(possible, key=lambda one: NoiseLaw.of_releases(one, 1).half(of_one))
 
     def _mechanisms(self, encoding: Encoding) -> Sequence[Mechanism]:
-        """Return the mechanisms that a plan with this encoding may have, the usual one first."""
+        """Return the distributions of noise that a plan may have, the usual one first.
+
+        Args:
+            encoding: whether the plan is for sketches or for histograms.
+        """
         usual = self.noise_by.mechanisms
         asked = usual if self.mechanism is None else (Mechanism.parse(self.mechanism),)
-        # a pilot is a sketch: if only noise for histograms was requested, it has the usual noise
+        # A pilot is always a sketch. If the requested noise is for histograms only, the pilot gets
+        # the usual noise.
         return [one for one in asked if encoding in one.encodings] or usual[:1]
 
 
@@ -202,21 +216,22 @@ def resolve_privacy(
     silos: Silos | None = None,
     **asked: Any,
 ) -> Privacy:
-    """Return the requested privacy, with the party that adds the noise.
+    """Return the requested privacy with all defaults, among them the party that adds the noise.
 
-    The trust and the method of summing decide which party this is.
+    This party follows from the trust and from the method of summing.
 
     Args:
-        method: the method of summing rounds.
-        trust: "central" or "distributed"; None: central if the secure sum is ideal, else
-            distributed.
-        neighbours: the neighbouring relation, or its name; None: zero-out, for silos add-remove.
-        silos: the request for silos; None: clients are persons.
-        asked: the other arguments of `Privacy`.
+        method: the method of summing: ideal (a trusted server), secagg or two-server.
+        trust: who sees exact sums: an aggregator ("central") or nobody ("distributed"). None:
+            central if a trusted server sums, otherwise distributed.
+        neighbours: the relation between two inputs that must look alike, or its name; None:
+            zero-out, but add-remove for silos.
+        silos: the options of silos; None: clients are persons.
+        asked: other arguments of `Privacy`.
 
     Raises:
-        InvalidInputError: a value is out of bounds, or the relation or trust does not go with the
-            secure sum.
+        InvalidInputError: a value is out of bounds; or the relation does not suit silos, the method
+            of summing or the trust.
 
     >>> resolve_privacy(SecureSum.SECAGG, epsilon=1.0).noise_by
     <NoiseBy.CLIENTS: 'clients'>
@@ -226,7 +241,7 @@ def resolve_privacy(
     default = Trust.CENTRAL if method is SecureSum.IDEAL else Trust.DISTRIBUTED
     trusted = default if trust is None else Trust.parse(trust)
     noise_by = NoiseBy.of(trusted, is_two_server=method is SecureSum.TWO_SERVER)
-    if silos is not None:  # silos noise the number of their people under each method of summing
+    if silos is not None:  # `_check_hidden` is not for silos: any method may noise their people
         usual = _mechanism_of_silos(noise_by, asked.pop("mechanism", None))
         _check_relation_of_silos(relation, asked)
         return Privacy(relation=relation, noise_by=noise_by, mechanism=usual, **asked)
@@ -237,9 +252,10 @@ def resolve_privacy(
 
 
 def _mechanism_of_silos(noise_by: NoiseBy, name: str | None) -> Mechanism:
-    """Return the only mechanism for silos, and refuse any other one.
+    """Return the only distribution of noise that silos may have, and refuse any other one.
 
-    The prediction of how closely a sum shows a silo's size assumes noise with normal tails.
+    The prediction of how closely a sum shows a silo's size (`plan.silos.size_shown`) assumes nearly
+    normal noise.
     """
     usual = noise_by.mechanisms[0]
     if name is not None and (asked := Mechanism.parse(name)) is not usual:
@@ -251,7 +267,10 @@ def _mechanism_of_silos(noise_by: NoiseBy, name: str | None) -> Mechanism:
 
 
 def _check_relation_of_silos(relation: Relation, asked: Mapping[str, Any]) -> None:
-    """Refuse a relation other than add-remove for silos, and options of the other relations."""
+    """Refuse a relation other than add-remove for silos, and the option `max_clients`.
+
+    A silo's number of people is not public, and only add-remove hides it.
+    """
     if not relation.hides_number:
         raise InvalidInputError(
             f"{arg.neighbours} must be add-remove where clients are silos, since how many people a"
@@ -261,9 +280,9 @@ def _check_relation_of_silos(relation: Relation, asked: Mapping[str, Any]) -> No
 
 
 def _check_hidden(privacy: Privacy, method: SecureSum) -> None:
-    """Refuse to hide the number of clients if this is not possible.
+    """Refuse the relation add-remove if the number of clients cannot be hidden.
 
-    It needs a public bound on the number, a sum by a trusted server, and central trust.
+    Hiding it needs a public bound on the number, a trusted server that sums, and central trust.
     """
     if privacy.max_clients is None:
         raise InvalidInputError(
@@ -287,17 +306,19 @@ def _named(mechanism: Mechanism) -> str:
 
 @lru_cache(maxsize=256)
 def noise_of_release(event: Event, epsilon: float, delta: float, provision: float = 1.0) -> float:
-    """Return the standard deviation of Gaussian noise in a counter of one released sum, in counts.
+    """Return about the standard deviation of the noise in a released sum's counter, in counts.
 
-    It is an approximation by Gaussian accounting. The noise of the plan itself comes from exact
-    accounting.
+    Gaussian accounting approximates it quickly, while sizes are searched for. The noise of the
+    finished plan comes from exact accounting.
 
     Args:
-        event: the exposure of a client; its variance is not used.
+        event: what a client is exposed to, with the sensitivity of a sum; its noise variance is not
+            used.
         epsilon: the epsilon of the whole campaign, 1e-6 .. 1e3.
-        delta: the delta of the whole campaign, in (0, 1).
-        provision: the ratio of the noise variance in a sum to the variance that the guarantee
-            counts, at least 1. If clients add noise, all survivors do, and only some are counted.
+        delta: the delta of the whole campaign, above 0 and below 1.
+        provision: the noise variance in a sum divided by the variance that the guarantee relies on,
+            at least 1. It is above 1 if clients add noise: all clients in the sum do, but the
+            guarantee relies only on those that are surely honest.
 
     >>> event = {"mechanism": "rounded-gaussian", "rows": 16, "relation": "zero-out"}
     >>> # a client's 4 rounds are added up, or stand in 2 releases, or in 4
@@ -312,12 +333,13 @@ def noise_of_release(event: Event, epsilon: float, delta: float, provision: floa
 
 
 def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) -> Collisions:
-    """Return the worst collisions of two candidates under the actual hashes of the campaign.
+    """Return how badly two candidates collide at worst, under the real hashes of the campaign.
 
     Args:
-        spec: the parameters of the sketches, with the seed of the hashes.
+        spec: the parameters of the sketches, with the seed that determines the hashes.
         domain: the candidates.
-        report: a function that is called with ("certify", batches done, all batches).
+        report: a function that is called with "certify", the number of batches that are done, and
+            the number of all batches.
 
     Raises:
         InvalidInputError: there are more than `MAX_CERTIFIED` candidates.
@@ -339,12 +361,18 @@ def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) ->
 
 
 def check_certificate(plan: Plan, domain: Domain, report: Callable[..., None]) -> None:
-    """Refuse a plan whose candidates collide worse than its certificate states.
+    """Refuse a plan whose candidates collide worse than the certificate in the plan states.
 
     A plan without a certificate is accepted.
 
+    Args:
+        plan: the plan.
+        domain: the candidates of the plan.
+        report: a function that is called with the progress, as for `worst_pair`.
+
     Raises:
-        InvalidInputError: two candidates collide worse, so that the plan's noise is too small.
+        InvalidInputError: two candidates collide worse, so that the plan's noise is too small; or
+            there are more than `MAX_CERTIFIED` candidates.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions
     if said is None:

@@ -1,4 +1,4 @@
-"""Propose a plan for a target error, a fleet of clients and frequencies, before the campaign."""
+"""A proposal for a plan, made before the campaign for a target error, clients and frequencies."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ if TYPE_CHECKING:
     from fedtally.plan.bill import Bill
     from fedtally.plan.costs import Host
 
-_NEIGHBOURS = (0.5, 2.0, 4.0)  # widths of compared sketches, as multiples of the plan's width
-_SKETCHES = (0.5, 1.0, 2.0)  # counters of compared sketches, as multiples of a histogram's
+_NEIGHBOURS = (0.5, 2.0, 4.0)  # `neighbours_of`: widths, as multiples of the plan's width
+_SKETCHES = (0.5, 1.0, 2.0)  # `neighbours_of`: counters, as multiples of a histogram's counters
 _USED = 0.9  # if a plan uses less than this share of the bytes, a message says why
 NAMES = Wanted()
-_FEW = 20  # the number of trial campaigns that predict the error of another small sketch
+_FEW = 20  # the number of simulated campaigns for comparisons: few, because there are many of them
 
 
 class Shapes(NamedTuple):
-    """The largest errors of a plan for other frequencies than it was made for.
+    """The largest errors of a plan for frequencies that it was not made for.
 
     Attributes:
-        hardest: the hardest frequencies for the plan, and its largest error for them.
-        named: the plan's largest error for each shape of frequencies in `hardest.NAMED`, by name.
+        hardest: the hardest frequencies for the plan, with the plan's largest error for them.
+        named: the plan's largest error for each distribution in `hardest.NAMED`, by name.
     """
 
     hardest: hardest.Hardest
@@ -67,25 +67,26 @@ class Shapes(NamedTuple):
 
 @dataclass(frozen=True)
 class Proposal:
-    """A proposed plan, with its predicted error and other predictions.
+    """A proposed plan, with the predicted error and other predictions.
 
     Attributes:
-        plan: the plan with its target.
-        size: the way in which rows and width were chosen, with a message for the user.
-        linf: the predicted largest error, exceeded with `failure_probability`.
-        distribution: the frequencies for which the error is predicted; the hardest ones if the
-            target holds for any frequencies.
-        found: the quantity that was searched for: "bytes", "error" or "epsilon".
-        minimax: the paper's size for the worst frequencies, and its upload bytes per client; None
-            if the domain is open.
-        expected: the number that frequencies are shares of: the clients, or the people expected in
-            silos.
+        plan: the plan, with its target.
+        size: how rows and width were chosen, with a message for the user.
+        linf: the predicted largest error; it is exceeded with the plan's `failure_probability`.
+        distribution: the frequencies for which the error is predicted. If the target holds for any
+            frequencies, these are the hardest ones.
+        found: the quantity that was made as small as possible: "bytes", "error" or "epsilon".
+        minimax: the paper's size for the worst frequencies, and the bytes that a client then
+            uploads; None if the domain is open.
+        expected: the number by which counts are divided to get frequencies: of clients, or of
+            people expected in silos.
         design: the design from which the plan was made, with its seed.
-        rare: the size of the smallest sum, which shows rare names; None if the sums have noise or
-            the domain is not open.
+        rare: the smallest sum, which shows rare strings; None if sums have noise, or if the domain
+            is not open.
         names: the names that are predicted to be read; None if the domain is not open.
-        one_release: the upload bytes per client and the predicted names, if all rounds were added
-            up and noised only once; None if the plan has only one release.
+        one_release: the bytes that a client would upload, and the names that would probably be
+            read, if all rounds were added up and noised only once. None if the plan has no privacy,
+            if it already opens a single sum, or if such a sum is not possible.
     """
 
     plan: Plan
@@ -102,20 +103,20 @@ class Proposal:
 
     @property
     def target(self) -> Target:
-        """The target error of the plan."""
+        """The target of the plan: the largest error that it was made for."""
         assert self.plan.target is not None
         return self.plan.target
 
     @cached_property
     def histogram_linf(self) -> float | None:
-        """The predicted largest error of a histogram that is as private as the plan's sketch.
+        """The predicted largest error of a histogram with the same privacy guarantee as the plan.
 
-        It is None if the plan is already a histogram, has no privacy, or cannot be a histogram.
+        It is None if the plan itself has a histogram, has no privacy, or cannot have a histogram.
         """
         if not self.plan.vector.shares_counters or self.plan.privacy is None:
             return None
         size = replace(self.design.spec.size, encoding=Encoding.HISTOGRAM, rows=None)
-        spec = replace(self.design.spec, size=size)  # even if the request names the sketch
+        spec = replace(self.design.spec, size=size)  # a request for a sketch is ignored here
         try:
             whole = histogram(replace(self.design, spec=spec))
         except InvalidInputError:
@@ -123,32 +124,40 @@ class Proposal:
         return None if whole is None or whole.origin is None else whole.origin.linf
 
     def bill(self, host: Host | None = None, plan: Plan | None = None) -> Bill:
-        """Return the predicted cost of the plan, or of another given plan, on a host."""
+        """Return the predicted bytes and CPU seconds of the plan.
+
+        Args:
+            host: the machine whose CPU seconds are predicted; None: the reference machine.
+            plan: another plan whose cost is wanted; None: the proposed plan.
+        """
         from fedtally.plan.bill import bill
 
         chosen = plan or self.plan
         return bill(chosen, host, recovery=self._decoder(chosen), people=self.expected)
 
     def _decoder(self, plan: Plan) -> Recovery:
-        """Return the decoder of the answer; the plan may be made for the errors of another one."""
+        """Return the decoder that reads the answer from the sums of `plan`.
+
+        The plan may have been made for the errors of another decoder.
+        """
         asked, batches = self.design.spec.decoding, plan.schedule.num_batches(plan.num_rounds)
         return decoder_of(plan, asked.recovery, batches)
 
     @property
     def is_for_any(self) -> bool:
-        """Whether the target holds for any frequencies."""
+        """Whether the target holds for any frequencies, and not only for given ones."""
         return self.target.frequencies == hardest.ANY
 
     @property
     def has_shapes(self) -> bool:
-        """Whether the error depends on the frequencies of listed candidates."""
+        """Whether the error depends on the frequencies, and the domain is not open."""
         return self.names is None and self.plan.vector.shares_counters
 
     @cached_property
     def neighbours(self) -> tuple[tuple[Plan, float], ...]:
-        """Plans of other widths, each with its predicted largest error.
+        """Plans with other widths, each with its predicted largest error.
 
-        They are computed on first use, because this takes as long as finding the plan.
+        They are computed at the first use, because this takes as long as finding the plan.
         """
         is_for_any = self.is_for_any and self.names is None
         return tuple(
@@ -156,9 +165,9 @@ class Proposal:
         )
 
     def shapes(self) -> Shapes | None:
-        """Return the errors of the plan for other frequencies.
+        """Return the plan's errors for other frequencies.
 
-        None if the error does not depend on frequencies, or if the domain is open.
+        Returns None if the error does not depend on the frequencies, or if the domain is open.
         """
         if not self.has_shapes:
             return None
@@ -180,11 +189,14 @@ class Proposal:
         return Shapes(worst, others)
 
     def usual(self) -> Plan | None:
-        """Return the plan for the same target and for assumed frequencies: i^-1.1 at rank i.
+        """Return the plan for the same target, made for assumed frequencies: i^-1.1 for rank i.
 
-        None if the plan's target is not for any frequencies, if its error does not depend on them,
-        or if no tau was requested. None also if clients hold several items: `--like` has names only
-        for populations with one item per client.
+        Returns None if the target does not hold for any frequencies, if no tau was requested, or if
+        the error does not depend on the frequencies. Returns None, too, if clients may hold several
+        items: users can name assumed frequencies (`--like`) only for clients with one item.
+
+        Raises:
+            InvalidInputError: no plan meets the target for these frequencies.
         """
         design = self.design
         if not self.has_shapes or not self.is_for_any:
@@ -195,15 +207,15 @@ class Proposal:
         return smallest_or_ways(design, assumed, with_linf=False).plan()
 
     def relying_on(self, recovery: Recovery) -> Plan | None:
-        """Return a smaller plan for the same target, made for the errors of the decoder `recovery`.
+        """Return a smaller plan for the same target, made for the errors of another decoder.
 
-        None if no such plan is smaller, if the request names a decoder or has no tau, or if the
-        shape of the frequencies is not known. None also if `recovery` would not be the default
-        decoder of the smaller plan.
+        Returns None if there is no smaller plan, if the request names a decoder or has no tau, if
+        the error does not depend on the frequencies, or if the frequencies of rare items are not
+        known. Returns None, too, if this decoder would not be the default one for the smaller plan.
 
         Args:
-            recovery: a decoder of `recovery.decoding.resting`: by default, plans are made for the
-                errors of another decoder instead.
+            recovery: a decoder from `recovery.decoding.resting`. Plans are not made for the errors
+                of these decoders unless the user requests it.
         """
         design, decoding = self.design, self.design.spec.decoding
         if design.spec.tau is None or decoding.recovery != AUTO or not self.has_shapes:
@@ -219,11 +231,12 @@ class Proposal:
         return plan if is_smaller and self._decoder(plan) is recovery else None
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
-        """Return curves of the predicted largest error, as points (upload bytes per client, error).
+        """Return curves of the predicted largest error over a client's upload bytes.
 
-        The first curve is for the plan's decoder and number of rows, the second for the paper's
-        decoder. If the plan has a histogram, the first curve is for sketches with the usual decoder
-        and number of rows. The keys name decoder and rows.
+        A point is (bytes, error). There are two curves. The first is for the plan's decoder and
+        number of rows; if the plan has a histogram, it is for sketches with the usual decoder and
+        number of rows. The second is for the paper's decoder. The keys name the decoder and the
+        number of rows.
         """
         recovery, own = self.target.recovery, self.plan.rows
         if not self.plan.vector.shares_counters:
@@ -237,7 +250,7 @@ class Proposal:
 
     def _curve(self, recovery: str, rows: int) -> list[tuple[float, float]]:
         planned = Predictor.from_plan(self.plan, recovery)
-        # an item that changes more counters needs more noise in each
+        # noise grows with the square root of the rows, because an item changes a counter in each
         noise = planned.noise_of(rows) * math.sqrt(rows / self.plan.spec.touched)
         predictor = replace(planned, noise=noise, num_clients=self.expected).with_repeats(_FEW)
         cells = self.plan.rows * self.plan.width
@@ -249,7 +262,11 @@ class Proposal:
         return [(size, error) for size, error in points if error > 0]
 
     def _linf(self, predictor: Predictor, rows: int, width: int) -> float:
-        """Return the error of a sketch of another size, for the same frequencies or the hardest."""
+        """Return the largest error of a sketch of another size, for the plan's frequencies.
+
+        If the target holds for any frequencies, the error is for the hardest frequencies for this
+        size.
+        """
         p = self.target.failure_probability
         if not self.is_for_any:
             return predictor.linf(self.distribution, p, rows, width)
@@ -273,9 +290,9 @@ def propose(
     like: str | None = None,
     wanted: Wanted = NAMES,
 ) -> Proposal:
-    """Return a plan for a fleet of clients.
+    """Return the proposal of a plan for clients that are drawn for rounds at random.
 
-    The arguments in the spec decide what the plan minimises:
+    The request decides what is made as small as possible:
 
     - tau: the bytes;
     - max_bytes: the error;
@@ -283,24 +300,24 @@ def propose(
     - neither tau nor max_bytes: the error for the default bytes.
 
     Args:
-        spec: the resolved request.
+        spec: the user's request, with all defaults filled in.
         domain: the candidates.
-        num_clients: the number of clients of all rounds together, each in one round drawn at
-            random; or the number of silos.
-        frequencies: the known frequencies. None: nothing is known; then the plan is made for the
-            hardest frequencies, and its target holds for any. For an open domain it is then made
-            for assumed frequencies.
+        num_clients: the number of clients (persons or silos) that may take part, see
+            `Design.for_fleet`.
+        frequencies: the known frequencies. None: nothing is known. The plan is then made for the
+            hardest frequencies, so that its target holds for any. For an open domain it is then
+            made for assumed frequencies.
         seed: the 32 bytes from which the hashes are derived.
-        is_drawn: whether the seed was drawn at random: then a small plan may take another, more
-            even seed (`plan.seeds`).
-        like: a few words that name the frequencies, which the plan keeps beside its target.
-        find_epsilon: whether to search for the least epsilon. Then tau, max_bytes and some epsilon,
-            which is replaced, must be given.
-        wanted: the names that are to be read, if the domain is open.
+        is_drawn: whether the seed was drawn at random, so that a small plan may get another seed,
+            which spreads the candidates more evenly (`plan.seeds`).
+        like: a few words that describe the frequencies; the plan has them in its target.
+        find_epsilon: whether to search for the least epsilon. The request must then have tau,
+            max_bytes, and an epsilon, which is replaced.
+        wanted: what the user asks for about names, if the domain is open.
 
     Raises:
-        InvalidInputError: no plan does what is requested; the message names the smallest changes
-            that help.
+        InvalidInputError: no plan meets the request; the message names the smallest changes that
+            help.
     """
     design = Design.for_fleet(spec, domain, num_clients, seed)
     if isinstance(domain, OpenStrings):
@@ -315,7 +332,7 @@ def propose(
         failed, known = error.design, error.frequencies
 
     def keeps(other: Design) -> bool:
-        # if the tried change is another epsilon, this epsilon must suffice: do not search for one
+        # A change to another epsilon is tested with this epsilon: a search would replace it.
         is_found = find_epsilon and _epsilon(other) == _epsilon(failed)
         return is_made(lambda: _make(other, frequencies, find_epsilon=is_found))
 
@@ -330,19 +347,26 @@ def attempt(
     find_epsilon: bool = False,
     like: str | None = None,
 ) -> Proposal:
-    """Return the plan that `propose` returns, from a design instead of a spec.
+    """Return the proposal that `propose` returns, from a design instead of a request.
+
+    Args:
+        design: the design, without a size; its domain must not be open.
+        frequencies: the known frequencies; None: the plan is made for any frequencies.
+        is_drawn: whether the seed was drawn at random, see `propose`.
+        find_epsilon: whether to search for the least epsilon, see `propose`.
+        like: a few words that describe the frequencies, see `propose`.
 
     Raises:
-        OutOfReachError: no plan meets the target. Changes that would help are not searched for,
-            because this takes long.
-        InvalidInputError: no plan does what is requested.
+        OutOfReachError: no plan meets the target. The message names no changes that help, because a
+            search for them takes long.
+        InvalidInputError: no plan meets the request for another reason.
     """
     design.check_even_rounds()
     spec, made = design.spec, _make(design, frequencies, find_epsilon=find_epsilon)
     like = hardest.ANY if frequencies is None else like
     design, plan, frequencies = made.design, made.plan, made.frequencies
     assert plan.target is not None
-    if not plan.vector.shares_counters:  # the error is only noise, whatever the frequencies are
+    if not plan.vector.shares_counters:  # a histogram's error is noise, for any frequencies
         like = hardest.ANY
     if is_drawn:
         design = design.with_seed(even_seed(design.plan(), design.domain))
@@ -367,22 +391,23 @@ def for_strings(
     find_epsilon: bool = False,
     like: str | None = None,
 ) -> Proposal:
-    """Return a plan for a fleet with an open domain: nobody has the list of strings.
+    """Return the proposal of a plan with an open domain, for which there is no list of candidates.
 
     With a tau the plan has the fewest bytes (`open_domain.smallest`). With tau, max_bytes and
     `find_epsilon` it has the least epsilon. Without a tau it has about the smallest error within
     the bytes (`open_domain.best`).
 
     Args:
-        design: the design; it has one round if the number of rounds is to be chosen.
+        design: the design, without a size. It has one round if the number of rounds is to be
+            chosen.
         law: the frequencies of the strings.
-        wanted: the names that are to be read.
-        find_epsilon: whether to search for the least epsilon, as for `propose`.
-        like: a few words that name the frequencies, which the plan keeps beside its target.
+        wanted: what the user asks for about names.
+        find_epsilon: whether to search for the least epsilon, see `propose`.
+        like: a few words that describe the frequencies; the plan has them in its target.
 
     Raises:
-        InvalidInputError: no plan does what is requested, and the message names changes that help;
-            or the sums would show the items of single clients.
+        InvalidInputError: no plan meets the request, and the message names changes that help; or
+            the sums would show the items of single clients, which is not allowed.
     """
     spec, p = design.spec, design.spec.failure_probability
     if find_epsilon:
@@ -408,7 +433,10 @@ def for_strings(
 def _size_for_strings(
     design: Design, law: Frequencies, wanted: Wanted
 ) -> tuple[Design, Target, Size, RareNames | None]:
-    """Return the design with a size, its target, the origin of the size, and the smallest sum."""
+    """Return four things: the design with a size, its target, how the size was chosen, and a sum.
+
+    The sum is the smallest one of the plan, which shows rare strings; None if sums have noise.
+    """
     p = design.spec.failure_probability
     if design.spec.tau is not None:
         design = open_domain.smallest(design, law, wanted)
@@ -424,9 +452,9 @@ def _size_for_strings(
 
 
 def _left_over(design: Design, plan: Plan, wanted: Wanted) -> str:
-    """Return a note if bytes are left unused, as more counters would show more of single clients.
+    """Return a note for the user if bytes are left unused, otherwise "".
 
-    Otherwise return "".
+    More counters would use these bytes, but the sums would then show more about single clients.
     """
     budget, used = design.spec.size.max_bytes or DEFAULT_MAX_BYTES, plan.bytes_per_client
     if plan.privacy is not None or wanted.allow_rare or used >= _USED * budget:
@@ -440,16 +468,17 @@ def _left_over(design: Design, plan: Plan, wanted: Wanted) -> str:
 def _in_one_release(
     design: Design, plan: Plan, law: Frequencies, wanted: Wanted
 ) -> tuple[int, Names] | None:
-    """Return the upload bytes and predicted names if all rounds of a private plan were one release.
+    """Return the upload bytes and the predicted names if all rounds were added up and noised once.
 
-    None if the plan is not private or has one release already, or if no secure sum is so large.
+    Returns None if the plan has no privacy, if it already opens a single sum, or if the secure sum
+    of all rounds would be too large.
     """
     if plan.privacy is None or len(plan.releases) == 1:
         return None
     assert plan.target is not None
-    with suppress(InvalidInputError):  # no secure sum is as large as all rounds
+    with suppress(InvalidInputError):  # a secure sum of all clients may be impossible
         alone = of_rounds(design, 1)
-        # collisions cancel over several batches: one batch needs a wider sketch for the same effect
+        # Collisions partly cancel over several batches. A single batch needs a wider sketch.
         width = min(MAX_WIDTH, plan.schedule.num_batches(plan.num_rounds) * plan.width)
         shared = Schedule.parse("shared")
         one = alone.with_size(shared, plan.rows, width, plan.spelling).plan()
@@ -459,7 +488,7 @@ def _in_one_release(
 
 
 def _make(design: Design, frequencies: Frequencies | None, *, find_epsilon: bool) -> Made:
-    """Return the plan for given frequencies; None: for any frequencies."""
+    """Return the plan for given frequencies; if `frequencies` is None, for any frequencies."""
     if frequencies is None:
         return for_any(design, find_epsilon=find_epsilon)
     if find_epsilon:
@@ -476,8 +505,16 @@ def neighbours_of(
 ) -> Iterator[tuple[Plan, float]]:
     """Yield plans with sketches of other widths, each with its predicted largest error.
 
-    If the plan has a histogram, the sketches have 0.5 to 2 times its counters. If the plan is for
-    any frequencies, the error of each sketch is for the frequencies that are hardest for it.
+    The sketches have 0.5, 2 and 4 times the width of the plan's sketch. If the plan has a
+    histogram, they have 0.5, 1 and 2 times as many counters as the histogram. Sizes that are not
+    possible are left out.
+
+    Args:
+        design: the design of the plan.
+        plan: the plan.
+        frequencies: the frequencies for which errors are predicted.
+        is_for_any: whether the error of each sketch is predicted for the frequencies that are
+            hardest for it instead; `frequencies` is then only where the search begins.
     """
     rows, schedule, own, factors = plan.rows, plan.schedule, plan.spelling, _NEIGHBOURS
     if not plan.vector.shares_counters:
@@ -490,8 +527,8 @@ def neighbours_of(
         ): None
         for factor in factors
     }
-    for width, spelling in sizes:  # each size once: for a small histogram some are equal
-        with suppress(InvalidInputError):  # the width exceeds the limit
+    for width, spelling in sizes:  # the keys of a dict, since small plans give equal sizes
+        with suppress(InvalidInputError):  # for example, the width exceeds its limit
             other = design.with_size(schedule, rows, width, spelling).plan()
             yield (
                 other,
@@ -509,7 +546,7 @@ def neighbours_of(
 
 
 def _of_sketches(design: Design) -> Design:
-    """Return the design for sketches, even if the request names another encoding and decoder."""
+    """Return the design for sketches; a requested encoding and a requested decoder are dropped."""
     decoding = replace(design.spec.decoding, recovery=AUTO)
     spec = replace(design.spec.with_encoding(Encoding.SKETCH), decoding=decoding)
     return replace(design, spec=spec)

@@ -1,8 +1,9 @@
-"""The rare names that sums without noise reveal, if the domain is open.
+"""The rare strings that sums without noise reveal, if the domain is open (without a list).
 
-A sketch of an open domain is a compressed copy of the clients' items. Without noise nothing bounds
-what it reveals. If a sum has few clients and many counters, whoever opens it can read the items of
-single clients, given a list of likely strings (docs/open-domain.md; a test does it).
+The vectors of an open domain contain the clients' strings in compressed form. Without noise nothing
+limits what a sum of them reveals. If a sum has few clients and many counters, whoever opens it can
+read the strings of single clients. For this they need a list of likely strings
+(docs/open-domain.md; a test shows the attack).
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from typing import NamedTuple
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 
-_SHORT = 4  # the number of symbols of a short name: three bytes and the end mark
-WARNED = 5  # below this number of clients for each counter of a sum, the answer has a warning
+_SHORT = 4  # the number of symbols of a short name: three bytes and the mark of its end
+WARNED = 5  # with fewer clients than this for each counter of a sum, the answer has a warning
 
 
 class RareNames(NamedTuple):
-    """The size of the smallest sum that is opened alone, and its number of clients.
+    """The smallest sum of a plan, which reveals most: its counters and its clients.
 
     Attributes:
         counters: the number of counters of the sum.
-        position: the number of counters that spell one position of a name.
-        clients: the number of clients in the sum; if they are silos, of their people.
-        positions: the number of positions that all rounds together spell.
+        position: the number of counters that spell one position (one byte) of a name.
+        clients: the number of clients in the sum; for silos, the number of people in it.
+        positions: the number of positions of a name that all rounds together spell.
     """
 
     counters: int
@@ -35,40 +36,42 @@ class RareNames(NamedTuple):
 
     @property
     def confirmed(self) -> float:
-        """About the least number of holders with which the sum confirms a suspected string."""
+        """About the fewest holders with which the sum confirms a string that somebody suspects."""
         return 4.0 * math.sqrt(self.clients / self.counters)
 
     @property
     def read(self) -> float:
-        """About the fewest holders with which an unknown name of three bytes may be read.
+        """About the fewest holders with which an unknown string of three bytes may be read.
 
-        Copies of a symbol add up, so a name of n symbols needs √n times the holders of one symbol.
+        If there are more positions than the string needs, each symbol is spelled several times.
+        These copies add up, so that fewer holders are enough than for `read_longest`.
         """
         return self.read_longest * math.sqrt(_SHORT / self.positions)
 
     @property
     def read_longest(self) -> float:
-        """About the fewest holders with which an unknown name that fills all positions is read."""
+        """About the fewest holders with which an unknown string of the greatest length is read."""
         return 4.9 * math.sqrt(self.clients / self.position)
 
     @property
     def is_warned(self) -> bool:
-        """Whether most items of single clients can be read with a list of likely strings.
+        """Whether a list of likely strings suffices to read most strings of single clients.
 
-        The sum then has fewer than `WARNED` clients for each counter.
+        This is so if the sum has fewer than `WARNED` clients for each counter.
         """
         return self.counters * WARNED > self.clients
 
     @property
     def is_refused(self) -> bool:
-        """Whether the sum has fewer clients than counters."""
+        """Whether the sum has fewer clients than counters; the user must then allow it."""
         return self.counters > self.clients
 
     def check(self) -> None:
-        """Refuse sums of fewer clients than counters.
+        """Refuse a sum that has fewer clients than counters.
 
         Raises:
-            InvalidInputError: the sum has fewer clients than counters.
+            InvalidInputError: the sum has fewer clients than counters; the message says how to
+                allow it.
         """
         if self.is_refused:
             clients = f"{self.clients:,} client{'s' * (self.clients != 1)}"
@@ -80,13 +83,13 @@ class RareNames(NamedTuple):
             )
 
     def to_dict(self) -> dict[str, float]:
-        """Return the sizes and the three numbers of holders as JSON-able values."""
+        """Return the four attributes and the three numbers of holders, as values for JSON."""
         numbers = {name: getattr(self, name) for name in ("confirmed", "read", "read_longest")}
         return {**self._asdict(), **numbers}
 
     @property
     def notes(self) -> list[str]:
-        """Warnings for the reader of the answer."""
+        """A list with one text for the reader of the answer: what the sums show about clients."""
         said = (
             f"without epsilon nothing bounds what the sums show: in a sum of {self.clients:,}"
             f" clients and {self.counters:,} counters a string that the server suspects is"
@@ -101,18 +104,18 @@ class RareNames(NamedTuple):
 
 
 def of_plan(plan: Plan, sizes: Sequence[int], people: Sequence[int]) -> RareNames | None:
-    """Return the smallest sum of a plan; None if sums have noise, or the domain is not open.
+    """Return the smallest sum of a plan; None if the plan has noise or a list of candidates.
 
     Args:
         plan: the plan.
         sizes: the number of clients of each round.
-        people: the number of people behind the clients of each round; more than `sizes` if clients
-            are silos.
+        people: the number of people behind the clients of each round: above `sizes` if clients are
+            silos, and otherwise equal to them.
     """
     if plan.spelling is None or plan.privacy is not None:
         return None
     fewest = plan.summing.fewest_summed or max(sizes)
-    # all silos are assumed to have equally many people: a plan has no number for each cohort
+    # the plan does not say how many people a cohort has, so all silos count as equally large
     rounds = [(size, held) for size, held in zip(sizes, people, strict=True) if size]
     clients = min(held * min(size, fewest) // size for size, held in rounds)
     spec, spelling = plan.spec, plan.spelling

@@ -1,20 +1,21 @@
-"""Predict which names will be read, if the domain is open: nobody has the list of strings.
+"""The prediction of which names are read in an open domain, for which there is no list of strings.
 
-Each position of a name has a small sketch, and there are T positions. A name has p symbols, its end
-mark included, so there are T / p positions for each symbol: copies, and parity. A symbol is read
-from the mean over the rows of the sketch of its position. With R rows of W counters, and n clients
-that spell the position, the variance of that mean is
+Clients spell the names of their strings. Each position of a name has a small sketch of its own, and
+there are T positions. A name has p symbols, with the mark of its end. So there are T / p positions
+for each symbol: copies, and parity (symbols of an error-correcting code). A symbol is read from the
+mean over the rows of its position's sketch. Let this sketch have R rows of W counters, and let n
+clients spell the position. Then the variance of the mean is
 
     s^2 = (energy / W + mass / (n W) + noise / n^2) / R.
 
-Energy (the sum of f^2) and mass (the sum of f) are taken over the strings that are rarer than the
-name, since more frequent ones are subtracted. `noise` is the variance of the noise in a counter.
-The number of the name's holders at a position is random, and its share has the variance f / n. So a
-name of frequency f stands out by z standard errors, with
+`noise` is the variance of the noise in a counter. Energy (the sum of f^2) and mass (the sum of f)
+are sums over the frequencies f of the strings that are rarer than the name; more frequent strings
+are subtracted before. It is random how many holders of the name spell the position: their share has
+the variance f / n. So a name of frequency f stands out by z standard errors, where
 
-    z^2 = (T / p) f^2 / (s^2 + SAMPLED f / n),
+    z^2 = (T / p) f^2 / (s^2 + SAMPLED f / n).
 
-and it is predicted to be read if z is at least CLEAR. The constants SAMPLED and CLEAR are on the
+The name is predicted to be read if z is at least CLEAR. The constants SAMPLED and CLEAR are on the
 safe side: docs/evidence.md has the figures, and the command that measures them.
 """
 
@@ -34,13 +35,13 @@ from fedtally.plan.predictor import Predictor
 from fedtally.recovery.decoders import OPEN
 from fedtally.recovery.names import MOST_NAMES
 
-NAME_LENGTH = 16  # the default length in bytes that 9 of 10 frequent names do not exceed
-NAMED_SHARE = 0.95  # the least share of the strings above `theta_name` that are named
-STRINGS = 1_000_000  # the number of different strings that are assumed; frequencies are like i^-1.1
+NAME_LENGTH = 16  # bytes; by default 9 of 10 frequent names are assumed to be no longer
+NAMED_SHARE = 0.95  # at least this share of the strings above `theta_name` gets a name
+STRINGS = 1_000_000  # the assumed number of different strings, with frequencies like i^-1.1
 CLEAR, SAMPLED = 4.5, 0.25
-SPARE = 2.5  # the number of hashes that must be found, as a multiple of expected frequent strings
-_LOAD = 1.0  # the most frequent names, per counter of a position, that can be subtracted
-_FOUND = 6.0  # the standard errors from which a hash stands out among 2^26 hashes
+SPARE = 2.5  # room is left for this many times the expected number of frequent strings
+_LOAD = 1.0  # for each counter of a position, at most this many frequent names can be subtracted
+_FOUND = 6.0  # a hash stands out among 2^26 hashes from this many standard errors on
 _SECONDS = 0.02  # about the CPU seconds to read the name of one hash
 _LENGTHS = (8, 16, 32, 64, 128)  # the lengths in bytes for which frequencies are reported
 
@@ -49,14 +50,16 @@ class Names(NamedTuple):
     """The names that a campaign is predicted to read.
 
     Attributes:
-        length: the length, in bytes, of the names to which `theta_name` applies.
-        theta_name: the frequency from which names of this length are read; infinite if none is.
-        by_length: pairs of a length in bytes and its `theta_name`, up to the longest name that the
-            plan can read.
+        length: the length of names, in bytes, to which `theta_name` applies.
+        theta_name: the frequency from which names of this length are read; infinite if no name of
+            this length is read.
+        by_length: pairs of a length in bytes and the `theta_name` for this length; the longest
+            length is the longest name that the plan can read.
         theta_find: the frequency from which the hashes of strings are found.
-        threshold: twice the target error of the plan, a frequency.
-        named: the expected share of the strings above the threshold that are named.
-        seconds: the CPU seconds for reading the names, once the hashes are found.
+        threshold: the frequency from which names should be read: twice the target error of the
+            plan.
+        named: the expected share of the strings above `threshold` whose names are read.
+        seconds: the predicted CPU seconds to read the names, once the hashes are found.
     """
 
     length: int
@@ -69,11 +72,11 @@ class Names(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The frequency from which the hash of a string is found and its name is read."""
+        """The frequency from which strings are found and their names are read."""
         return max(self.theta_name, self.theta_find)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the predictions as JSON-able values; None stands for an infinite frequency."""
+        """Return the predictions as values for JSON; an infinite frequency becomes None."""
         return {
             "name_length": self.length,
             "theta_name": _known(self.theta_name),
@@ -92,7 +95,7 @@ def _known(frequency: float) -> float | None:
 
 
 def assumed(domain: OpenStrings, max_items: int = 1) -> Frequencies:
-    """Return the frequencies that are assumed for an open domain if nothing is known.
+    """Return the frequencies that are assumed for an open domain: a power law over 10^6 strings.
 
     >>> law = assumed(OpenStrings())
     >>> round(float(law.numbers.sum())), law.domain_size
@@ -104,14 +107,14 @@ def assumed(domain: OpenStrings, max_items: int = 1) -> Frequencies:
 
 @dataclass(frozen=True)
 class Speller:
-    """The sketches that spell names, without their width.
+    """The sketches from which names are read, without their width.
 
     Args:
-        law: the known frequencies of the strings.
-        rows: the number of rows of the sketch of a position.
-        positions: T, the number of positions that all rounds together spell.
-        clients: the number of clients that spell a position.
-        noise: the variance of the noise in a counter of the sum of a position, in squared counts.
+        law: the frequencies of the strings.
+        rows: the number of rows of the sketch of one position.
+        positions: T, the number of positions of a name that all rounds together spell.
+        clients: the number of clients that spell one position.
+        noise: the variance of the noise in a counter of one position's sum, in squared counts.
 
     >>> speller = Speller(Frequencies.assumed(10**6), 4, 66, 3000, 0.0)
     >>> width = speller.width(0.002, 8)
@@ -127,7 +130,13 @@ class Speller:
 
     @classmethod
     def of(cls, plan: Plan, law: Frequencies, expected: int) -> Speller:
-        """Return the speller of a plan whose frequencies are shares of `expected` clients."""
+        """Return the speller of a plan.
+
+        Args:
+            plan: a plan with an open domain.
+            law: the frequencies of the strings.
+            expected: the number by which counts are divided to get frequencies.
+        """
         assert plan.spelling is not None
         batches = plan.schedule.num_batches(plan.num_rounds)
         each = Predictor.from_plan(plan, OPEN).noise_of(plan.rows)
@@ -136,7 +145,14 @@ class Speller:
         return cls(law, plan.spelling.rows, positions, expected / batches, noise)
 
     def theta(self, width: int, length: int) -> float:
-        """Return the frequency from which names of `length` bytes are read; infinite if none is."""
+        """Return the frequency from which names of `length` bytes are read.
+
+        The result is infinite if not even a name that all clients hold is read.
+
+        Args:
+            width: the number of counters in a row of a position's sketch.
+            length: the length of the names, in bytes.
+        """
         low, high = 0.5 / self.clients, 1.0
         if not self._reads(high, width, length):
             return math.inf
@@ -148,12 +164,12 @@ class Speller:
     def width(
         self, theta: float, length: int, rarer: tuple[float, float] | None = None
     ) -> int | None:
-        """Return the least width with which names are read; None: no width is large enough.
+        """Return the smallest width with which names are read; None if no width is large enough.
 
         Args:
             theta: the frequency of the names.
-            length: the length of the names in bytes.
-            rarer: the result of `rarer(theta)`, if the caller has it; None: it is computed.
+            length: the length of the names, in bytes.
+            rarer: what `rarer(theta)` returns, if the caller has it; None: it is computed here.
         """
         most = self._most_variance(theta, length)
         variance, load = rarer or self.rarer(theta)
@@ -170,15 +186,19 @@ class Speller:
         return is_clear and load <= _LOAD * self.rows * width
 
     def _most_variance(self, theta: float, length: int) -> float:
-        """Return the largest variance s^2 with which names of frequency `theta` are read."""
+        """Return the largest variance s^2 with which names of frequency `theta` are read.
+
+        The result is negative if these names cannot be read at any variance.
+        """
         copies = self.positions / (length + 1)
         return copies * (theta / CLEAR) ** 2 - SAMPLED * theta / self.clients
 
     def rarer(self, theta: float) -> tuple[float, float]:
-        """Return two numbers about the strings; neither depends on rows or noise.
+        """Return two numbers about the strings; neither depends on the rows or on the noise.
 
-        The first is W times the variance, in squared frequencies, that strings rarer than `theta`
-        cause in a row of W counters. The second is the number of the other strings.
+        Strings rarer than `theta` cause a variance in each counter. The first number is this
+        variance, in squared frequencies, times the width W. The second is the number of all other
+        strings.
         """
         f, number = self.law.frequencies, self.law.numbers
         rare = f < theta
@@ -195,16 +215,19 @@ def predict(
     *,
     spare: float = SPARE,
 ) -> Names:
-    """Return the names that a plan is predicted to read.
+    """Return the names that are predicted to be read with a plan.
 
     Args:
         plan: a plan with an open domain.
-        law: the known frequencies.
-        threshold: twice the target error of the plan, a frequency.
-        name_length: the length in bytes that 9 of 10 frequent names do not exceed.
-        expected: the number that frequencies are shares of; None: the clients of the plan.
-        spare: a safety factor: hashes must be found even if there are this many times as many
-            frequent strings as `law` has; 1 if `law` is certain.
+        law: the frequencies of the strings.
+        threshold: the frequency from which names should be read: twice the target error of the
+            plan.
+        name_length: the length in bytes for which the prediction is made: 9 of 10 frequent names
+            have at most this length.
+        expected: the number by which counts are divided to get frequencies; None: the clients of
+            the plan.
+        spare: a safety factor: the hashes must be found even if there are this many times as many
+            frequent strings as in `law`; 1 if `law` is certain.
     """
     assert plan.spelling is not None
     clients, spelling = expected or plan.num_clients, plan.spelling
@@ -227,8 +250,9 @@ def _theta_find(plan: Plan, law: Frequencies, clients: int, spare: float) -> flo
     """Return the frequency from which the hashes of strings are found."""
     predictor = replace(Predictor.from_plan(plan, OPEN), num_clients=clients)
     scale = predictor.predicted(law, plan.rows, plan.width).scale
-    # Only the most frequent items are fitted, at most a share of the counters. No other hash is
-    # found, and the number of frequent strings is the least certain assumption.
+    # Only the most frequent items are fitted: their number is at most a share of the number of
+    # counters. Other hashes are not found. Since the number of frequent strings is the least
+    # certain assumption, room is left for `spare` times as many.
     several = plan.schedule.num_batches(plan.num_rounds) > 1
     most = OPEN.kind.largest_support[several] * plan.rows * plan.width / spare
     order = np.argsort(-law.frequencies)
@@ -244,7 +268,8 @@ def _above(law: Frequencies, frequency: float) -> float:
 def _share_above(law: Frequencies, frequency: float, threshold: float) -> float:
     """Return the share of the strings above `threshold` that are also above `frequency`.
 
-    If no string is above `threshold`, return 1 if `frequency` is at most `threshold`, else 0.
+    If there are no strings above `threshold`, the result is 1 if `frequency` is at most
+    `threshold`, and otherwise 0.
     """
     above = _above(law, threshold)
     if not above:

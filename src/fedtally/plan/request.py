@@ -1,4 +1,4 @@
-"""A request for a campaign: its options are checked and resolved before there are clients."""
+"""The request for a campaign: its options, checked and with defaults, before there are clients."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _POSITIVE = partial(validate.integer, 1)
 
 @dataclass(frozen=True)
 class Request:
-    """The options of a campaign, as the user gives them; every option has a default.
+    """The options of a campaign, as the user gives them; each has a default.
 
     `resolve` checks them. The fields are keywords of `fedtally.estimate`, whose documentation
-    explains them. The keywords that only a simulation has are left out.
+    explains them. Keywords that only a simulation has are missing here.
     """
 
     # keywords: written by tools/keywords.py
@@ -85,20 +85,20 @@ class Request:
         silos: Silos | None = None,
         recurring: Recurring | None = None,
     ) -> CampaignSpec:
-        """Return the checked request, with defaults filled in. Other code uses only this result.
+        """Return the checked request, with defaults filled in; other code uses only this result.
 
         Args:
-            dropout: the share of each cohort's clients that drops out of a simulation.
-            not_private: with privacy, whether to allow options that are not private: a seed, the
-                true frequencies, the input's own items as candidates.
-            silos: the options of silos, if clients are silos of many people each. Then the relation
-                is add-remove of a person, and the schedule is shared. If a plan is given, the
-                options come from this plan, and must not be set here.
-            recurring: the options of a calendar, if rounds open at the times of a calendar. Then
-                the schedule is hybrid or fresh.
+            dropout: the share of each cohort that drops out in a simulation, 0 <= dropout < 1.
+            not_private: whether a run with privacy may use options that break privacy: a seed, the
+                true frequencies, or the input's own items as candidates.
+            silos: the options of silos; None: clients are persons. For silos the relation is
+                add-remove of a person, and the schedule is shared. If a plan is given, it has these
+                options, and they must not be set here.
+            recurring: the options of a calendar; None: there is no calendar. With a calendar the
+                schedule is hybrid or fresh.
 
         Raises:
-            InvalidInputError: options are out of bounds, or do not go together.
+            InvalidInputError: an option is out of bounds, or two options contradict each other.
 
         >>> spec = Request(epsilon=1.0, secure_sum="two-server").resolve()
         >>> spec.max_items, spec.accounting.population, str(spec.noise_by)
@@ -114,7 +114,7 @@ class Request:
         return CampaignSpec(
             domain=self._domain(),
             plan=self.plan,
-            decoding=self._decoding(),  # before the size, which relies on valid names of decoders
+            decoding=self._decoding(),  # checks the decoder's name, on which the size relies
             size=self._size(silos, recurring),
             max_items=self._max_items(),
             failure_probability=validate.inside(failure_probability=self.failure_probability),
@@ -127,7 +127,7 @@ class Request:
         )
 
     def _silos(self, asked: Silos | None) -> Silos | None:
-        """Return the options of silos, from the given plan or else as requested."""
+        """Return the options of silos, from the plan or the user; None if clients are persons."""
         if self.plan is not None:
             return _silos_of(self.plan, asked)
         if asked is not None:
@@ -135,7 +135,10 @@ class Request:
         return asked
 
     def _privacy(self, method: SecureSum, silos: Silos | None) -> Privacy | None:
-        """Return the requested privacy; None: none is requested, or a plan is given that has it."""
+        """Return the requested privacy; None if no epsilon is requested.
+
+        With a given plan there is no requested privacy: the plan has its own.
+        """
         if self.epsilon is None:
             return None
         return resolve_privacy(
@@ -152,16 +155,19 @@ class Request:
 
     @property
     def _planned(self) -> PrivacyConfig | None:
-        """The privacy of the given plan; None: the plan has no privacy, or no plan is given."""
+        """The privacy of the given plan; None if the plan has no privacy, or no plan is given."""
         return None if self.plan is None else self.plan.privacy
 
     @property
     def _rows(self) -> int | None:
-        """The number of rows, from the given plan or else as requested; None: not chosen yet."""
+        """The number of rows, from the given plan or else from the user; None: not chosen yet."""
         return _checked(_POSITIVE, rows=self.rows) if self.plan is None else self.plan.rows
 
     def _accounting(self, not_private: bool) -> Accounting:
-        """Return the privacy accounting, from a given plan with privacy, or else as requested."""
+        """Return the options of privacy accounting.
+
+        They come from the given plan if it has privacy, or else from the user.
+        """
         planned = self._planned
         if planned is not None:
             return Accounting(
@@ -177,7 +183,7 @@ class Request:
         )
 
     def _size(self, silos: Silos | None, recurring: Recurring | None) -> AskedSize:
-        """Return the requested size; the rows come from the plan if one is given."""
+        """Return the requested size; if a plan is given, the number of rows comes from it."""
         return AskedSize(
             rows=self._rows,
             width=_checked(_POSITIVE, width=self.width),
@@ -188,12 +194,16 @@ class Request:
         )
 
     def _max_items(self) -> int:
-        """Return the most items of one client in a round, from the given plan or as requested."""
+        """Return the most items of one client in a round, from the given plan or the user."""
         asked = _checked(_POSITIVE, max_items=self.max_items)
         return (asked or 1) if self.plan is None else self.plan.max_items
 
     def _decoding(self) -> Decoding:
-        """Return the options for decoding the sums."""
+        """Return the options for decoding the sums.
+
+        Raises:
+            InvalidInputError: an option is not valid, or the decoder needs more rows.
+        """
         decoding = Decoding(self.recovery, self.objective, self.confidence, self.intervals)
         if self._rows is not None:
             decoding.check_rows(self._rows)
@@ -208,7 +218,7 @@ class Request:
         return self.schedule if is_chosen else Schedule.parse(self.schedule)
 
     def _summation(self, dropout: float) -> Summation:
-        """Return the method of summing, from the given plan if it has one, else as requested."""
+        """Return the way to sum, from the given plan if it has a secure sum, or from the user."""
         if self.plan is None or self.plan.secure_sum is None:
             return self._asked_sum(dropout)
         return self._planned_sum(self.plan.summing, dropout)
@@ -232,7 +242,11 @@ class Request:
         )
 
     def _planned_sum(self, agreed: Summing, dropout: float) -> Summation:
-        """Return the method of summing of a given plan; refuse options that differ from it."""
+        """Return the way to sum of the given plan.
+
+        Raises:
+            InvalidInputError: the user requests another way to sum, or options of cohorts.
+        """
         planned, most, said = Adversary.SEMI_HONEST, None, ""
         if (cohorts := agreed.cohorts) is not None:
             planned, most = cohorts.parameters.adversary, cohorts.most_clients
@@ -252,14 +266,19 @@ class Request:
         return self.delta == 0 and not isinstance(self.delta, bool)
 
     def _mechanism(self) -> Mechanism | None:
-        """Return the requested mechanism (kind of noise); None: any."""
+        """Return the requested distribution of noise; None if the user leaves it open.
+
+        With a delta of 0 it is geometric noise.
+        """
         asked = None if self.mechanism in (None, AUTO) else Mechanism.parse(self.mechanism)
         return Mechanism.GEOMETRIC if self._needs_no_delta else asked
 
     def _encoding(self, recurring: Recurring | None) -> Encoding | None:
-        """Return the only encoding that the options allow; None: both are possible.
+        """Return the only encoding that the options allow; None if both encodings are possible.
 
-        Options that only sketches have rule out a histogram.
+        Raises:
+            InvalidInputError: an option that only sketches have is given, and a histogram is
+                requested; or the decoder or the noise does not suit the requested encoding.
         """
         planned = None if self.plan is None else self.plan.encoding
         named = planned if self.encoding == AUTO else Encoding.parse(self.encoding)
@@ -295,9 +314,9 @@ class Request:
         )
 
     def _domain(self) -> Domain | str | None:
-        """Return the requested candidates; None: none are named.
+        """Return the requested candidates; None if the user names none.
 
-        If a plan with an open domain is given, None and "open" stand for the plan's domain.
+        If the given plan has an open domain, None and "open" mean this domain.
         """
         is_open = self.domain is None or (
             isinstance(self.domain, str) and self.domain == OpenStrings.kind
@@ -306,14 +325,14 @@ class Request:
             return OpenStrings.rebuild(self.plan.domain, {})
         if self.domain is None or isinstance(self.domain, Domain):
             return self.domain
-        from fedtally.sources import domain_of  # here: it loads the readers of tables
+        from fedtally.sources import domain_of  # imported late, because it loads readers of tables
 
         return domain_of(self.domain)
 
     def _check_silos(self, silos: Silos) -> None:
-        # The rounds of silos are added up before decoding, so they have the schedule shared. Under
-        # other schedules, errors are predicted for similar rounds, whose clients are drawn at
-        # random. Silos differ too much for that.
+        # Silos need the schedule shared, in which rounds are added up before decoding. With other
+        # schedules, the predicted error assumes similar rounds, whose clients are drawn at random.
+        # Silos differ too much for that.
         check(
             given(
                 secure_sum=self.secure_sum,
@@ -331,7 +350,7 @@ class Request:
         )
 
     def _check_recurring(self, recurring: Recurring, silos: Silos | None) -> None:
-        """Refuse options that do not go with a calendar."""
+        """Refuse options that a campaign with a calendar cannot have."""
         several = None if recurring.participations == 1 else recurring.participations
         is_own = str(self.schedule) in (AUTO, *(kind.value for kind in OWN_HASHES))
         check(
@@ -351,7 +370,7 @@ class Request:
         )
 
     def _check_options(self, not_private: bool) -> None:
-        """Refuse options that do not go together, or that a given plan already decides."""
+        """Refuse options that contradict each other, or that a given plan already decides."""
         validate.flag(certify=self.certify, not_private=not_private)
         plan, planned = self.plan, self._planned
         names = (
@@ -385,14 +404,14 @@ class AskedSize:
     """The requested size of a sketch or histogram; None stands for a value that is chosen later.
 
     Attributes:
-        encoding: the way in which items become counters, or None.
-        rows: the number of rows, from the given plan or as requested, or None.
-        width: the number of counters per row, or None.
-        max_bytes: the most upload bytes per client and round; None: no bound if there is a tau,
-            otherwise the default.
-        num_rounds: the number of rounds for which clients are drawn; None: the natural rounds (a
-            column of the input), the rounds of the given plan, or one round.
-        schedule: a `Schedule`, "auto" or "batched:auto".
+        encoding: whether items are counted in a sketch or in a histogram, or None.
+        rows: the number of rows, from the given plan or else from the user, or None.
+        width: the number of counters in a row, or None.
+        max_bytes: the most bytes that a client may upload in a round. None: no limit if there is a
+            tau, otherwise the default.
+        num_rounds: the number of rounds among which clients are drawn at random. None: the rounds
+            that a column of the input names, or the rounds of the given plan, or one round.
+        schedule: a `Schedule`, or "auto" or "batched:auto", which leave the choice to the planner.
     """
 
     encoding: Encoding | None
@@ -403,18 +422,19 @@ class AskedSize:
     schedule: Schedule | str
 
     def allows(self, encoding: Encoding) -> bool:
-        """Return whether the plan may have this encoding: no other one is requested."""
+        """Return whether the plan may have this encoding, because no other one is requested."""
         return self.encoding in (None, encoding)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accounting:
-    """The options of privacy accounting.
+    """The options of privacy accounting: whose budget is charged, and for how many rounds.
 
     Attributes:
         population: the name of the population whose privacy budget is charged.
-        max_rounds: the most natural rounds of one client; None: all.
-        is_not_private: whether options that are not private are allowed: then nothing is
+        max_rounds: the most rounds of one client that count, if the input names the rounds; None:
+            all.
+        is_not_private: whether the run may use options that break privacy; then nothing is
             guaranteed.
     """
 
@@ -425,22 +445,23 @@ class Accounting:
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignSpec:
-    """A resolved request for a campaign: checked, with all defaults that do not depend on clients.
+    """A checked request for a campaign, with all defaults that do not depend on the clients.
 
     Attributes:
-        domain: the candidates, "input" or None, as in `Request`. The source of the items decides
-            the meaning of "input" and None.
-        plan: the given plan, or None. A given plan decides sizes, schedule, rounds and privacy.
+        domain: the candidates, "input" or None, as in `Request`. What "input" and None mean depends
+            on the source of the items.
+        plan: the given plan, or None. A given plan decides size, schedule, rounds and privacy.
         size: the requested size.
         max_items: the most items of one client in a round.
-        decoding: the options for decoding; `recovery_of` replaces a decoder "auto".
-        summation: the method of summing rounds.
-        privacy: the requested privacy; None: none is requested, or a given plan has it.
-        accounting: the options of privacy accounting, from the given plan or as requested.
-        tau: the largest error of any frequency that is allowed; None: no target.
-        failure_probability: the probability, in (0, 1), with which tau may be exceeded.
+        decoding: the options for decoding. Its decoder may be "auto"; `recovery_of` returns the
+            chosen one.
+        summation: the way to sum rounds.
+        privacy: the requested privacy; None: none is requested, or the given plan has it.
+        accounting: the options of privacy accounting, from the given plan or else from the user.
+        tau: the largest error that any frequency may have; None: there is no target.
+        failure_probability: the probability with which tau may be exceeded, above 0 and below 1.
         silos: the options of silos; None: clients are persons.
-        recurring: the options of a calendar; None: the rounds have no calendar.
+        recurring: the options of a calendar; None: there is no calendar.
     """
 
     domain: Domain | str | None
@@ -458,31 +479,37 @@ class CampaignSpec:
 
     @cached_property
     def clients(self) -> Clients:
-        """The senders of the vectors: persons or silos."""
+        """The kind of clients: persons or silos."""
         return Clients(self.people, self.max_items)
 
     @property
     def people(self) -> int:
-        """The most people behind one client, as in `Plan`."""
+        """The most people whose items one client holds; 1 for persons."""
         return 1 if self.silos is None else self.silos.most
 
     def with_people(self, largest: int) -> CampaignSpec:
-        """Return the spec for silos of at most `largest` people, unless a number is requested."""
+        """Return the spec for silos of at most `largest` people.
+
+        It is returned unchanged if clients are persons, or if the user requests a number of people.
+        """
         if self.silos is None or self.silos.people is not None:
             return self
-        # a silo is a client of several people, even if no silo has more than one person
+        # at least 2, even if no silo has more than one person: 1 would mean clients without silos
         return replace(self, silos=replace(self.silos, people=max(2, largest)))
 
     @property
     def relation(self) -> Relation | None:
-        """The neighbouring relation, as requested or from the given plan; None: no privacy."""
+        """The relation between two inputs that must look alike; None if there is no privacy.
+
+        It comes from the given plan, or else from the user.
+        """
         if self.plan is not None and self.plan.privacy is not None:
             return self.plan.privacy.event.relation
         return None if self.privacy is None else Relation.parse(self.privacy.relation)
 
     @property
     def hides_clients(self) -> bool:
-        """Whether the number of clients is private; the number of silos is always public."""
+        """Whether the privacy guarantee hides the number of clients; False for silos."""
         return self.relation is not None and self.clients.are_hidden(self.relation)
 
     @property
@@ -491,9 +518,10 @@ class CampaignSpec:
         return self.relation is not None
 
     def with_delta(self, num_clients: int) -> CampaignSpec:
-        """Return the spec with the default delta for `num_clients`.
+        """Return the spec with the default delta for `num_clients` clients.
 
-        If the request has a delta or a bound `max_clients`, the spec is returned unchanged.
+        It is returned unchanged if it has no privacy, or if the user requests a delta or
+        `max_clients`.
         """
         asked = self.privacy
         if asked is None or asked.delta is not None or asked.max_clients is not None:
@@ -501,20 +529,25 @@ class CampaignSpec:
         return replace(self, privacy=replace(asked, delta=default_delta(max(1, num_clients))))
 
     def with_epsilon(self, epsilon: float) -> CampaignSpec:
-        """Return the spec with another epsilon; the spec must have privacy already."""
+        """Return the spec with another epsilon; a program error if it has no privacy."""
         assert self.privacy is not None
         return replace(self, privacy=replace(self.privacy, epsilon=epsilon))
 
     def with_bytes(self, max_bytes: int | None) -> CampaignSpec:
-        """Return the spec with another bound on the upload bytes; for None see `AskedSize`."""
+        """Return the spec with another limit of upload bytes.
+
+        Args:
+            max_bytes: the most bytes that a client may upload in a round. None: no limit if there
+                is a tau, otherwise the default.
+        """
         return replace(self, size=replace(self.size, max_bytes=max_bytes))
 
     def with_rounds(self, num_rounds: int | None) -> CampaignSpec:
-        """Return the spec with another number of rounds; None: natural ones."""
+        """Return the spec with another number of rounds; None: the rounds that the input names."""
         return replace(self, size=replace(self.size, num_rounds=num_rounds))
 
     def with_encoding(self, encoding: Encoding) -> CampaignSpec:
-        """Return the spec that requests this encoding."""
+        """Return the spec that allows only this encoding."""
         return replace(self, size=replace(self.size, encoding=encoding))
 
     def with_cohorts(self, most: int) -> CampaignSpec:
@@ -524,11 +557,12 @@ class CampaignSpec:
     def for_clients(self, number: int, before: int) -> CampaignSpec:
         """Return the spec for another number of clients.
 
-        Silos keep their mean number of people. The new number replaces a requested `max_clients`.
+        For silos, the expected number of people is changed in proportion. A requested `max_clients`
+        becomes the new number.
 
         Args:
             number: the new number of clients.
-            before: the number of clients for which the spec was made.
+            before: the number of clients that the spec was made for.
         """
         spec = self
         if spec.silos is not None and spec.silos.expected is not None:
@@ -539,12 +573,13 @@ class CampaignSpec:
         return spec
 
     def for_ledger(self) -> CampaignSpec:
-        """Return the spec with the usual noise, unless a mechanism is requested.
+        """Return the spec for a campaign that shares the privacy budget of a ledger.
 
-        It is for campaigns that share the privacy budget of a ledger. Geometric noise has the
-        smaller error in one campaign. But the epsilons of several such campaigns add up, while with
-        Gaussian noise the total grows like the square root of their number. The two kinds compose
-        badly with each other. A pilot, which is a sketch, always has Gaussian noise and a delta.
+        Unless the user requests a distribution of noise, it gets the usual one. In a single
+        campaign geometric noise has the smaller error. But the epsilons of several campaigns with
+        geometric noise add up, while with Gaussian noise the total grows only like the square root
+        of their number. Campaigns of both kinds together cost even more. A pilot always has
+        Gaussian noise, because it is a sketch.
         """
         asked = self.privacy
         if asked is None or asked.mechanism is not None:
@@ -554,15 +589,16 @@ class CampaignSpec:
     def for_pilot(
         self, *, rows: int, width: int | None, max_bytes: int | None, num_rounds: int | None
     ) -> CampaignSpec:
-        """Return the spec of a pilot: a sketch of this size, with the same kind of noise.
+        """Return the spec of a pilot: a sketch of the given size, with the same kind of noise.
 
-        No certificate is requested. Under privacy each client of the pilot is in only one round.
+        A pilot has no target and no certificate. With privacy, each of its clients takes part in
+        one round.
 
         Args:
             rows: the number of rows of the pilot's sketch.
-            width: the number of counters per row; None: the widest within `max_bytes`.
-            max_bytes: the most upload bytes per client, if no width is given.
-            num_rounds: the number of rounds of the pilot; None: natural rounds.
+            width: the number of counters in a row; None: the largest that `max_bytes` allows.
+            max_bytes: the most bytes that a client may upload, if no width is given.
+            num_rounds: the number of rounds of the pilot; None: the rounds that the input names.
         """
         return replace(
             self,
@@ -581,19 +617,24 @@ class CampaignSpec:
 
     @property
     def noise_by(self) -> NoiseBy | None:
-        """The party that adds the requested noise; None: nobody, or a given plan decides it."""
+        """The party that adds the requested noise; None without a request, or with a given plan."""
         return None if self.privacy is None else self.privacy.noise_by
 
     @property
     def hides_sums(self) -> bool:
-        """Whether nobody may see the sum of a single round, because it lacks its clients' noise."""
+        """Whether nobody may see the sum of a single round.
+
+        Everybody may see it without privacy. Everybody may see it, too, if it is summed in cohorts
+        and the clients add the noise: the sum then holds the noise from the beginning.
+        """
         seen = {None: True, NoiseBy.CLIENTS: self.summation.has_cohorts}
         return not seen.get(self.noise_by, False)
 
     def cannot_end(self) -> dict[Need, str]:
-        """Return the needs of the option `until_known` that this request surely does not meet.
+        """Return the needs of the option `until_known` that this request does not meet.
 
-        `plan.stopping.check_stopping` checks the finished plan, including its sizes.
+        These needs can be checked before there is a plan. `plan.stopping.check_stopping` checks all
+        of them once the plan is made.
         """
         return unmet(
             sketch=not self.size.allows(Encoding.SKETCH),
@@ -609,26 +650,27 @@ class CampaignSpec:
 
         Args:
             domain_size: the number of candidates.
-            rows: the number of rows of the sketch; None: the requested number, or enough rows for
-                any decoder.
-            encoding: the way in which items become counters, if the request leaves it open.
+            rows: the number of rows of the sketch; None: the requested number, or else enough rows
+                for any decoder.
+            encoding: whether items are counted in a sketch or in a histogram, if the request leaves
+                it open.
         """
         enough = rows or self.size.rows or USUAL.fewest_rows
-        # a requested encoding takes precedence over the argument
+        # the argument `encoding` counts only if the request names no encoding
         asked, chosen = self.decoding.recovery, self.size.encoding or encoding
         return recovery_of(asked, domain_size, enough, chosen, planned=True)
 
 
 def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
-    """Return the options of silos of a given plan; None: its clients are persons.
+    """Return the options of silos that a given plan has; None if its clients are persons.
 
     Args:
         plan: the given plan.
-        asked: the requested options of silos; None: the input has no silos.
+        asked: the options of silos from the user; None: the input has no silos.
 
     Raises:
-        InvalidInputError: the plan and the input disagree on whether clients are silos, or the
-            request has options of silos, which the plan decides.
+        InvalidInputError: only one of the plan and the input has silos; or the user gives options
+            of silos, which the plan decides.
     """
     are_silos = plan.is_of_silos
     check(
@@ -642,6 +684,11 @@ def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
 
 
 def _checked(check: Callable[..., int], **asked: Any) -> int | None:
-    """Return the value of one option after its check; None if the option is not given."""
+    """Return an option's value as `check` returns it; None if the option is not given.
+
+    Args:
+        check: a function that checks the value, which gets it as a keyword.
+        asked: one keyword: the name of the option, and its value or None.
+    """
     [value] = asked.values()
     return None if value is None else check(**asked)

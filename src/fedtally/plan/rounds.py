@@ -1,4 +1,4 @@
-"""The rounds of a planned campaign: their possible schedules, and their sizes."""
+"""The schedules that a planned campaign may have, and the sizes of its rounds."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import Schedule
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
-_MARGIN = 6  # how far the size of a round may be from its mean, in standard deviations
+_MARGIN = 6  # a round's size is planned to be within this many standard deviations of its mean
 
 
 def possible_schedules(
     name: Schedule | str, num_rounds: int, recovery: str, *, noised_by_release: bool
 ) -> list[Schedule]:
-    """Return the schedules that a name stands for, the preferred one first.
+    """Return the schedules from which the planner may choose, the preferred one first.
 
-    The names "auto" and "batched:auto" stand for all schedules that they choose from. Every other
-    name stands for one schedule.
+    A schedule says which rounds share their hashes. "auto" and "batched:auto" leave the choice to
+    the planner: the list then has all schedules that are worth a comparison. Any other `name` is
+    one schedule, and the list has only this one.
 
     Args:
-        name: a schedule or its name, "auto" or "batched:auto".
+        name: a `Schedule`, the name of one, "auto", or "batched:auto".
         num_rounds: the number of rounds of the campaign.
-        recovery: the name of a decoder.
-        noised_by_release: whether an aggregator or two servers add noise once to each sum that is
-            opened.
+        recovery: the name of the decoder; each decoder has its own preferred schedules.
+        noised_by_release: whether the noise is added once to each sum that is opened, by an
+            aggregator or by two servers. Then fewer and larger sums have less noise, so that
+            batches of rounds are tried, too.
 
     >>> [str(one) for one in possible_schedules("auto", 10, "joint", noised_by_release=False)]
     ['hybrid']
@@ -44,10 +46,11 @@ def possible_schedules(
 
 
 def numbers_of_batches(num_rounds: int) -> set[int]:
-    """Return the numbers of batches to try.
+    """Return the numbers of batches that the planner tries for a campaign of `num_rounds` rounds.
 
-    Successive numbers differ by a factor of about sqrt(2). If there are many batches of few rounds,
-    the sizes of the batches differ by this factor instead.
+    Trying all numbers would take too long. Small numbers of batches grow by factors of about
+    sqrt(2). Large numbers are chosen by the rounds in a batch instead: these grow by factors of
+    about sqrt(2).
 
     >>> sorted(numbers_of_batches(20))
     [1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 20]
@@ -58,10 +61,13 @@ def numbers_of_batches(num_rounds: int) -> set[int]:
 
 
 def round_size_bounds(expected: float) -> tuple[int, int]:
-    """Return the fewest and the most clients of a round whose clients are drawn at random.
+    """Return the fewest and the most clients that a round of random clients may get.
 
-    The size of a round is outside these bounds with a probability of about 1e-9. The first bound is
-    negative if fewer than 36 clients are expected.
+    The size of a round is outside these bounds with a probability of about 1e-9. If fewer than 36
+    clients are expected, the first bound is negative.
+
+    Args:
+        expected: the expected number of clients of the round.
 
     >>> round_size_bounds(10_000.0)
     (9400, 10600)
@@ -71,7 +77,12 @@ def round_size_bounds(expected: float) -> tuple[int, int]:
 
 
 def sizes_with_extremes(num_clients: int, rounds: int) -> list[int]:
-    """Return sizes of rounds that sum to `num_clients`, with the likely extremes among them.
+    """Return one possible split of clients into rounds, with a very small and a very large round.
+
+    The result has `rounds` sizes, which sum to `num_clients`. The first size is the lower bound of
+    `round_size_bounds`, at least 1. The second is about as far above the mean. The others are
+    nearly equal. So a plan that is checked with these sizes also suits other random splits. A
+    single round has all clients.
 
     >>> sizes_with_extremes(40_000, 4)
     [9400, 10600, 10000, 10000]

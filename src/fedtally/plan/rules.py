@@ -1,9 +1,12 @@
-"""Which options may be combined: a table with a row for each option that needs something else.
+"""The rules about which options may be combined: a table with one row for each rule.
 
-The caller of `check` passes the options that are given and the needs that are not met. `check`
-raises the error of the first row that is broken; all texts of these errors are here. The bounds of
-a value, and the rules for a plan's file, are checked by the parts of a plan (`plan.parts`), which
-use this table for the same needs. `docs/troubleshooting.md` is generated from this table.
+The caller of `check` passes the options that are given, and the needs that are not met. `check`
+raises the error of the first row that is broken. All texts of these errors are here.
+`docs/troubleshooting.md` is generated from this table.
+
+The bounds of single values are checked elsewhere, by the parts of a plan (`plan.parts`). The parts
+also check the files of plans. Where a plan has the same needs as an option, they use this table,
+too.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ _AUTO = "auto"
 
 
 class Need(Enum):
-    """The needs of options. A value is the sentence about the need; its braces are the option."""
+    """What an option may need. The value is the sentence for an error; {} stands for the option."""
 
     NO_PLAN = "a plan already says {}"
     PRIVATE_PLAN = "{} is not for a plan without privacy"
@@ -69,15 +72,15 @@ class Need(Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """A row of the table: options, the need of each of them, the reason, and the way out.
+    """A row of the table: options, what each of them needs, the reason, and the way out.
 
     Attributes:
-        options: the names of the options, each of which has this need.
-        need: the need.
-        because: the reason, if the sentence of the need does not give it.
-        way: the way out, with braces in place of the option.
-        values: the values of the option to which the row applies, which the message then shows;
-            empty: all values.
+        options: the names of the options to which the row applies.
+        need: what each of these options needs.
+        because: the reason for the need, if the sentence of the need does not say it.
+        way: what the user can do instead; {} stands for the option.
+        values: the values of the option to which the row applies, as texts; the message then shows
+            the value. Empty: all values.
     """
 
     options: tuple[str, ...]
@@ -87,7 +90,13 @@ class Rule:
     values: tuple[str, ...] = ()
 
     def refusal(self, option: str, value: Any, instead: str) -> InvalidInputError:
-        """Return the error of this row for an option, its value, and what is given instead."""
+        """Return the error of this row.
+
+        Args:
+            option: the name of the option.
+            value: the value of the option.
+            instead: what is given instead of what the option needs, or "".
+        """
         named = opt[option](value) if self.values else opt[option]
         got = f", got {instead}" if instead else ""
         because = f"{self.because}; " if self.because else ""
@@ -106,7 +115,7 @@ _OF_SKETCHES, _OF_HISTOGRAMS = (
     tuple(str(name) for name in Recovery if name.encoding is encoding)
     for encoding in (Encoding.SKETCH, Encoding.HISTOGRAM)
 )
-# why a private run cannot stop at an item outside the domain
+# the reason why a private run may not end with an error at an item outside the domain
 OUTSIDE_TELLS = "an error for an item outside the domain would tell what a client holds"
 _MARK = f"leave it out, or mark it with {opt.not_private(True)}"
 
@@ -295,7 +304,7 @@ RULES = (
     ),
     Rule((*_PILOT, "until_known"), Need.TAU, way=_EITHER),
     Rule(("min_clients",), Need.UNTIL_KNOWN, way=_EITHER),
-    # checked before a plan is made, and for every plan by `plan.stopping.check_stopping`
+    # the next five rules are checked for a request, and by `plan.stopping.check_stopping` for plans
     Rule(("until_known",), Need.LIST, "its candidates are decoded after each round"),
     Rule(("until_known",), Need.SKETCH, "each of its rounds is exact"),
     Rule(("until_known",), Need.PERSONS, "their rounds are opened together"),
@@ -346,7 +355,9 @@ RULES = (
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """Return the options that were given: all except None, a flag that is not set, and "auto".
+    """Return the options that the user gave, by name.
+
+    An option is left out if its value is None, False or "auto".
 
     >>> given(rows=5, max_rounds=0, certify=False, encoding="auto", width=None)
     {'rows': 5, 'max_rounds': 0}
@@ -362,8 +373,9 @@ def check(options: Mapping[str, Any], lacking: Mapping[Need, str]) -> None:
     """Refuse the first option, in the order of the table, whose need is not met.
 
     Args:
-        options: the values of the options that were given, by name; see `given`.
-        lacking: the needs that are not met, each with what is given instead, or ""; see `unmet`.
+        options: the options that the user gave, by name; `given` returns them.
+        lacking: the needs that are not met, each with a text about what is given instead, or "";
+            `unmet` returns them.
 
     Raises:
         InvalidInputError: the need of an option is not met.
@@ -383,10 +395,11 @@ def check(options: Mapping[str, Any], lacking: Mapping[Need, str]) -> None:
 
 
 def unmet(**needs: bool | str | None) -> dict[Need, str]:
-    """Return the needs that are not met; the keywords are the names of `Need` in lower case.
+    """Return the needs that are not met, each with a text about what is given instead, or "".
 
     Args:
-        needs: for each need, whether it is unmet, or a text that says what is given instead.
+        needs: keywords, the names of members of `Need` in lower case. The value is falsy if the
+            need is met. Otherwise it is True, or a text about what is given instead.
 
     >>> unmet(epsilon=False, secagg="ideal")
     {<Need.SECAGG: '{} goes with the secure sum secagg'>: 'ideal'}

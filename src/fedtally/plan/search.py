@@ -1,14 +1,14 @@
-"""The four searches for the size of a sketch or histogram.
+"""Four searches for the size of a sketch or histogram.
 
-1. `smallest`: the fewest bytes that meet a target.
-2. `best`: the smallest error within a budget of bytes.
-3. `least_epsilon`: the least epsilon that meets a target within a budget of bytes.
-4. `for_any`: a size whose target holds for any frequencies.
+1. `smallest` finds the fewest bytes that meet a target error.
+2. `best` finds the smallest error within a budget of bytes.
+3. `least_epsilon` finds the smallest epsilon that meets a target error within a budget of bytes.
+4. `for_any` finds a size that meets a target error for any frequencies.
 
-Each takes a `Design`, whose request has the target, the bytes and the epsilon.
-`fedtally.plan.encodings` chooses between sketch and histogram, and `fedtally.plan.sketches` chooses
-the schedule, the rows and the width of a sketch. If the domain is open, the searches are in
-`fedtally.plan.open_domain` instead.
+Each function gets a `Design`. The request in it states the target, the bytes and the epsilon. Other
+modules do parts of the work: `fedtally.plan.encodings` chooses between sketch and histogram,
+`fedtally.plan.sketches` chooses schedule, rows and width of a sketch, and
+`fedtally.plan.open_domain` has other searches for an open domain.
 """
 
 from __future__ import annotations
@@ -34,20 +34,22 @@ from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import Schedule
 
-_WIDER = 1.1  # the factor by which a sketch is widened if its exact noise exceeds the estimate
-_NOTHING = 0.5  # an error so large that frequencies tell nothing
-_FIRST_TAU = 0.01  # the tau of the first guess of the hardest frequencies, if bytes are given
-_STEPS = 8  # the most times that a sketch is widened by `_WIDER`
-_TURNS = 3  # the most times that plan and hardest frequencies are found in turn
-PRECISION = 1.02  # the relative precision of a value that a search finds
+_WIDER = 1.1  # the factor by which a sketch is widened if its error is still above tau
+_NOTHING = 0.5  # a plan whose predicted error is at least this is refused as useless
+_FIRST_TAU = 0.01  # without a tau, the search for the hardest frequencies begins as for this tau
+_STEPS = 8  # the most times that a sketch is widened for its hardest frequencies
+_TURNS = 3  # the most times that a plan and its hardest frequencies are found, one after the other
+PRECISION = 1.02  # a value that a search finds is at most this factor above the least one
 
 
 class OutOfReachError(UnreachableError):
-    """No plan meets a design's target; `fedtally.plan.ways.unreachable` finds changes that help.
+    """The error that no plan meets a design's target; the message suggests no changes.
+
+    `fedtally.plan.ways.unreachable` finds changes with which the target can be met.
 
     Attributes:
-        design: the design.
-        frequencies: the frequencies for which no plan meets its target.
+        design: the design whose target cannot be met.
+        frequencies: the frequencies for which the target cannot be met.
     """
 
     def __init__(self, design: Design, frequencies: Frequencies) -> None:
@@ -58,12 +60,12 @@ class OutOfReachError(UnreachableError):
 
 @dataclass(frozen=True)
 class Made:
-    """A plan with its target.
+    """A plan, with the design it was made from and the predicted error.
 
     Attributes:
         design: the design of the plan, with its size.
         plan: the plan.
-        linf: the predicted largest error of the plan.
+        linf: the largest error of any frequency, as predicted for the plan.
         frequencies: the frequencies for which this error is predicted.
     """
 
@@ -74,18 +76,21 @@ class Made:
 
 
 def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True) -> Design:
-    """Return the design with the size that meets tau with the fewest bytes, at most max_bytes.
+    """Return the design with the size that meets `tau` with the fewest bytes.
 
-    If a pilot tells too little about the frequencies, the size meets tau for any frequencies.
+    The size is a sketch or a histogram, within the requested `max_bytes`. If the frequencies come
+    from a pilot that is too uncertain, the size meets tau for any frequencies, if there is such a
+    size.
 
     Args:
-        design: the design, whose request has a tau.
+        design: the design, whose request has a tau; its size, if any, is replaced.
         frequencies: the known frequencies.
-        with_linf: whether to predict the largest error of the size, too.
+        with_linf: whether to predict the largest error of the size, too; this takes additional
+            time.
 
     Raises:
-        OutOfReachError: no size meets tau.
-        InvalidInputError: the request names the encoding histogram, and no histogram is possible.
+        OutOfReachError: no size meets tau within the bytes.
+        InvalidInputError: the request allows only histograms, and no histogram is possible.
     """
     spec = design.spec
     assert spec.tau is not None
@@ -107,14 +112,16 @@ def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True
 
 
 def best(design: Design, frequencies: Frequencies, *, compared: bool = True) -> Design:
-    """Return the design with the size of the smallest error within max_bytes or the default bytes.
+    """Return the design with the size of the smallest predicted error within a budget of bytes.
 
-    A histogram may exceed the default bytes, see `fedtally.plan.encodings`.
+    The budget is the requested `max_bytes`, or else the default. If no `max_bytes` is requested, a
+    histogram may exceed the default, see `fedtally.plan.encodings`.
 
     Args:
-        design: the design.
+        design: the design; its size, if any, is replaced.
         frequencies: the known frequencies.
-        compared: whether sketches of neighbouring schedules are compared (`Sketches.best`).
+        compared: whether sketches of similar schedules are compared, which takes longer
+            (`Sketches.best`).
 
     Raises:
         InvalidInputError: no size fits the bytes.
@@ -129,12 +136,17 @@ def best(design: Design, frequencies: Frequencies, *, compared: bool = True) -> 
 
 
 def least_epsilon(design: Design, frequencies: Frequencies) -> Design:
-    """Return the design with the least epsilon, to two digits, with which some size meets tau.
+    """Return the design with the smallest epsilon with which some size meets `tau`, without a size.
 
-    The size, a sketch or a histogram, must fit max_bytes. The returned design has no size yet.
+    The epsilon is rounded up to two digits. The size, a sketch or a histogram, must have at most
+    `max_bytes` bytes if the request has this bound.
+
+    Args:
+        design: the design, whose request has a tau and any epsilon.
+        frequencies: the known frequencies.
 
     Raises:
-        OutOfReachError: no epsilon suffices.
+        OutOfReachError: not even the largest epsilon is enough.
         InvalidInputError: the request has no privacy.
     """
     if design.spec.privacy is None:
@@ -153,17 +165,19 @@ def least_epsilon(design: Design, frequencies: Frequencies) -> Design:
 
 
 def for_any(design: Design, *, find_epsilon: bool = False) -> Made:
-    """Return the plan whose target holds for any frequencies: it is made for the hardest ones.
+    """Return a plan whose target holds for any frequencies.
 
-    The hardest frequencies depend on the plan, and the plan on them: both are found in turn.
+    The plan is made for the hardest frequencies: those for which its error is largest. These depend
+    on the plan, and the plan depends on them. So the two are found one after the other, a few
+    times.
 
     Args:
-        design: the design.
-        find_epsilon: whether to find the least epsilon, too.
+        design: the design; its size, if any, is replaced.
+        find_epsilon: whether to find the smallest epsilon, too; the request must then have a tau.
 
     Raises:
         OutOfReachError: no plan meets the target.
-        InvalidInputError: no size fits the given bytes, or its error would hide every frequency.
+        InvalidInputError: no size fits the requested bytes, or the predicted error is 0.5 or more.
     """
     spec = design.spec
     careful = spec.failure_probability * RISK
@@ -193,22 +207,28 @@ def for_any(design: Design, *, find_epsilon: bool = False) -> Made:
 def for_frequencies(design: Design, frequencies: Frequencies) -> Made:
     """Return the plan for given frequencies.
 
-    If the request has a tau, the plan has the fewest bytes; otherwise it has the least error.
+    If the request has a tau, it is the plan with the fewest bytes that meets tau. Otherwise it is
+    the plan with the smallest error within the bytes.
+
+    Args:
+        design: the design; its size, if any, is replaced.
+        frequencies: the frequencies.
 
     Raises:
         OutOfReachError: no plan meets the target.
-        InvalidInputError: no size fits the given bytes, or its error would hide every frequency.
+        InvalidInputError: no size fits the requested bytes, or the predicted error is 0.5 or more.
     """
     if design.spec.tau is None:
         return _promising(best(design, frequencies), frequencies)
-    # without linf here: the error is then predicted with the exact noise of the plan
+    # `with_linf` is False, because `_with_exact_noise` predicts the error anyway
     return _with_exact_noise(smallest(design, frequencies, with_linf=False), frequencies)
 
 
 def _promising(design: Design, frequencies: Frequencies) -> Made:
-    """Return the plan of a design with a size; its target follows from its predicted error.
+    """Return the plan of a design that has a size; its predicted error becomes its target.
 
-    The target is the error that is exceeded with only `RISK` times the failure probability.
+    The target is an error that is exceeded with only `RISK` times the failure probability. This
+    leaves room for real frequencies that differ from the given ones.
     """
     plan, p, recovery = design.plan(), design.spec.failure_probability, recovery_with(design)
     linf = predict_linf(plan, frequencies, recovery, p, expected=design.expected)
@@ -218,9 +238,10 @@ def _promising(design: Design, frequencies: Frequencies) -> Made:
 
 
 def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
-    """Return the plan of a design with a size that was chosen for a target.
+    """Return the plan of a design whose size was chosen for a target.
 
-    The sketch is widened if exact accounting demands more noise than the size was chosen with.
+    The size was chosen with approximate noise. If the exact noise of the plan is larger, the sketch
+    is widened until it meets tau again.
 
     Raises:
         OutOfReachError: widening the sketch does not help, or exceeds the budget of bytes.
@@ -239,7 +260,7 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
         )
 
     linf = linf_of(design)
-    # only for sketches: a histogram was chosen with the exact noise of its plan
+    # A histogram cannot be widened. It need not: it was chosen with the exact noise of its plan.
     while linf > tau and design.plan().vector.shares_counters:
         before, design = linf, wider(design, _WIDER)
         linf = linf_of(design)
@@ -249,26 +270,33 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
 
 
 def wider(design: Design, factor: float) -> Design:
-    """Return the design with a sketch whose width is multiplied by a factor, rounded up."""
+    """Return the design with its sketch's width multiplied by `factor`, rounded up.
+
+    Rows, schedule and origin of the size stay. A `spelling` is dropped.
+    """
     schedule, rows, width, *_ = design.chosen
     return design.with_size(schedule, rows, math.ceil(factor * width)).sized_by(design.sizing)
 
 
 def recovery_with(design: Design) -> str:
-    """Return the name of the decoder whose error is predicted for a design with a size."""
+    """Return the name of the decoder whose error is predicted for a design that has a size."""
     _, rows, _, _, encoding = design.chosen
     return design.spec.recovery_of(design.domain.size, rows, encoding)
 
 
 def _smallest_sketch(design: Design, frequencies: Frequencies, *, with_linf: bool) -> Design:
-    """Return the design with the smallest sketch that meets tau; see `smallest`."""
+    """Return the design with the smallest sketch that meets tau within the bytes.
+
+    It does for sketches what `smallest` does for all encodings, with the same arguments and errors.
+    """
     asked = design.spec.size
     budget, sketches = asked.max_bytes, Sketches.of(design, frequencies, asked.rows)
     try:
         sketch = sketches.smallest(design.tau_of_sketch(frequencies), with_linf=with_linf)
         if budget is None or sketch.bytes_per_client <= budget:
             return sketch
-        sketch = _best_sketch(sketches, compared=True)  # without the margin of the width
+        # the smallest width has a margin; a sketch that just fits the bytes may do without it
+        sketch = _best_sketch(sketches, compared=True)
     except UnreachableError:
         raise OutOfReachError(design, frequencies) from None
     assert design.spec.tau is not None
@@ -278,9 +306,9 @@ def _smallest_sketch(design: Design, frequencies: Frequencies, *, with_linf: boo
 
 
 def _best_sketch(sketches: Sketches, *, compared: bool) -> Design:
-    """Return the design with the sketch of least error whose uploads have at most `max_bytes`.
+    """Return the design with the sketch of the smallest error within the budget of bytes.
 
-    If the request has no `max_bytes`, the bound is `DEFAULT_MAX_BYTES`.
+    The budget is the requested `max_bytes`, or else `DEFAULT_MAX_BYTES`.
     """
     design = sketches.design
     budget = design.spec.size.max_bytes or DEFAULT_MAX_BYTES
@@ -290,15 +318,16 @@ def _best_sketch(sketches: Sketches, *, compared: bool) -> Design:
 
 
 def reaches(design: Design, frequencies: Frequencies) -> bool:
-    """Return whether a sketch or a histogram meets the design's tau, within max_bytes if given.
+    """Return whether some size meets the design's tau, within the requested `max_bytes`.
 
-    To be quick, only sketches with the requested or else the usual number of rows are tried.
+    The size is a sketch or a histogram. To be quick, sketches are tried only with the requested
+    number of rows, or else with the usual number.
     """
     return _sketch_reaches(design, frequencies) or encodings.meets_target(design) is not None
 
 
 def _sketch_reaches(design: Design, frequencies: Frequencies) -> bool:
-    """Return whether a sketch meets the design's tau within max_bytes, see `reaches`."""
+    """Return whether a sketch meets the design's tau within `max_bytes`, as `reaches` says."""
     if not design.spec.size.allows(Encoding.SKETCH):
         return False
     rows = design.spec.size.rows or kind_of(design.recovery).usual_rows
@@ -313,17 +342,18 @@ def _sketch_reaches(design: Design, frequencies: Frequencies) -> bool:
 
 
 def for_bytes(design: Design) -> Design:
-    """Return the design with the given size, or with the largest size within a budget of bytes.
+    """Return the design with a size, if nothing is known of the frequencies.
 
-    The size is of a histogram or a sketch. Nothing is known of the frequencies. If a schedule, or
-    the number of rows for the median decoder, must be chosen, this is done for
-    `Frequencies.assumed`. For an open domain `fedtally.plan.open_domain` chooses the size.
+    The requested width is taken if there is one. Otherwise the size is the largest sketch or
+    histogram within the budget of bytes. If the schedule is to be chosen, or the number of rows for
+    the median decoder, the choice is the best one for `Frequencies.assumed`. For an open domain
+    `fedtally.plan.open_domain` chooses the size instead.
     """
     return encodings.for_bytes(design, lambda: _sketch_for_bytes(design), lambda: _assumed(design))
 
 
 def usual_schedule(design: Design) -> Schedule:
-    """Return the schedule of a design if nothing is known of the frequencies, nor the width."""
+    """Return the schedule of a design, if neither the frequencies nor the width are known."""
     return design.only_schedule or _sketch_for_bytes(design).chosen.schedule
 
 
@@ -355,14 +385,14 @@ def _sketch_for_bytes(design: Design) -> Design:
 def hardest_for(
     design: Design, plan: Plan, probability: float, *, near: Frequencies | None = None
 ) -> hardest.Hardest:
-    """Return the hardest frequencies for a plan, and the plan's largest error for them.
+    """Return the hardest frequencies for a plan, with the largest error of the plan for them.
 
     Args:
         design: the design of the plan.
         plan: the plan.
-        probability: the probability with which the error is exceeded, in (0, 1).
-        near: the (nearly) hardest frequencies for a similar plan, where the search begins; None:
-            the search tries all.
+        probability: the probability with which this error may be exceeded, above 0 and below 1.
+        near: nearly the hardest frequencies for this plan, where the search begins, for example the
+            hardest ones for a similar plan; None: the search tries all numbers of items.
     """
     recovery = design.spec.recovery_of(design.domain.size, plan.rows, plan.encoding)
 
@@ -379,14 +409,19 @@ def hardest_for(
 
 
 def _widened(made: Made, worst: hardest.Hardest) -> tuple[Made, hardest.Hardest]:
-    """Return a plan that is wide enough for its own hardest frequencies, and these frequencies.
+    """Return a plan that is wide enough for its own hardest frequencies, with these frequencies.
 
-    With joint recovery the error is small once the items are fitted. Near the width where they
-    start to be fitted the error is irregular, so that a single widening may not lower it. With the
-    median decoder the error falls steadily as the width grows.
+    The plan is widened step by step, and the hardest frequencies are found again after each step.
+    With joint recovery the error is small once the sketch is wide enough to fit the items. Near
+    this width the error goes up and down, so that one step may not lower it. With the median
+    decoder the error falls steadily as the width grows, so that larger steps are taken.
+
+    Args:
+        made: the plan, with a target tau.
+        worst: the hardest frequencies for the plan, with its error.
 
     Raises:
-        OutOfReachError: the sketch exceeds the budget, or `_STEPS` widenings are not enough.
+        OutOfReachError: the sketch exceeds the budget of bytes, or `_STEPS` steps are not enough.
     """
     design, spec, steps = made.design, made.design.spec, 0
     assert spec.tau is not None
@@ -403,11 +438,12 @@ def _widened(made: Made, worst: hardest.Hardest) -> tuple[Made, hardest.Hardest]
 
 
 def _linf_for_any(design: Design, plan: Plan, worst: Frequencies) -> float:
-    """Return the largest error of a plan for its hardest frequencies, which are given.
+    """Return the largest error of a plan for its hardest frequencies `worst`.
 
-    Trial campaigns may fit items that the error model takes for too rare to be fitted. Slightly
-    more and rarer items would then be hard. So a trial of the given frequencies alone would predict
-    too small an error.
+    It is the larger of two predictions: by the error model, and by simulated campaigns for a small
+    sketch. The simulated campaigns alone would predict too small an error: they may fit the given
+    items, which the error model takes for too rare to be fitted, and slightly rarer items would
+    then be harder.
     """
     asked = (plan, worst, recovery_with(design), design.spec.failure_probability)
     return max(
@@ -417,10 +453,10 @@ def _linf_for_any(design: Design, plan: Plan, worst: Frequencies) -> float:
 
 
 def _smallest_for_any(design: Design) -> Design:
-    """Return the design that meets tau for any frequencies; used if a pilot tells too little.
+    """Return the design that meets tau for any frequencies, if a pilot tells too little about them.
 
-    The sketch for the median decoder's worst case would be much larger, since joint recovery finds
-    frequent items.
+    The paper's size for the worst frequencies of the median decoder would be much larger. Joint
+    recovery needs less, because it fits frequent items.
     """
     made = for_any(design)
     plan, size = made.plan, made.design.sizing
@@ -434,14 +470,19 @@ def _smallest_for_any(design: Design) -> Design:
 
 
 class _Tried(NamedTuple):
-    """A design that was tried, and the hardest frequencies for it."""
+    """A design with a size, and the hardest frequencies for its plan."""
 
     design: Design
     worst: hardest.Hardest
 
 
 def _best_for_any(design: Design, known: Frequencies) -> Made:
-    """Return the plan within the given bytes whose error for its hardest frequencies is least."""
+    """Return the plan within the bytes whose error for its own hardest frequencies is least.
+
+    Args:
+        design: the design, whose request has no tau.
+        known: the frequencies for which the first plan is made.
+    """
     p, careful = design.spec.failure_probability, design.spec.failure_probability * RISK
     tried: dict[Chosen, _Tried] = {}
     for _ in range(_TURNS):
@@ -453,7 +494,7 @@ def _best_for_any(design: Design, known: Frequencies) -> Made:
         tried[sized.chosen] = _Tried(sized, hardest_for(design, sized.plan(), careful, near=known))
         known = tried[sized.chosen].worst.distribution
     sized, worst = _nearby_for_any(design, min(tried.values(), key=lambda one: one.worst.linf))
-    # the target of the plan is predicted once the hardest frequencies are found
+    # only the chosen size is simulated: the search used the error model alone
     plan, recovery, known = sized.plan(), recovery_with(sized), worst.distribution
     tries = predict_linf(plan, known, recovery, careful, expected=design.expected)
     linf = max(worst.linf, tries)
@@ -463,10 +504,11 @@ def _best_for_any(design: Design, known: Frequencies) -> Made:
 
 
 def _nearby_for_any(design: Design, found: _Tried) -> _Tried:
-    """Return the design of least error that a descent over the schedules finds; see `descend`.
+    """Return a design whose error for its own hardest frequencies is small, among the schedules.
 
-    Each schedule has other hardest frequencies. So a schedule that is best for the hardest
-    frequencies of another schedule may have a large error for its own.
+    The search begins with the schedule of `found`, and goes to neighbouring schedules as long as
+    the error falls (`descend`). Each schedule has other hardest frequencies. So the schedule that
+    is best for the hardest frequencies of `found` may have a large error for its own ones.
     """
     sketches = Sketches.of(design, found.worst.distribution, design.spec.size.rows)
     careful = design.spec.failure_probability * RISK
@@ -496,7 +538,7 @@ def _nearby_for_any(design: Design, found: _Tried) -> _Tried:
 
 
 def is_made(make: Callable[[], object]) -> bool:
-    """Return whether `make` makes a plan, and does not raise InvalidInputError."""
+    """Return whether `make` returns, and does not raise InvalidInputError."""
     with suppress(InvalidInputError):
         make()
         return True
@@ -504,7 +546,14 @@ def is_made(make: Callable[[], object]) -> bool:
 
 
 def check_learns(linf: float) -> None:
-    """Refuse a plan whose predicted largest error may hide every frequency."""
+    """Refuse a plan whose predicted largest error is 0.5 or more, since it would show nothing.
+
+    Args:
+        linf: the predicted largest error of any frequency.
+
+    Raises:
+        InvalidInputError: `linf` is 0.5 or more.
+    """
     if linf >= _NOTHING:
         raise InvalidInputError(
             f"with these bytes the error of a frequency may be {linf:.2g}: nothing could be"
@@ -513,7 +562,13 @@ def check_learns(linf: float) -> None:
 
 
 def make_target(linf: float, probability: float, recovery: str) -> Target:
-    """Return a target whose largest error is `linf`, rounded up to two digits, at least 1e-9."""
+    """Return a target whose largest error is `linf`, rounded up to two digits, at least 1e-9.
+
+    Args:
+        linf: the largest error of any frequency.
+        probability: the probability with which this error may be exceeded.
+        recovery: the name of the decoder.
+    """
     digits = 10.0 ** (math.floor(math.log10(max(linf, 1e-9))) - 1)
     return Target(
         float(f"{digits * math.ceil(max(linf, 1e-9) / digits):.3g}"), probability, recovery
@@ -526,9 +581,15 @@ def make_target(linf: float, probability: float, recovery: str) -> Target:
 def least(
     suffices: Callable[[float], bool], low: float, high: float, ratio: float = 1.01
 ) -> float | None:
-    """Return the least value in [low, high] that suffices, up to a factor of `ratio`.
+    """Return the least value in [low, high] that suffices, or one up to `ratio` times larger.
 
-    Return None if not even `high` suffices.
+    Returns None if not even `high` suffices. If a value suffices, all larger values are assumed to.
+
+    Args:
+        suffices: a function that returns whether a value suffices.
+        low: the smallest value to try, above 0.
+        high: the largest value to try.
+        ratio: the relative precision, above 1.
 
     >>> least(lambda x: x >= 3, 1.0, 100.0, 1.001) <= 3.003
     True
@@ -544,7 +605,7 @@ def least(
 
 
 def rounded_up(number: float) -> str:
-    """Return the text of a number, rounded up to two digits.
+    """Return the text of a number above 0, rounded up to two digits.
 
     >>> rounded_up(0.00123), rounded_up(1100.0)
     ('0.0013', '1100')

@@ -1,4 +1,8 @@
-"""Prepare a secure sum: the sizes of cohorts, the terms of a plan, the keys of a simulation."""
+"""The preparation of a secure sum: the sizes of cohorts, the terms of the protocol, and the keys.
+
+A cohort is a group of clients whose vectors are summed together. The keys here are only for
+simulations.
+"""
 
 from __future__ import annotations
 
@@ -34,23 +38,25 @@ from fedtally.secagg.params import (
 from fedtally.secagg.proposal import propose
 
 _LARGEST_COHORT = {Adversary.SEMI_HONEST: MAX_CLIENTS, Adversary.ACTIVE: MAX_ACTIVE_CLIENTS}
-# the share of a full cohort that must come, if the user gives only one of the two sizes; a ratio of
-# integers, because 0.8 is not exact in floating point
+# If the user gives only one of the two sizes of a cohort, the smallest cohort has 4/5 of the
+# clients of a full one. This is a ratio of integers: 0.8 is not exact in floating point.
 _COMES, _FULL = 4, 5
-MIN_HONEST = 2  # the least honest clients of a sum: the sum of one is this client's own vector
+MIN_HONEST = 2  # honest clients in a sum: with only one, the others learn this client's vector
 
 
 def cohort_sizes(
     cohort: int | None, cohort_min: int | None, adversary: Adversary
 ) -> tuple[int, int]:
-    """Return the fewest and the most clients of a cohort; at least one of the two must be given.
+    """Return the fewest and the most clients of a cohort.
 
-    If one is missing, it follows from the other: four fifths of a full cohort must come.
+    At least one of the two sizes must be given. If the other one is None, it is chosen so that the
+    smallest cohort has four fifths of the clients of a full cohort.
 
     Args:
-        cohort: the number of clients of a full cohort, or None.
-        cohort_min: the fewest clients of a cohort, or None.
-        adversary: the adversary, which bounds the size of a cohort.
+        cohort: the most clients of a cohort, or None.
+        cohort_min: the fewest clients with which a cohort is summed, or None.
+        adversary: the adversary that the protocol resists; against an active adversary cohorts must
+            be smaller.
 
     Raises:
         InvalidInputError: a size is out of bounds, or `cohort` is below `cohort_min`.
@@ -76,9 +82,15 @@ def cohort_sizes(
 
 
 class Keys(NamedTuple):
-    """The keys of a simulated campaign, with the registered identities of its clients.
+    """The keys of a simulated campaign, and the clients' registered identities.
 
-    If the secure sum has no registered identities, there are none, and no allow list.
+    Attributes:
+        server: the signing key of the server.
+        leader: the decryption key of the first of two servers.
+        helper: the decryption key of the second of two servers.
+        identities: the clients' signing keys, sorted by public key; empty if the protocol registers
+            no clients.
+        allow_list: the list of the clients' public keys; None if the protocol registers no clients.
     """
 
     server: SigningKey
@@ -91,13 +103,17 @@ class Keys(NamedTuple):
 def make_keys(
     summation: Summation, num_clients: Sequence[int], random: Callable[[int], bytes]
 ) -> Keys:
-    """Return the keys of a simulation; the clients of every round use the same identities.
+    """Return new keys for a simulated campaign.
+
+    The clients of every round use the same identities.
 
     Args:
-        summation: the method of summing rounds.
-        num_clients: the number of clients of each round, or of each release of two servers. If the
-            method has registered identities, there is one for each client of the largest of these.
-        random: a function that returns n random bytes; seeded, to repeat a simulation exactly.
+        summation: the requested way to sum rounds.
+        num_clients: the number of clients of each secure sum before rounds are split into cohorts:
+            of each round, or with two servers of each release (a sum that is opened). As many
+            identities are made as the largest of these numbers, if the protocol registers clients.
+        random: a function that returns n random bytes for n; a seeded one repeats a simulation
+            exactly.
     """
     identities: tuple[SigningKey, ...] = ()
     if summation.has_identities:
@@ -115,7 +131,11 @@ def make_keys(
 
 
 def replace_keys(agreed: Terms, keys: Keys) -> Terms:
-    """Return a plan's terms with the keys of a simulation in place of the plan's own keys."""
+    """Return the terms `agreed` with the public keys of a simulation.
+
+    A simulation does not know the private keys that belong to a plan's public keys. So it replaces
+    all keys that the protocol needs. The allow-list is stored as a hash.
+    """
     named: dict[str, Any] = {
         "server_key": keys.server.public,
         "leader_key": keys.leader.public,
@@ -133,18 +153,21 @@ def terms(
     *,
     signed: bool,
 ) -> Terms | None:
-    """Return a plan's terms of the secure sum, without keys; None if a trusted server sums.
+    """Return the terms of the protocol that sums the rounds, without keys.
+
+    Returns None if a trusted server sums: it needs no protocol.
 
     Args:
-        summation: the method of summing rounds.
-        num_clients: the number of clients of each round, or of each release of two servers.
-        largest_entry: the most that one client adds to an entry, without noise.
+        summation: the requested way to sum rounds.
+        num_clients: the number of clients of each secure sum before rounds are split into cohorts:
+            of each round, or with two servers of each release.
+        largest_entry: the most that one client adds to an entry of its vector, without noise.
         counters: the number of entries of a client's vector.
-        signed: whether an item may subtract from a counter (`Encoding.is_signed`).
+        signed: whether an item may subtract from a counter, as in a sketch (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: a round is too small, or no parameters protect against this number of
-            corrupt clients and dropouts.
+        InvalidInputError: a sum has fewer than 3 clients, or no parameters of the protocol protect
+            against the number of corrupt clients and dropouts in `summation`.
     """
     proposed = _PROPOSED.get(SecureSum.parse(summation.method))
     if proposed is None:
@@ -164,7 +187,7 @@ def terms(
 
 
 class _Cohorts(NamedTuple):
-    """The fewest and the most clients of a sum, and the most clients that may be corrupt."""
+    """The fewest and the most clients of a sum, and how many of these clients may be corrupt."""
 
     n_min: int
     n_max: int
@@ -172,7 +195,14 @@ class _Cohorts(NamedTuple):
 
 
 def _sizes(summation: Summation, num_clients: Sequence[int]) -> tuple[int, int]:
-    """Return the fewest and the most clients of a sum; refuse sums of one or two clients."""
+    """Return the fewest and the most clients of a sum.
+
+    If the request has a smallest cohort, the two sizes are its sizes. Otherwise they are the sizes
+    of an even split of the rounds.
+
+    Raises:
+        InvalidInputError: a sum, or all rounds together, have fewer than 3 clients.
+    """
     if (total := sum(num_clients)) < 3:
         raise InvalidInputError(
             f"a secure sum needs at least 3 clients, and there {'is' if total == 1 else 'are'}"
@@ -194,14 +224,19 @@ def _sizes(summation: Summation, num_clients: Sequence[int]) -> tuple[int, int]:
 def _way_to_safety(summation: Summation, n_min: int, n_max: int) -> str:
     if summation.min_cohort is not None:
         return _cohort_that_fits(summation, n_min, n_max)
-    lost = opt.dropout if summation.dropout else opt.max_dropout  # some commands lack `dropout`
+    lost = opt.dropout if summation.dropout else opt.max_dropout  # only simulations have `dropout`
     return f"lower {opt.max_corrupt} or {lost}, or have larger cohorts of more even size"
 
 
 def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
-    """Return advice, in words, for cohorts of sizes that cannot be summed safely.
+    """Return advice in words for a user whose sizes of cohorts cannot be summed safely.
 
     The advice names the smallest size that can be summed safely, if there is one.
+
+    Args:
+        summation: the requested way to sum rounds.
+        n_min: the requested fewest clients of a cohort.
+        n_max: the requested most clients of a cohort.
     """
     bound, less = max(MAX_COHORT.values()), f"lower {opt.max_corrupt} or {opt.max_dropout}"
     if n_max > bound:  # a search for a size would take minutes
@@ -209,19 +244,20 @@ def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
 
     def fits(least: int, most: int) -> bool:
         corrupt = corrupt_clients(summation.max_corrupt, most)
-        try:  # whether terms exist does not depend on the length and the bits
+        try:  # whether terms exist does not depend on the length: 1, nor on the bits: MAX_BITS
             _secagg_terms(summation, _Cohorts(least, most, corrupt), 1, 1, MAX_BITS)
         except InvalidInputError:
             return False
         return True
 
     if fits(n_max, n_max):
-        # a larger least size leaves more survivors: above the smallest that fits, all sizes fit
+        # the more clients begin, the more remain: if one least size fits, all larger ones fit
         sizes = range(n_min, n_max + 1)
         found = sizes[bisect_left(sizes, True, key=lambda least: fits(least, n_max))]
         return f"the smallest {opt.cohort_min} that fits a cohort of {n_max} is {found}"
-    # Numbers of corrupt clients and dropouts are rounded to integers, so a size may fit although a
-    # larger one does not. The search first doubles the size, to end quickly if none fits.
+    # The numbers of corrupt clients and of dropouts are rounded to integers. So one size may fit
+    # although the next one does not, and a binary search would be wrong. Doubling the size first
+    # ends the search quickly if no size fits.
     size = n_max
     while size < bound:
         size = min(bound, 2 * size)
@@ -266,7 +302,7 @@ def _two_server_terms(
     )
 
 
-# the function that makes the terms of each protocol
+# the function that makes the terms, for each protocol
 _PROPOSED: dict[SecureSum, Callable[[Summation, _Cohorts, int, int, int], Terms]] = {
     SecureSum.SECAGG: _secagg_terms,
     SecureSum.TWO_SERVER: _two_server_terms,
@@ -276,14 +312,16 @@ _PROPOSED: dict[SecureSum, Callable[[Summation, _Cohorts, int, int, int], Terms]
 def with_noise(
     agreed: Terms, largest_entry: int, noise: int, *, folds: bool, signed: bool
 ) -> Terms:
-    """Return the terms with room for noise in every counter of a sum.
+    """Return the terms `agreed` with entries of more bits, so that noise cannot overflow a counter.
 
     Args:
-        agreed: the terms of the secure sum.
+        agreed: the terms of the secure sum, without room for noise.
         largest_entry: the most that one client adds to a counter, without noise.
-        noise: the largest absolute value of the noise in a counter before the sum is opened.
-        folds: whether sums are folded, and need twice the room (`secagg.config.check_terms`).
-        signed: whether an item may subtract from a counter (`Encoding.is_signed`).
+        noise: a bound on the absolute value of the noise in a counter of the secure sum.
+        folds: whether an aggregator adds the noise after the secure sum. Then sums are folded
+            before it does so (`campaign.release.folded`), and the modulus needs twice the room
+            (`secagg.config.check_terms`).
+        signed: whether an item may subtract from a counter, as in a sketch (`Encoding.is_signed`).
     """
     bits = whole_bits(agreed.most_clients, largest_entry, noise, folds=folds, signed=signed)
     return agreed.with_room(bits, noise)
@@ -292,17 +330,21 @@ def with_noise(
 def with_validity(
     agreed: Terms, summation: Summation, items: int, *, folds: bool = False, signed: bool
 ) -> Terms:
-    """Return the terms with proofs of every report, if proofs are requested, or if possible.
+    """Return the terms `agreed` with a proof for every report, if proofs are wanted and possible.
+
+    A proof shows two servers that a client's report is valid. If the request leaves proofs open,
+    the reports have them where they are possible. Terms of other protocols are returned unchanged.
 
     Args:
         agreed: the terms of the secure sum, with room for the noise.
-        summation: the requested method of summing, which may request or exclude proofs.
+        summation: the requested way to sum rounds; its `validity` requests proofs, excludes them,
+            or is None.
         items: the most items that one client contributes, `Plan.most_items`.
-        folds: whether sums are folded, as for `with_noise`.
-        signed: whether an item may subtract from a counter (`Encoding.is_signed`).
+        folds: whether an aggregator adds the noise after the secure sum, see `with_noise`.
+        signed: whether an item may subtract from a counter, as in a sketch (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: proofs are requested, but not possible.
+        InvalidInputError: proofs are requested, but are not possible.
     """
     if not isinstance(agreed, TwoServerConfig) or summation.validity is Validity.NONE:
         return agreed
@@ -318,17 +360,18 @@ def with_validity(
 
 
 def check_rounds(summation: Summation, num_clients: Sequence[int]) -> None:
-    """Refuse the requested sizes of cohorts, if they do not fit the rounds.
+    """Refuse the requested sizes of cohorts if the rounds cannot be split into such cohorts.
 
-    The predicted error assumes that every client is in a cohort.
+    Otherwise some clients would be in no cohort, and the error would be larger than predicted.
+    Nothing is refused if the request has no smallest cohort.
 
     Args:
-        summation: the method of summing rounds, with the sizes of cohorts.
+        summation: the requested way to sum rounds, with the sizes of cohorts.
         num_clients: the number of clients of each round.
 
     Raises:
-        InvalidInputError: a full cohort is larger than the largest round, or an even split of the
-            rounds makes cohorts below `min_cohort`.
+        InvalidInputError: the largest cohort has more clients than the largest round, or an even
+            split of a round makes cohorts of fewer than `min_cohort` clients.
     """
     if summation.min_cohort is None:
         return
@@ -349,6 +392,11 @@ def check_rounds(summation: Summation, num_clients: Sequence[int]) -> None:
 
 def check_cohorts(agreed: Terms, summation: Summation, num_clients: Sequence[int]) -> None:
     """Refuse rounds that cannot be split into cohorts of the sizes that a plan's terms allow.
+
+    Args:
+        agreed: the terms of the plan's secure sum.
+        summation: the way to split rounds into cohorts.
+        num_clients: the number of clients of each round; empty rounds are ignored.
 
     Raises:
         InvalidInputError: a cohort would be too small or too large; the message names its size.

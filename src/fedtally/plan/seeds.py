@@ -1,13 +1,18 @@
-"""The seed of a small plan: among a few random seeds, the one that spreads candidates most evenly.
+"""The choice of a small plan's seed: among several seeds, one that spreads the candidates evenly.
 
-The error of a sketch with only a hundred counters depends much on its one draw of hashes. An item
-shares its cell with some other candidates, which have the signs +1 and -1. If these signs do not
-cancel, the rare items together shift the cell by about the same amount in every campaign. So if the
-user gives no seed, several are drawn. For each, a sketch is made in which every candidate is held
-once. The seed whose sketch has the least energy (the mean squared counter) is taken. The choice
-depends only on hashes and public candidates, not on clients. docs/accuracy.md says what it gains.
-Trial campaigns with the plan's frequencies show this gain only if their rare items are similar to
-the population's rare items. Plans for any frequencies have no rare items.
+A seed determines the hashes of a sketch. If the sketch has only about a hundred counters, its error
+depends much on the seed. The reason: each item shares its counter with some other candidates, and
+each of these adds to the counter with a sign, +1 or -1. If these signs do not cancel, the rare
+items shift the counter in every campaign by about the same amount.
+
+So if the user gives no seed, `DRAWS` seeds are drawn. For each seed a sketch is made to which every
+candidate is added once. The seed with the smallest mean square of the counters is taken. This
+choice depends only on hashes and on public candidates, never on clients. docs/accuracy.md says how
+much smaller the error becomes.
+
+The prediction of a plan's error comes from simulated campaigns with the plan's assumed frequencies.
+It shows the smaller error only if the rare items of these frequencies are similar to the rare items
+of the population. A plan made for any frequencies is simulated without rare items.
 """
 
 from __future__ import annotations
@@ -22,15 +27,17 @@ from fedtally.plan import Plan
 from fedtally.sketch import CountSketch, SketchSpec
 
 DRAWS = 8
-MOST_COUNTERS = 150  # with more counters, over all batches, other seeds gain too little
-MOST_CANDIDATES = 1 << 17  # with more candidates, sums of rare items hardly differ between seeds
+MOST_COUNTERS = 150  # with more, over all batches, the choice of a seed gains too little
+MOST_CANDIDATES = 1 << 17  # with more candidates, all seeds spread rare items about equally
 
 
 def even_seed(plan: Plan, domain: Domain) -> bytes:
-    """Return the most even of `DRAWS` seeds (see `unevenness`), the first of which is the plan's.
+    """Return the seed with the least `unevenness` among `DRAWS` seeds: the plan's own and others.
 
-    It is the plan's own seed if the plan has more than `MOST_COUNTERS` counters, if its candidates
-    are not public or too many, or if it has no hashes because it is a histogram.
+    The other seeds are derived from the plan's own seed (`draws`). The plan's own seed is returned
+    without a search if the plan has more than `MOST_COUNTERS` counters over all batches, or if its
+    candidates are not public, not listed, or more than `MOST_CANDIDATES`. It is also returned for a
+    histogram: this has no hashes, so that all seeds are equally even.
 
     Args:
         plan: a plan whose seed was drawn at random.
@@ -52,7 +59,7 @@ def even_seed(plan: Plan, domain: Domain) -> bytes:
 
 
 def draws(seed: bytes) -> list[bytes]:
-    """Return `DRAWS` seeds of 32 bytes: the given seed, and others that are derived from it."""
+    """Return `DRAWS` seeds of 32 bytes: `seed` itself, then seeds derived from it (SHAKE-256)."""
     more = (
         hashlib.shake_256(b"fedtally/1/draw of a seed\x00%d" % number + seed).digest(32)
         for number in range(1, DRAWS)
@@ -61,9 +68,11 @@ def draws(seed: bytes) -> list[bytes]:
 
 
 def unevenness(spec: SketchSpec, domain: Domain) -> float:
-    """Return the mean square of the counters of a sketch in which every candidate is held once.
+    """Return how unevenly a seed spreads candidates: the mean square of a sketch's counters.
 
-    It is about the number of candidates over the width, and less if signs cancel.
+    Every candidate is added to the sketch once. The mean is over the counters and over the batches
+    (rounds that share their hashes). It is about the number of candidates divided by the width. It
+    is smaller if the signs of candidates that share a counter cancel.
 
     >>> from fedtally.domain import IntegerRange
     >>> spec = SketchSpec(5, 12, "shared", 1, bytes(32))

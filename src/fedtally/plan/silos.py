@@ -1,4 +1,7 @@
-"""Silos: their options, the numbers that can sum securely, and how well a sum shows one's size."""
+"""Silos (clients with many people each): their options, and how many silos a secure sum protects.
+
+A silo is for example a hospital. The module also computes how closely a sum shows one silo's size.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,12 @@ class Silos:
     """The options of a plan whose clients are silos.
 
     Args:
-        people: the most people of a silo, 2 to 2^40; None: the people of a simulation's largest
-            silo, or the number in a given plan.
-        silos_per_person: the most silos that hold the same person, in the whole campaign.
-        expected: the number of people of all silos together for which errors are predicted; None:
-            the most people that the silos may have. With fewer people the same noise causes a
-            larger error.
+        people: the most people of one silo, 2 .. 2^40. None: the number in a given plan, or the
+            people of the largest silo in a simulation's input.
+        silos_per_person: the most silos that may hold items of the same person, in the whole
+            campaign.
+        expected: the number of people of all silos together, for which errors are predicted. With
+            fewer people the same noise causes a larger error. None: every silo has `people` people.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -52,7 +55,10 @@ class Silos:
             validate.integer(1, expected_people=self.expected)
 
     def check(self, num_silos: int) -> None:
-        """Refuse a number of silos that does not fit the other options.
+        """Refuse a number of silos that contradicts the other options.
+
+        Args:
+            num_silos: the number of silos of the campaign.
 
         Raises:
             InvalidInputError: a person is in more silos than there are, or more people are expected
@@ -71,11 +77,11 @@ class Silos:
             )
 
     def expected_of(self, num_silos: int) -> int:
-        """Return the number of people that are expected in `num_silos` silos together."""
+        """Return the number of people in `num_silos` silos for which errors are predicted."""
         return num_silos * self.most if self.expected is None else self.expected
 
     def beyond_column(self) -> dict[str, int]:
-        """Return the options that are set besides the column of silos, by name."""
+        """Return the options that are set besides the column of silos: a dict of values by name."""
         return given(
             people=self.people,
             silos_per_person=self.silos_per_person if self.silos_per_person > 1 else None,
@@ -83,7 +89,7 @@ class Silos:
 
     @property
     def most(self) -> int:
-        """The most people of a silo, which must be known by now."""
+        """The most people of one silo; a program error if `people` is None."""
         assert self.people is not None
         return self.people
 
@@ -91,17 +97,18 @@ class Silos:
 def fitting_numbers(
     max_dropout: float, adversary: Adversary | str, corrupt: int = 1, most: int = 12
 ) -> dict[int, int]:
-    """Return the numbers of silos that a secure sum protects, with their fewest honest survivors.
+    """Return the numbers of silos that a secure sum can protect.
 
     Args:
-        max_dropout: the share of the silos that may drop out, 0 to below 1.
+        max_dropout: the share of the silos that may drop out, 0 <= max_dropout < 1.
         adversary: the adversary, "semi-honest" or "active", or the member of `Adversary`.
-        corrupt: the number of corrupt silos of a sum, at least 1, since a silo that reads the
+        corrupt: the number of corrupt silos in a sum. At least 1 is assumed: a silo that reads the
             result can subtract its own share of the noise.
         most: the largest number of silos to try.
 
     Returns:
-        A dict from each number of silos to its number of honest silos that surely add noise.
+        A dict: the key is a number of silos; the value is the number of honest silos that are sure
+        to be in the sum and to add noise.
 
     >>> fitting_numbers(0.2, "active"), 3 in fitting_numbers(0.0, "active")
     ({8: 4, 9: 5, 10: 6, 11: 6, 12: 7}, False)
@@ -110,7 +117,7 @@ def fitting_numbers(
     found = {}
     for silos in range(MIN_CLIENTS, most + 1):
         try:
-            # whether there is a graph of neighbours does not depend on length and bits
+            # any length and bits will do: whether `propose` succeeds does not depend on them
             parameters = propose(
                 silos,
                 length=1,
@@ -127,7 +134,7 @@ def fitting_numbers(
 
 
 def in_ranges(numbers: Iterable[int]) -> str:
-    """Return a text of rising numbers, with consecutive ones as ranges; "none" for no number.
+    """Return rising numbers as a text, in which consecutive numbers become ranges; "none" if empty.
 
     >>> in_ranges([2, 3, 4, 6, 8, 9]), in_ranges([])
     ('2 to 4, 6, 8 to 9', 'none')
@@ -140,20 +147,24 @@ def in_ranges(numbers: Iterable[int]) -> str:
 
 
 def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
-    """Return the precision, in +- people, with which a sum shows the size of one silo.
+    """Return how precisely a sum shows one silo's size: half the width of an interval.
 
-    The reader of the sum is assumed to know the sizes of all other silos. The precision is a
-    quantile of the least noise on the number of people, which is taken as normal; it is 0 without
-    privacy. With more honest silos in a sum, the noise is larger.
+    The unit is people.
+
+    The reader of the sum is assumed to know the sizes of all other silos. Then only the noise on
+    the number of people hides the size. The noise is taken as normal, with the smallest variance
+    that the plan guarantees; more honest silos in a sum add more noise. Returns 0 if the plan has
+    no privacy: the sum then shows the size exactly.
 
     Args:
-        plan: a plan of silos.
-        sums: the number of sums that are compared: 2 for the difference between a sum with the silo
-            and a sum without it.
-        confidence: the share of campaigns in which the size is within this precision.
+        plan: a plan whose clients are silos.
+        sums: the number of independent sums that the reader compares: 2 for the difference between
+            a sum with the silo and a sum without it.
+        confidence: the probability that the true size is within the returned number of people,
+            above 0 and below 1.
 
     Raises:
-        InvalidInputError: the plan is not one of silos.
+        InvalidInputError: the clients of the plan are not silos, or a value is out of its range.
     """
     if why := plan.clients.why_no_silos:
         raise InvalidInputError(why)
@@ -165,16 +176,17 @@ def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
 
 
 def error_of_number(distribution: Frequencies, noise: float, probability: float) -> float:
-    """Return the error of the heaviest item's frequency that noise on the number of people causes.
+    """Return the error that noise on the number of people causes in the largest frequency.
 
-    Frequencies are shares of this number. Its error scales all frequencies, so the heaviest item
-    changes most. The error is independent of the noise in the counters: the squares of the two
-    errors add up.
+    A frequency is a count divided by the number of people. So an error in this number scales all
+    frequencies, and changes the largest one most. This error is independent of the noise in the
+    counters, so that the squares of the two errors add up.
 
     Args:
-        distribution: the known frequencies.
-        noise: the standard deviation of the noise on the number of people, divided by this number.
-        probability: the probability with which the error may be exceeded.
+        distribution: the known frequencies of the items.
+        noise: the standard deviation of the noise on the number of people, divided by the number of
+            people.
+        probability: the probability with which the returned error may be exceeded.
     """
     heaviest = float(distribution.frequencies.max(initial=0.0))
     return heaviest * noise * NormalDist().inv_cdf(1 - probability / 2)

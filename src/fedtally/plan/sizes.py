@@ -1,16 +1,15 @@
-"""The size of a sketch: rows and width for a target error tau, or for a budget of bytes.
+"""The size of a sketch (rows and width), for a target error tau or for a budget of bytes.
 
-`size_by_model` searches for the smallest rows x width whose largest error exceeds tau with
-probability at most p. `within` searches for the size with the smallest largest error within a
-budget of bytes. Both predict errors by `Predictor`. The paper's own sizes are in
-`fedtally.plan.paper`.
+`size_by_model` finds the smallest size whose largest error exceeds tau with probability at most p.
+`within` finds the size with the smallest error within a budget of bytes. Both predict errors with a
+`Predictor`. `fedtally.plan.paper` has the sizes of the paper.
 
-Plans are sized for the errors of joint recovery, but by default belief propagation decodes the
-answer. Its errors are smaller. This margin covers frequencies that differ from the assumed ones. A
-pilot shows the frequencies, if its clients were drawn from the same population as the campaign's.
-Then a smaller margin suffices, and `size_by_answer` searches for a smaller size. The margin that is
-left must cover the errors of the pilot. They are largest if many items have nearly the same
-frequency, which a pilot may not show.
+Sizes are chosen for the errors of joint recovery. By default belief propagation decodes the answer,
+and its errors are smaller. The difference is a margin for frequencies that differ from the assumed
+ones. If the frequencies come from a pilot, whose clients were drawn from the same population, a
+smaller margin is enough. Then `size_by_answer` finds a smaller size, for the errors of the decoder
+that answers. Its margin must still cover errors of the pilot. These are largest if many items have
+nearly the same frequency, because a pilot may not show that.
 """
 
 from __future__ import annotations
@@ -52,24 +51,24 @@ __all__ = [
     "within",
 ]
 
-MARGIN = 1.1  # the factor by which the width exceeds the predicted width
-# The share of p that predicted errors may use; the rest is for the errors of a pilot.
+MARGIN = 1.1  # the width is this factor above the predicted width
+# Predicted errors may exceed tau with this share of p. The rest of p is for errors of a pilot.
 RISK = 0.5
-TOO_UNCERTAIN = 0.5  # from this relative standard error of the hardness, a pilot is not used
-FEW = 3.0  # a pilot shows little of items that this many of its clients hold, or fewer
-# from this ratio of the largest hardness to the hardness, a message says that the shape of the tail
-# is a guess
+TOO_UNCERTAIN = 0.5  # a pilot is not used if its hardness has a larger relative standard error
+FEW = 3.0  # a pilot shows little of items with fewer holders than this among its clients
+# If the largest possible hardness is more than this times the estimated one, a message says that
+# the width relies on a guess.
 SHAPE = 1.5
-_FACTOR = 2.0  # the factor by which a small sketch may be smaller than predicted
-# The largest error of joint recovery may be tau / SHARE if another decoder answers.
+_FACTOR = 2.0  # trials may show that a sketch this many times smaller than predicted is enough
+# If another decoder answers, the error of joint recovery may exceed tau, up to tau / SHARE.
 SHARE = 0.9
-# The share of p that the error of the answering decoder may use. This error depends on the numbers
-# and frequencies of rare items, which a pilot shows badly.
+# The error of the decoder that answers may exceed tau with this share of p. The share is small,
+# because this error depends on rare items, about which a pilot tells little.
 TRUSTED = 0.2
 
 
 class UnreachableError(InvalidInputError):
-    """No sketch meets the target error, or none within the budget of bytes."""
+    """The error that no sketch meets the target error, or that none has few enough bytes."""
 
 
 def size_by_model(
@@ -83,25 +82,29 @@ def size_by_model(
     risk: float = RISK,
     with_linf: bool = True,
 ) -> Size:
-    """Return the smallest rows x width that are predicted to meet tau, plus a margin of the width.
+    """Return the smallest size that is predicted to meet `tau`, with a margin on the width.
 
-    If a pilot tells too little about the frequencies (`TOO_UNCERTAIN`), return the paper's size for
-    the worst frequencies, with a message.
+    The smallest size is the one with the fewest counters, rows times width. If the frequencies come
+    from a pilot that is too uncertain (`TOO_UNCERTAIN`), the result is the paper's size for the
+    worst frequencies, with a message.
 
     Args:
         distribution: the known frequencies.
-        tau: the largest error that is allowed, in (0, 1).
-        predictor: the predictor of errors, which knows clients, rounds, recovery and noise.
-        p: the probability, in (0, 1), with which the largest error may exceed tau.
-        rows: the numbers of rows to search; None: 3..31 for the median, 7..16 for joint recovery.
-        margin: the factor by which the width exceeds the predicted width, at least 1.
-        risk: the share of p that the predicted error may use, above 0, at most 1.
-        with_linf: whether to predict the largest error of the size, too, which takes as long as the
-            search; otherwise it is None.
+        tau: the largest error that any frequency may have, above 0 and below 1.
+        predictor: the predictor of errors; it knows the clients, rounds, decoder and noise.
+        p: the probability with which the largest error may exceed tau, above 0 and below 1.
+        rows: the numbers of rows to try, or one number. None: 3 .. 31 for the median decoder, 7 ..
+            16 for joint recovery.
+        margin: the factor by which the width exceeds the smallest width that is predicted to meet
+            tau, at least 1.
+        risk: the share of p that the predicted error may use, above 0 and at most 1; the rest is
+            for errors of the frequencies.
+        with_linf: whether to predict the largest error of the size, too. This takes as long as the
+            search. If False, the error in the result is None.
 
     Raises:
         InvalidInputError: a value is out of its range.
-        UnreachableError: no size meets tau, since noise alone exceeds it.
+        UnreachableError: no width up to 2^24 meets tau, for example because noise alone exceeds it.
 
     >>> distribution = Frequencies.from_frequencies([i**-1.5 / 2.6 for i in range(1, 10_001)])
     >>> predictor = Predictor(10_000, recovery="median")
@@ -126,8 +129,8 @@ def size_by_model(
     width = _tried(predictor, distribution, tau, planned, *found, margin)
     if width is None:
         width, most = min(math.ceil(found[1] * margin), MAX_WIDTH), min(2 * found[1] + 9, MAX_WIDTH)
-        # A width may be predicted to fail although a smaller one is predicted to suffice, because
-        # joint recovery then fits other items.
+        # The width with the margin may be predicted to fail, although the smaller width is not:
+        # joint recovery fits other items at each width. Then take a slightly larger width.
         while fails(found[0], width) and width < most:
             width += max(1, width // 50)
     linf = predictor.linf(distribution, planned, found[0], width) if with_linf else None
@@ -137,14 +140,16 @@ def size_by_model(
 def _worst_case(
     distribution: Frequencies, tau: float, predictor: Predictor, p: float, searched: Sequence[int]
 ) -> Size:
-    """Return the paper's size for the worst frequencies, used if a pilot is too uncertain.
+    """Return the paper's size for the worst frequencies, if a pilot is too uncertain.
+
+    The returned size has a message for the user that says so.
 
     Args:
         distribution: the frequencies that the pilot suggests.
-        tau: the largest error that is allowed.
+        tau: the largest error that any frequency may have.
         predictor: the predictor of errors.
         p: the probability with which the largest error may exceed tau.
-        searched: the numbers of rows to search.
+        searched: the numbers of rows to try; if there are several, the paper chooses the number.
 
     Raises:
         UnreachableError: noise alone exceeds tau.
@@ -180,18 +185,19 @@ def _tried(
     width: int,
     margin: float,
 ) -> int | None:
-    """Return the least width that meets tau in trial campaigns, plus a margin.
+    """Return the smallest width that meets `tau` in simulated campaigns (trials), with a margin.
 
-    Return None if the sketch is large enough to rely on the error model instead.
+    Returns None if trials are not possible, or if the sketch is so large that the error model is
+    reliable.
 
     Args:
-        predictor: the predictor of errors.
+        predictor: the predictor of errors, which runs the trials.
         distribution: the known frequencies.
-        tau: the largest error that is allowed.
+        tau: the largest error that any frequency may have.
         p: the probability with which this error may be exceeded.
         rows: the number of rows of the sketch.
-        width: the width that the error model predicts to suffice.
-        margin: the factor of the margin, as in `size_by_model`.
+        width: the smallest width that the error model predicts to meet tau.
+        margin: the factor by which the result exceeds the smallest width, as in `size_by_model`.
     """
     tried: list[Trials] = []
 
@@ -214,22 +220,27 @@ def _tried(
         high += max(1, high // 8)
         while high <= most and fails(high):
             high += max(1, high // 8)
-    else:  # usually the least width is little below the predicted one
+    else:  # the smallest width is usually a little below the predicted one: search from there
         low, step = max(high - 1, 1), 2
         while low > 1 and not fails(low):
             low, high, step = max(low - step, 1), low, 2 * step
         while high - low > 1:
             middle = max(math.isqrt(low * high), low + 1)
             low, high = (middle, high) if fails(middle) else (low, middle)
-    # For a small sketch one more counter per row is often more than the margin. A width above the
-    # tried ones would be judged by the error model, which may predict a larger error.
+    # The margin is rounded, not rounded up: in a small sketch one more counter per row is often
+    # more than the margin. The width stays at most `most`, because above it the error model
+    # predicts the error, which may be larger.
     found = max(high, min(round(high * margin), most)) if high <= most else most + 1
-    # If failures are too rare to occur in trials, take at least the predicted width.
+    # If p is so small that no trial is expected to fail, trials show nothing: take at least the
+    # width that the error model predicts.
     return found if p * predictor.repeats >= TELLING else max(found, math.ceil(width * margin))
 
 
 def _noise_exceeds(predictor: Predictor, tau: float, rows: int, domain_size: int) -> float:
-    """Return the probability that noise alone, averaged over the rows, exceeds tau for any item."""
+    """Return the probability that noise alone exceeds tau in the estimate of some item.
+
+    An estimate is taken as the mean over the rows, so that its noise is smaller than a counter's.
+    """
     scale = (
         predictor.noise_of(rows) * math.sqrt(predictor.num_rounds / rows) / predictor.num_clients
     )
@@ -241,7 +252,7 @@ def _noise_exceeds(predictor: Predictor, tau: float, rows: int, domain_size: int
 
 
 def _guessed(distribution: Frequencies, tau: float, predictor: Predictor) -> str:
-    """Return a note if the size depends on the guessed shape of the tail, otherwise ""."""
+    """Return a note for the user if the size relies on a guess about rare items, otherwise ""."""
     if distribution.fit is None:
         return ""
     if tau * distribution.fit.clients < FEW:
@@ -271,15 +282,16 @@ def _guessed(distribution: Frequencies, tau: float, predictor: Predictor) -> str
 def _smallest(fails: Callable[[int, int], bool], rows: Sequence[int]) -> tuple[int, int] | None:
     """Return the rows and the width, at least 2, with the fewest cells that do not fail.
 
-    Return None if all fail.
+    A cell is a counter: there are rows times width. Returns None if all sizes fail.
 
     Args:
-        fails: a function that returns whether a sketch of some rows and width fails.
+        fails: a function that returns whether the sketch with these rows and this width fails.
         rows: the numbers of rows to try.
     """
     best: tuple[int, int] | None = None
     for one in rows:
-        # Only a width with fewer cells than the best is of interest. Test the largest one first.
+        # Only sizes with fewer cells than the best so far are of interest. If the widest of them
+        # fails, no other width with these rows is tried.
         high = MAX_WIDTH if best is None else min((best[0] * best[1] - 1) // one, MAX_WIDTH)
         if high < 2 or fails(one, high):
             continue
@@ -290,7 +302,7 @@ def _smallest(fails: Callable[[int, int], bool], rows: Sequence[int]) -> tuple[i
                 break
             low *= 2
         step = max(high // 16, 1)
-        # usually the least width is little below the width with as many cells as the best
+        # For other rows the smallest width usually has little less cells than the best so far.
         while best is not None and high - step > low:
             if fails(one, high - step):
                 low = high - step
@@ -313,21 +325,21 @@ def within(
     rows: Iterable[int] | int | None = None,
     risk: float = RISK,
 ) -> Size:
-    """Return the rows x width with the smallest predicted largest error within a budget.
+    """Return the size with the smallest predicted largest error within a budget of bytes.
 
     Args:
         distribution: the known frequencies.
-        max_bytes: the budget of upload bytes per client.
-        bytes_of: a function that returns the bytes for rows and width; it must not fall with the
-            width.
-        predictor: the predictor of errors, which knows clients, rounds, recovery and noise.
-        p: the probability, in (0, 1), with which linf may be exceeded.
-        rows: the numbers of rows to search, as for `size_by_model`.
-        risk: the share of p that the predicted error may use.
+        max_bytes: the most bytes that a client may upload in its round.
+        bytes_of: a function that returns the upload bytes for rows and width; they must not fall as
+            the width grows.
+        predictor: the predictor of errors; it knows the clients, rounds, decoder and noise.
+        p: the probability with which the largest error may be exceeded, above 0 and below 1.
+        rows: the numbers of rows to try, or one number; None as for `size_by_model`.
+        risk: the share of p that the predicted error may use, above 0 and at most 1.
 
     Raises:
         InvalidInputError: a value is out of its range.
-        UnreachableError: no sketch fits the budget.
+        UnreachableError: not even a sketch of width 2 fits the budget.
     """
     planned = validate.inside(p=p) * validate.real(1e-6, 1.0, risk=risk)
     max_bytes = validate.integer(1, max_bytes=max_bytes)
@@ -347,7 +359,7 @@ def within(
         )
     _, _, one, width = min(sizes)
     linf = predictor.linf(distribution, planned, one, width)
-    # If recovery is predicted to be exact, the uncertainty is looked up at an error of one client.
+    # `uncertainty` needs a tau above 0. If the predicted error is 0, use the error of one client.
     unknown = (
         distribution.uncertainty(min(max(linf, 1 / predictor.num_clients), 0.5)) > TOO_UNCERTAIN
     )
@@ -362,10 +374,10 @@ def within(
 
 @dataclass(frozen=True)
 class Answering(Predictor):
-    """A predictor of the errors of two decoders: the answering one, and joint recovery.
+    """A predictor for two decoders: the one that decodes the answer, and joint recovery.
 
     Args:
-        answer: the name of the decoder of the answer.
+        answer: the name of the decoder that decodes the answer.
     """
 
     answer: str = ""
@@ -373,11 +385,12 @@ class Answering(Predictor):
     def failures(
         self, distribution: Frequencies, tau: float, rows: int, width: int
     ) -> Iterator[float]:
-        """Yield numbers that must all be at most p, for joint recovery and the answering decoder.
+        """Yield numbers that must all be at most p, so that both decoders meet tau.
 
-        The last number is the probability that the answering decoder exceeds tau, divided by
-        `TRUSTED`, because this decoder relies on rare items as the pilot suggests them. The others
-        are the probabilities that joint recovery exceeds tau / `SHARE` (`Predictor.failures`).
+        The last number is for the decoder that answers: the probability that its error exceeds tau,
+        divided by `TRUSTED`, because this decoder relies on rare items, about which a pilot tells
+        little. The other numbers are for joint recovery: probabilities that its error exceeds tau /
+        `SHARE` (`Predictor.failures`).
         """
         yield from super().failures(distribution, tau / SHARE, rows, width)
         known, numbers = distribution.rising
@@ -385,9 +398,10 @@ class Answering(Predictor):
         yield kind_of(self.answer).failure(known, sums, numbers, tau) / TRUSTED
 
     def modelled_linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
-        """Return the larger of two errors: `SHARE` times joint recovery's, and the answer's.
+        """Return the larger of two errors: the answer's, and joint recovery's times `SHARE`.
 
-        The answering decoder exceeds its error only with `TRUSTED` times the probability p.
+        Joint recovery exceeds its error with probability p. The decoder that answers exceeds its
+        error only with probability `TRUSTED` times p.
         """
         known, numbers = distribution.rising
         sums = self._sums(distribution, rows, width)
@@ -395,15 +409,16 @@ class Answering(Predictor):
         return max(SHARE * super().modelled_linf(distribution, p, rows, width), own)
 
     def answers(self, rows: int, width: int) -> bool:
-        """Return whether the sketch is large enough for the answering decoder."""
+        """Return whether a sketch of this size is large enough for the decoder that answers."""
         batches = Schedule.parse(self.schedule).num_batches(self.num_rounds)
         return rows * width * batches >= kind_of(self.answer).fewest_cells
 
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
-        """Return the distribution unchanged.
+        """Return the distribution unchanged, unlike `Predictor._careful`.
 
-        Joint recovery alone would be planned for rare items of equal frequency, its hardest case.
-        For such items the answering decoder has its largest advantage.
+        The other method gives all rare items one common frequency, the hardest case for joint
+        recovery. But in this case the decoder that answers is better than joint recovery by the
+        most.
         """
         return distribution
 
@@ -418,19 +433,20 @@ def size_by_answer(
     rows: Iterable[int] | int | None = None,
     with_linf: bool = True,
 ) -> Size | None:
-    """Return the smallest rows x width with which the answering decoder is predicted to meet tau.
+    """Return the smallest size with which the decoder of the answer is predicted to meet tau.
 
-    Return None if its errors cannot be predicted, or if it has no advantage: with noise, few cells,
-    many candidates, several items per client, rounds that differ, or a pilot of few clients. Return
-    None also if no size meets tau.
+    Returns None if the errors of this decoder cannot be predicted, or if it has no advantage over
+    joint recovery: without a pilot, with a pilot of few clients, with noise, few cells, many
+    candidates, several items per client, or rounds that differ. Returns None, too, if no size meets
+    tau.
 
     Args:
         distribution: the frequencies that a pilot suggests.
-        tau: the largest error that is allowed, in (0, 1).
+        tau: the largest error that any frequency may have, above 0 and below 1.
         predictor: the predictor of the errors of joint recovery.
-        asked: the requested decoder, or "auto".
-        p: the probability, in (0, 1), with which the largest error may exceed tau.
-        rows: the numbers of rows to search, as for `size_by_model`.
+        asked: the name of the decoder that the user wants, or "auto".
+        p: the probability with which the largest error may exceed tau, above 0 and below 1.
+        rows: the numbers of rows to try, or one number; None as for `size_by_model`.
         with_linf: whether to predict the largest error of the size, too.
     """
     answering = _answering(distribution, tau, predictor, asked, predictor.searched_rows(rows))
@@ -457,7 +473,7 @@ def size_by_answer(
 def _answering(
     distribution: Frequencies, tau: float, predictor: Predictor, asked: str, rows: list[int]
 ) -> Answering | None:
-    """Return the predictor of the answering decoder's errors; None if it cannot be relied on."""
+    """Return a predictor for the decoder that answers; None if its errors are not predictable."""
     fit, size = distribution.fit, distribution.domain_size
     if fit is None or fit.clients * tau < FEW:
         return None
@@ -470,5 +486,5 @@ def _answering(
     if len(answers) > 1 or not (answer := answers.pop()).kind.rests_on:
         return None
     given = {field.name: getattr(predictor, field.name) for field in fields(predictor)}
-    # this predictor uses only formulas: no trial campaigns of joint recovery are run
+    # `repeats` 0 runs no trials: they would decode by joint recovery, and not by this decoder
     return Answering(**given | {"repeats": 0, "recovery": answer.kind.rests_on}, answer=str(answer))

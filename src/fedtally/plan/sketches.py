@@ -1,14 +1,15 @@
-"""Choose the schedule, the rows and the width of a sketch, for a target error or for bytes.
+"""The choice of schedule, rows and width of a sketch, for a target error or for a budget of bytes.
 
 **Schedules.** Without noise, new signs in each round are at least as good as shared signs, because
 collisions cancel. Noise changes this. An aggregator, or two servers, add the same amount of noise
-to every sum that is opened. So it may be better to add up rounds first, in some number of batches:
-docs/accuracy.md says why. The best number of batches depends on the width, and the width on the
-number of batches: both are chosen in turn until nothing changes.
+to each sum that is opened. So it may be better to add up rounds before, in a number of batches:
+docs/accuracy.md says why. The best number of batches depends on the width, and the width depends on
+the number of batches. So the two are chosen one after the other, until nothing changes.
 
-**Targets out of reach.** Noise causes an error that no width removes, and the bytes limit the
-width. `Sketches.reach` returns the smallest error that is possible. The planner searches by
-bisection for the clients, the bytes or the epsilon with which this error is small enough.
+**Targets that cannot be met.** Noise causes an error that no width removes, and a budget of bytes
+limits the width. `Sketches.reach` returns the smallest error that is possible. To find enough
+clients, enough bytes or a large enough epsilon, other modules search for the value at which this
+error meets the target.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from fedtally.plan.sizes import RISK, UnreachableError, size_by_answer, size_by_
 from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import Schedule
 
-_TURNS = 4  # the most times that schedule and size are chosen in turn
-_BETTER = 0.95  # another schedule is taken only if its error is below this share of the present one
+_TURNS = 4  # the most times that a schedule and then a size are chosen
+_BETTER = 0.95  # another schedule is taken only if its error is below this share of the present
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Sketches:
         design: the design; its size, if it has one, is ignored.
         frequencies: the known frequencies.
         schedules: the schedules to choose from, the preferred one first.
-        rows: the number of rows of the sketch; None: all reasonable numbers are tried.
+        rows: the number of rows of the sketch; None: all usual numbers are tried.
     """
 
     design: Design
@@ -50,15 +51,15 @@ class Sketches:
 
     @classmethod
     def of(cls, design: Design, frequencies: Frequencies, rows: int | None = None) -> Sketches:
-        """Return the `Sketches` of a design, with all schedules that it may have."""
+        """Return the sketches of a design, with all schedules that the design may have."""
         return cls(design, frequencies, design.schedules, rows)
 
     def smallest(self, tau: float, *, with_linf: bool = True) -> Design:
         """Return the design with the sketch that meets a target error with the fewest bytes.
 
         Args:
-            tau: the largest error that is allowed, in (0, 1).
-            with_linf: whether to predict the largest error of the size, as for `size_by_model`.
+            tau: the largest error that any frequency may have, above 0 and below 1.
+            with_linf: whether to predict the largest error of the size, see `size_by_model`.
 
         Raises:
             InvalidInputError: a value is out of its range.
@@ -96,9 +97,9 @@ class Sketches:
         """Return the design with the sketch of the smallest predicted error within a budget.
 
         Args:
-            max_bytes: the budget of upload bytes per client.
-            compared: whether sizes under neighbouring schedules are compared, too, which takes
-                several times as long.
+            max_bytes: the most bytes that a client may upload in its round.
+            compared: whether neighbouring schedules are tried, too, each with its own best size.
+                This takes several times as long.
 
         Raises:
             InvalidInputError: a value is out of its range.
@@ -123,13 +124,14 @@ class Sketches:
         return self._nearby(sized, error, found) if compared else found
 
     def reach(self, rows: int, max_bytes: int | None = None) -> float:
-        """Return the least value that the largest error can have, by the error model.
+        """Return the smallest value that the largest error can have, by the error model.
 
-        It is infinite if no width fits the bytes.
+        It is infinite if not even a width of 2 fits the bytes.
 
         Args:
             rows: the number of rows of the sketch.
-            max_bytes: the upload bytes that limit the width; None: the largest width is taken.
+            max_bytes: the most bytes that a client may upload, which limit the width; None: the
+                largest width is taken.
         """
         schedule, width = self._least_noised, MAX_WIDTH
         if max_bytes is not None:
@@ -142,7 +144,7 @@ class Sketches:
         return self.linf(schedule, rows, width)
 
     def linf(self, schedule: Schedule, rows: int, width: int) -> float:
-        """Return the largest error of a sketch as the error model predicts it.
+        """Return the largest error of a sketch, as the error model predicts it.
 
         It is exceeded with probability `RISK * failure_probability`.
         """
@@ -151,22 +153,22 @@ class Sketches:
         return predictor.modelled_linf(self.frequencies, planned, rows, width)
 
     def cost(self, design: Design) -> int:
-        """Return the upload bytes of a client for the size of a design, right to a few bytes."""
+        """Return the bytes that a client uploads with a design, right to a few bytes."""
         schedule, rows, width, *_ = design.chosen
         return self.design.bytes_of(rows, width, schedule)
 
     def best_schedule(self, rows: int, width: int, now: Schedule | None = None) -> Schedule:
         """Return the schedule with the smallest error for the bytes of a given sketch.
 
-        The present schedule is returned unless another one is clearly better (`_BETTER`).
-
-        Schedules are tried one after the other, in both directions, as long as errors fall. With a
-        growing number of batches the error first falls and then rises.
+        The present schedule is returned unless another one is clearly better (`_BETTER`). With a
+        growing number of batches the error first falls and then rises. So schedules are tried one
+        after the other, in both directions, as long as the error falls. For each schedule the width
+        is chosen so that the bytes stay the same.
 
         Args:
             rows: the number of rows of the sketch.
-            width: the number of counters of a row.
-            now: the present schedule; None: the first of `schedules`.
+            width: the number of counters in a row.
+            now: the present schedule; None: the first one in `schedules`.
         """
         listed = list(self.schedules)
         start = 0 if now is None else listed.index(now)
@@ -188,7 +190,7 @@ class Sketches:
         return self.design.with_size(schedule, size.rows, size.width).sized_by(size)
 
     def _width(self, schedule: Schedule, rows: int, max_bytes: int) -> int:
-        """Return the largest width within a budget of upload bytes; 0 if no width fits."""
+        """Return the largest width whose uploads fit a budget of bytes; 0 if no width fits."""
         return bisect_right(
             range(1, MAX_WIDTH + 1),
             max_bytes,
@@ -197,9 +199,9 @@ class Sketches:
 
     @property
     def _least_noised(self) -> Schedule:
-        """The schedule with the least noise, the first among equal ones.
+        """The schedule with the least noise; among equal ones, the first.
 
-        If this schedule does not meet a target, no other one does.
+        If this schedule cannot meet a target because of noise, no other one can.
         """
         searched = kind_of(self.design.recovery).planned_rows if self.rows is None else [self.rows]
         rows = sorted(searched)[len(searched) // 2]
@@ -208,11 +210,13 @@ class Sketches:
     def _in_turn(
         self, sized: Callable[[Schedule], Design], cost: Callable[[Design], float]
     ) -> Design:
-        """Choose size and schedule in turn until the schedule stays; return the cheapest design.
+        """Choose a size and a schedule, one after the other, until the schedule stays the same.
+
+        Returns the cheapest of the designs on the way.
 
         Args:
-            sized: a function that returns the design with the best size under a schedule.
-            cost: the quantity to minimise: the bytes or the error of a design.
+            sized: a function from a schedule to the design with the best size under it.
+            cost: a function from a design to the quantity to minimise: its bytes or its error.
         """
         found = cheapest = sized(self._least_noised)
         for _ in range(_TURNS - 1):
@@ -230,16 +234,16 @@ class Sketches:
         cost: Callable[[Design], float],
         found: Design,
     ) -> Design:
-        """Return the cheapest design that `descend` finds over the schedules.
+        """Return the cheapest design that steps between neighbouring schedules find (`descend`).
 
-        Choosing size and schedule in turn (`_in_turn`) may stop too early. If many items have
-        nearly the same frequency, the error of a size that just meets the target rises steeply when
-        anything changes. At the same bytes every other schedule then looks worse, even one that
-        would meet the target with a fraction of the bytes. So `descend` compares costs.
+        `_in_turn` may stop too early. If many items have nearly the same frequency, and a size just
+        meets the target, its error rises steeply with every small change. Then every other schedule
+        looks worse at the same bytes, even one that would meet the target with a fraction of the
+        bytes. So here each schedule gets its own best size, and the costs of these are compared.
 
         Args:
-            sized: a function that returns the design with the best size under a schedule.
-            cost: the quantity to minimise: the bytes or the error of a design.
+            sized: a function from a schedule to the design with the best size under it.
+            cost: a function from a design to the quantity to minimise: its bytes or its error.
             found: the design that `_in_turn` returned.
         """
         listed = list(self.schedules)
@@ -262,14 +266,14 @@ class Sketches:
 
 
 def descend(price: Callable[[int], float], start: int, count: int) -> int:
-    """Return the index of a local minimum of a price over the indices 0 .. count - 1.
+    """Return an index whose price is not above the prices of its neighbours.
 
-    The descent begins at index `start` or at index 0, whichever is cheaper. It goes from neighbour
-    to neighbour as long as the price falls.
+    The indices are 0 .. count - 1. The search begins at index `start` or at index 0, whichever is
+    cheaper. It goes from neighbour to neighbour as long as the price falls.
 
     Args:
-        price: a function that returns the price of an index; it may be called twice for an index.
-        start: the index at which the descent may begin.
+        price: a function from an index to its price; it may be called more than once for an index.
+        start: the index where the search may begin.
         count: the number of indices.
 
     >>> prices = [5.0, 4.0, 6.0, 3.0, 7.0]

@@ -1,7 +1,8 @@
 """The rule by which a campaign of several rounds ends before its last round.
 
-`campaign.ending` applies the rule. docs/plan.md says what it saves, and how often the error is
-larger than the rule estimates.
+The rule ends the campaign as soon as its estimated error is small enough. `campaign.ending` applies
+the rule. docs/plan.md says how many rounds the rule saves, and how often the true error exceeds the
+estimated error.
 """
 
 from __future__ import annotations
@@ -22,23 +23,30 @@ if TYPE_CHECKING:
     from fedtally.plan.parts.vector import Vector
     from fedtally.sketch import SketchSpec
 
-# The fewest rounds, each with its own hashes or signs, before the end: from one round alone the
-# noise of the fit is hardly known.
+# The fewest rounds before a campaign may end, without and with noise. Rounds that share all hashes
+# and signs count as one. A single round hardly shows how large the noise of the estimates is.
 LEAST_ROUNDS = 2
 LEAST_NOISED_ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """The rule by which a campaign ends early.
+    """The rule by which a campaign ends before its last round.
+
+    The campaign ends once its estimated error is at most `linf`, and enough rounds and clients took
+    part.
 
     Args:
-        linf: the largest error of any frequency that is allowed, in (0, 1).
-        probability: the probability with which this error may be exceeded, in (0, 1).
+        linf: the largest error of any frequency with which the campaign may end, above 0 and below
+            1.
+        probability: the probability with which the true error may exceed `linf`, above 0 and below
+            1.
         recovery: the name of the decoder of the answer.
-        least_rounds: the fewest rounds before the end; the rounds of a batch count as one.
-        least_clients: the fewest clients before the end. The estimated error is only about the
-            clients who took part, and few clients may differ from all the others.
+        least_rounds: the fewest rounds before the end. Rounds that share all hashes and signs count
+            as one.
+        least_clients: the fewest clients before the end. The error is estimated only for the
+            clients who took part. If these are few, they may differ much from the clients who did
+            not.
     """
 
     linf: float
@@ -59,23 +67,23 @@ def check_stopping(
     summing: Summing,
     protection: Protection,
 ) -> None:
-    """Refuse a plan that cannot end as soon as its error is known to be small enough.
+    """Refuse a plan whose campaign cannot end before its last round.
 
     Args:
-        rule: the rule of the plan.
-        spec: the spec of the plan's sketches.
-        num_clients: the number of clients of all rounds.
+        rule: the plan's rule for the end.
+        spec: the plan's sketches: rows, width, schedule and number of rounds.
+        num_clients: the number of clients of all rounds together.
         candidates: the plan's candidates.
-        vector: the kind of a client's vector.
-        clients: the senders of the vectors.
-        summing: the way to sum rounds.
+        vector: the kind of vector that a client sends: sketch or histogram.
+        clients: the kind of clients: persons or silos.
+        summing: the way to sum the vectors of a round.
         protection: the party that adds the noise, and what follows from it.
 
     Raises:
-        InvalidInputError: the rule does not work with these candidates, clients or vectors, or with
-            this way to sum; looking at the sums costs privacy; the plan has too few rounds, rows or
-            clients; the errors of joint recovery say nothing about the errors of the answer; or the
-            number of clients is noised.
+        InvalidInputError: the domain is open; the vectors are histograms; the clients are silos;
+            two servers sum; an aggregator adds the noise; there are too few rounds, rows, clients,
+            or rounds with signs of their own; the error of the decoder `rule.recovery` cannot be
+            concluded from joint recovery's error; or the privacy hides the number of clients.
     """
     check(
         given(until_known=True),
@@ -84,7 +92,8 @@ def check_stopping(
             sketch=not vector.shares_counters,
             persons=clients.entries > 0,
             not_two_server=summing.servers is not None,
-            noise_of_clients=protection.is_secret,  # each look at the sums would be a release
+            # an aggregator would have to noise the sums, and pay epsilon, for each estimate
+            noise_of_clients=protection.is_secret,
         ),
     )
     least, before = rule.least_rounds, rule.least_clients
@@ -95,7 +104,7 @@ def check_stopping(
         f"needs {least} or more rounds with signs of their own, and the schedule {spec.schedule}"
         f" has {in_number(spec.num_batches, 'one', '{}')}": spec.num_batches < least,
         f"needs at least {fewest} rows, got {spec.rows}": spec.rows < fewest,
-        # the rule uses errors of joint recovery; another decoder's may be several times as large
+        # the rule estimates the error of joint recovery; another decoder's may be several times it
         f"needs recovery {' or '.join(AS_EXACT)}, got {rule.recovery}": (
             rule.recovery not in AS_EXACT
         ),

@@ -1,7 +1,8 @@
 """The successor of a plan with a calendar: the same plan with a later start and a new seed.
 
-A plan with a calendar has an end, so that its whole privacy cost is known when it is accepted. Its
-successor is another plan: the ledger and the clients' records charge it separately.
+A plan with a calendar has an end. So whoever accepts the plan knows its whole privacy cost. A
+campaign that shall go on afterwards needs a successor. The successor is another plan: the ledger
+and the clients' records charge it in addition.
 """
 
 from __future__ import annotations
@@ -17,21 +18,25 @@ from fedtally.plan.plan import Plan
 def successor(
     plan: Plan, *, seed: bytes, start: datetime | None = None, population: str | None = None
 ) -> Plan:
-    """Return the plan that continues a campaign after the end of another plan.
+    """Return the plan with which a campaign continues after the end of `plan`.
 
-    It keeps the keys of its predecessor, because the same server asks the same clients.
+    The successor differs from `plan` only in its seed and its start. It has the same public keys,
+    because the same server asks the same clients.
 
     Args:
-        plan: the predecessor, which must have a calendar.
-        seed: the 32 bytes from which the successor's hashes are derived; not the predecessor's.
-        start: the time when the successor's first round opens, aware; None: the end of the
-            predecessor.
-        population: the name of the population whose privacy budget is charged, which must be the
-            predecessor's; None: the predecessor's.
+        plan: the plan to continue, which must have a calendar.
+        seed: the successor's seed, from which its hashes are derived: 32 bytes, which differ from
+            the seed of `plan`.
+        start: the time when the successor's first round opens, a datetime with a time zone; None:
+            the time when the last round of `plan` closes.
+        population: the name of the population whose privacy budget is charged; it must be the name
+            in `plan`, "" for none. None: the name in `plan`.
 
     Raises:
-        InvalidInputError: the predecessor has no calendar, or has certified hashes; the two plans
-            overlap in time; both have the same seed; or the population differs.
+        InvalidInputError: `plan` has no calendar; `start` is not such a time, has fractions of a
+            second, or is before the end of `plan`; `population` differs from the name in `plan`;
+            `seed` is the seed of `plan`; or the hashes of `plan` are certified, which holds for its
+            own seed only.
 
     >>> from datetime import UTC
     >>> from fedtally.plan.calendar import DAY, Calendar

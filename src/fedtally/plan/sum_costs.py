@@ -1,7 +1,7 @@
-"""The cost of one sum, stage by stage: the messages, their bytes, and the operations.
+"""The cost of one secure sum, stage by stage: its messages, their bytes, and the operations.
 
-Bytes follow exactly from the plan and the number of clients. A `Host` (`plan.costs`) gives the CPU
-seconds of operations. `LINES` has a function for each method of summing.
+The bytes follow exactly from the plan and from the number of clients. A `Host` (`plan.costs`) turns
+operations into CPU seconds. `LINES` has one function for each method of summing.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from fedtally.secagg import wire
 from fedtally.secagg.messages import EXCHANGES, STAGES, Exchange, Kind
 from fedtally.secagg.params import Graph, Parameters
 
-if TYPE_CHECKING:  # the sums of one server need neither two nor proofs
+if TYPE_CHECKING:  # not loaded when it runs: only sums of two servers need these modules
     from fedtally.secagg.two_server import Kind as ReportKind
     from fedtally.secagg.two_server import ReportProof, TwoServerParameters
 
-# stages of a sum that have no messages of secure aggregation
+# names of stages besides the stages of secure aggregation and of the protocol with two servers
 NOISE, RESULT = "noise", "result"
 # the stages of the protocol with two servers
 TO_LEADER, TO_HELPER, COMBINING = "report to the leader", "report to the helper", "combining"
 
 
 class Line(NamedTuple):
-    """The cost of one stage of one sum: messages in both directions, their bytes, and operations.
+    """The cost of one stage of one sum.
 
     Attributes:
         stage: the name of the stage.
-        up: the number of messages from clients, and the bytes of each.
-        down: the number of messages to clients, and the bytes of each.
-        clients: the number of clients that do the work of `client`.
-        client: the operations of one of these clients.
-        server: the operations of the servers, for the whole sum.
-        between: the bytes that two servers send each other.
-        times: the number of sums with this cost.
+        up: the number of messages that clients send, and the bytes of each.
+        down: the number of messages that clients receive, and the bytes of each.
+        clients: the number of clients that perform the operations in `client`.
+        client: the operations of one client: a table of numbers by the names in `costs.OPERATIONS`.
+        server: the operations of all servers for the whole sum, in the same form.
+        between: the bytes that two servers send each other for the sum.
+        times: the number of sums that have this same cost.
     """
 
     stage: str
@@ -61,9 +61,9 @@ class Crowd:
     Attributes:
         plan: the campaign's plan.
         size: the number of clients that are invited.
-        gone: the number of clients that drop out.
-        identities: the number of entries of the allow-list.
-        rows: the number of rows of a silo's table; 0 if clients are persons.
+        gone: the number of these clients that drop out.
+        identities: the number of clients on the allow-list.
+        rows: the number of rows in a silo's table; 0 if clients are persons.
     """
 
     plan: Plan
@@ -73,7 +73,7 @@ class Crowd:
     rows: float = 0.0
 
     def contributed(self) -> Work:
-        """Return the operations that make one vector: the sketch, and the client's noise share."""
+        """Return the operations with which a client makes its vector: the sketch, and its noise."""
         made = {"sketch": 1.0} | ({"row": self.rows} if self.rows else {})
         share = self.plan.protection.of_client()
         if share is None:
@@ -84,26 +84,30 @@ class Crowd:
 def lines_of_sum(
     plan: Plan, size: int, dropout: float, identities: int, rows: float = 0.0
 ) -> list[Line]:
-    """Return the cost of each stage of a sum of `size` clients, of which a share drops out.
+    """Return the cost of each stage of one sum, in the order of the protocol.
 
     Args:
         plan: the campaign's plan.
         size: the number of clients that are invited.
-        dropout: the share of clients that drops out.
-        identities: the number of entries of the allow-list.
-        rows: the number of rows of a silo's table; 0 if clients are persons.
+        dropout: the share of these clients that drops out; the number is rounded down.
+        identities: the number of clients on the allow-list.
+        rows: the number of rows in a silo's table; 0 if clients are persons.
     """
     return LINES[plan.summing.kind](Crowd(plan, size, int(dropout * size), identities, rows))
 
 
 def _planes(entries: int, bits: int) -> int:
-    """Return the number of entries in all bit planes but the first, which cost more (`packing`)."""
+    """Return the number of entries times the number of planes after the first one.
+
+    A vector is packed in one plane for each bit that is 1 in the number `bits`. Each entry in a
+    plane after the first one costs more time.
+    """
     return entries * (bits.bit_count() - 1)
 
 
 @dataclass(frozen=True)
 class _Masked:
-    """A sum of masked vectors, which have checksum entries besides the counters."""
+    """One sum of masked vectors; besides the counters they have checksum entries."""
 
     crowd: Crowd
     parameters: Parameters | TwoServerParameters
@@ -116,7 +120,7 @@ class _Masked:
 
     @property
     def planes(self) -> int:
-        """The number of entries of a vector in all bit planes but the first."""
+        """The number of a vector's entries times the number of planes after the first one."""
         return _planes(self.parameters.length, self.parameters.bits)
 
 
@@ -149,16 +153,17 @@ def _ideal(crowd: Crowd) -> list[Line]:
 
 @dataclass(frozen=True)
 class _Cohort(_Masked):
-    """One cohort; equally many of its clients drop out in each stage after the first.
+    """One cohort of secure aggregation.
 
-    A client that drops out in a stage gets the message of this stage, but does not answer it.
+    Equally many clients drop out in each stage after the first. They receive the message of this
+    stage, but do not answer it.
     """
 
     parameters: Parameters
 
     @cached_property
     def steps(self) -> tuple[Exchange, ...]:
-        """The exchanges (a request and its reply) of the protocol, in their order."""
+        """The exchanges of the protocol in their order, each a request and its reply."""
         return EXCHANGES[self.parameters.adversary]
 
     @property
@@ -168,36 +173,39 @@ class _Cohort(_Masked):
 
     @property
     def dealt(self) -> float:
-        """The number of clients that deal shares of their secrets."""
+        """The expected number of clients that send shares of their secrets to their neighbours."""
         return self.crowd.size - self.leave
 
     @property
     def alive(self) -> float:
-        """The number of clients whose vectors arrive."""
+        """The expected number of clients whose masked vectors arrive."""
         return self.crowd.size - 2 * self.leave
 
     @cached_property
     def graph(self) -> Graph:
-        """The graph: how many neighbours a client has, and how many shares open a secret."""
+        """The number of neighbours of each client, and the number of shares that open a secret."""
         return self.parameters.graph(self.crowd.size)
 
     @property
     def dealers(self) -> int:
-        """The number of a client's neighbours that deal shares."""
+        """The rounded number of a client's neighbours that send shares of their secrets."""
         return round(self.graph.neighbours * (self.dealt - 1) / (self.crowd.size - 1))
 
     @property
     def signers(self) -> int:
-        """The number of clients that confirm who is in the sum, if the protocol has this step."""
+        """The rounded number of clients that confirm with a signature who is in the sum.
+
+        It is used only if the protocol has this step.
+        """
         return round(self.alive - self.leave)
 
     @property
     def signed(self) -> int:
-        """1 if clients sign their messages and confirm who is in the sum, otherwise 0."""
+        """1 if the protocol has signatures by which clients confirm who is in the sum, else 0."""
         return int(any(step.reply is Kind.CONFIRM for step in self.steps))
 
     def asked(self) -> dict[Kind, float]:
-        """Return the number of clients that are asked for each kind of reply."""
+        """Return the number of clients that the server asks for each kind of reply."""
         n = self.crowd.size
         return {
             Kind.ADVERTISE: n,
@@ -218,7 +226,7 @@ class _Cohort(_Masked):
         }
 
     def of_client(self) -> dict[Kind, Work]:
-        """Return the operations of one client for each kind of reply."""
+        """Return the operations of one client, for each kind of reply that it sends."""
         (k, t), others = self.graph, (self.crowd.size - 1) * self.signed
         return {
             Kind.ADVERTISE: {"keys": 1, "verification": 1, "signature": self.signed},
@@ -235,7 +243,7 @@ class _Cohort(_Masked):
         }
 
     def of_server(self) -> dict[Kind, Work]:
-        """Return the operations of the server for all replies of each kind."""
+        """Return the operations of the server, for all replies of each kind."""
         alive, slots = self.alive, self.crowd.size * self.graph.neighbours
         return {
             Kind.ADVERTISE: {"verification": self.crowd.size * self.signed},
@@ -250,7 +258,7 @@ class _Cohort(_Masked):
         }
 
     def opening(self) -> Work:
-        """Return the operations of the server that remove the masks from a sum."""
+        """Return the operations with which the server removes the masks from the sum."""
         k, t = self.graph
         peers = k * self.alive / self.crowd.size
         return {
@@ -294,10 +302,11 @@ def _secagg(crowd: Crowd) -> list[Line]:
 
 @dataclass(frozen=True)
 class _Batch(_Masked):
-    """One batch of two servers.
+    """One batch of reports that two servers sum.
 
-    A client sends to the leader only after the helper has accepted its report. Half of the clients
-    that drop out do so before the helper has their report, and half after it.
+    A client sends to the leader (the first server) only after the helper (the second one) has
+    accepted its report. Half of the clients that drop out do so before the helper has their report,
+    and the other half after that.
     """
 
     parameters: TwoServerParameters
@@ -323,7 +332,7 @@ class _Batch(_Masked):
         return proven_message_bytes(self.proof, self.kept, round(self.came))
 
     def writing(self) -> Work:
-        """Return the operations of one client that makes its report."""
+        """Return the operations with which one client makes its report for the leader."""
         written = extended(
             self.crowd.contributed(),
             seal=1,
@@ -338,7 +347,7 @@ class _Batch(_Masked):
         return extended(written, proof=1, word=self.proof.circuit.length)
 
     def reading(self) -> Work:
-        """Return the operations of the leader when it receives all reports."""
+        """Return the operations with which the leader receives all reports."""
         words = {} if self.proof is None else {"word": self.kept * self.proof.circuit.length}
         return extended(
             words,
@@ -351,7 +360,7 @@ class _Batch(_Masked):
         )
 
     def combining(self) -> Work:
-        """Return the operations of both servers that check all reports and add them up."""
+        """Return the operations with which both servers check all reports and add them up."""
         kept, held, counters = self.kept, round(self.came), self.parameters.length
         opened: Work = {
             "phase": 1,
@@ -361,8 +370,8 @@ class _Batch(_Masked):
             "opened": counters,
         }
         if self.proof is not None:
-            # In addition, both servers check each report, and add it up in modular arithmetic, word
-            # by word.
+            # In addition, both servers check each report's proof, and add up the reports word by
+            # word. A word is an integer mod p.
             words = self.proof.circuit.length
             opened = extended(opened, proof=held + kept, word=(held + 3 * kept) * words)
         noise = self.crowd.plan.protection.of_server()

@@ -1,4 +1,4 @@
-"""The target of a plan: the largest error that it was made for."""
+"""The target of a plan: the largest error that the plan was made for."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.decoders import Recovery
 
-_SAID = re.compile("[ -~]{1,200}")  # the text of a target about frequencies
+_SAID = re.compile("[ -~]{1,200}")  # the texts that `Target.frequencies` may be
 
 
 @dataclass(frozen=True)
 class Target:
-    """The largest error that a plan was made for; `fedtally simulate --plan` checks it.
+    """The largest error that a plan was made for, and the conditions under which the plan keeps it.
+
+    `fedtally simulate --plan` tests in simulated campaigns whether a plan keeps its target.
 
     Args:
-        linf: the largest error of any candidate's frequency, above 0, below 1.
-        failure_probability: the probability with which `linf` may be exceeded, above 0, below 1.
-        recovery: the name of the decoder of the sums.
+        linf: the largest error that any candidate's frequency may have, above 0 and below 1.
+        failure_probability: the probability with which some error may exceed `linf`, above 0 and
+            below 1.
+        recovery: the name of the decoder that estimates frequencies from the sums.
         frequencies: the frequencies for which the target holds, in 1 to 200 printable ASCII
             characters: "any" for any frequencies, or an assumed shape, such as "zipf:a=1.1". None:
-            the plan does not say.
-        until_known: the fewest clients with which the campaign may end before its last round, as
-            soon as its error is known to be within `linf` (`plan.stopping`). None: it does not end
-            early.
+            the plan does not say it.
+        until_known: None: the campaign runs all its rounds. Otherwise the campaign ends before its
+            last round, as soon as its estimated error is at most `linf` (`plan.stopping`), but not
+            before this number of clients, at least 1, has taken part.
 
     >>> Target(0.001, 0.1, "joint").to_dict()
     {'linf': 0.001, 'failure_probability': 0.1, 'recovery': 'joint'}
@@ -52,17 +55,17 @@ class Target:
         object.__setattr__(self, "recovery", str(Recovery.parse(self.recovery, "target.recovery")))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entries as JSON-able values; entries that are None are left out."""
+        """Return the target's entries by name, as values for JSON; None is left out."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
     def fields_of(target: Target | None) -> dict[str, Any] | None:
-        """Return the entries of a target as `to_dict` does; None if a plan has no target."""
+        """Return the entries of `target` as `to_dict` does; None if `target` is None."""
         return None if target is None else target.to_dict()
 
     @classmethod
     def from_dict(cls, values: Any) -> Target:
-        """Return the target from the entries that `to_dict` returned.
+        """Return the target with the entries `values`, which `to_dict` returned.
 
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds.

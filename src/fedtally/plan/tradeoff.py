@@ -1,6 +1,6 @@
-"""Curves of a plan's error over its bytes, and the changes that would halve the error.
+"""The tradeoff between a plan's error and its bytes, and changes that would halve the error.
 
-For each number of bytes the planner makes a separate plan, and predicts its error.
+For each number of bytes the planner makes another plan, and predicts the error of this plan.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from fedtally.plan.request import CampaignSpec
     from fedtally.plan.ways import Way
 
-EPSILONS = (None, 4.0, 2.0, 1.0, 0.5)  # the epsilons of curves, besides the plan's own
-_COUNTERS = (0.25, 0.5, 1.0, 2.0, 4.0)  # the sizes of sketches, as multiples of the plan's counters
-_BUDGETS = (1, 2, 4)  # the budgets for halving the error, as multiples of the plan's bytes
+EPSILONS = (None, 4.0, 2.0, 1.0, 0.5)  # curves are made for these and the plan's own epsilon
+_COUNTERS = (0.25, 0.5, 1.0, 2.0, 4.0)  # sizes of sketches, as multiples of the plan's counters
+_BUDGETS = (1, 2, 4)  # budgets for half the error, as multiples of the plan's bytes
 
 
 class Size(NamedTuple):
-    """A point of a curve: a client's budget and upload in bytes, and the predicted error."""
+    """One plan on a curve: its budget and its upload in bytes, and its predicted largest error."""
 
     max_bytes: int
     bytes_per_client: int
@@ -41,37 +41,40 @@ class Size(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Plans with the same epsilon, by their bytes; epsilon None: no differential privacy."""
+    """Plans with the same epsilon (None: without privacy), in rising order of bytes."""
 
     epsilon: float | None
     sizes: tuple[Size, ...]
 
 
 class Halved(NamedTuple):
-    """A plan with half the error, and the change that leads to it."""
+    """A plan with half the error, and the one change of the request that makes it possible."""
 
-    way: Way | None  # None: more bytes alone suffice
+    way: Way | None  # None: nothing but the bytes is changed
     plan: Plan
 
 
 def epsilon_of(proposal: Proposal) -> float | None:
-    """Return the requested epsilon of a plan; None: it has no differential privacy."""
+    """Return the epsilon that was requested for a plan; None if it has no differential privacy."""
     asked = proposal.design.spec.privacy
     return None if asked is None else asked.epsilon
 
 
 def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) -> list[Curve]:
-    """Return curves of the error over the bytes, for the epsilons in `EPSILONS` and the plan's own.
+    """Return curves of the predicted error over the bytes, one for each epsilon.
 
-    Each point is the plan that `fedtally plan --max-bytes` makes with the rows, the schedule, the
-    seed and the frequencies (any, or assumed) of the given plan. Sizes that the planner refuses are
-    left out, and so are sketches with at least the bytes of `histogram_within`. The given plan is a
-    point of the curve of its epsilon.
+    The epsilons are `EPSILONS` and the epsilon of the given plan, the largest first; None (no
+    privacy) comes before all numbers. Each point is the plan that `fedtally plan --max-bytes` makes
+    with the rows, the schedule, the seed and the frequencies (any, or assumed) of the given plan.
+    The given plan itself is a point of the curve of its epsilon.
+
+    Points are left out if the planner refuses them, or if they have at least as many bytes as
+    `histogram_within`. A curve without points is left out.
 
     Args:
         proposal: a proposed plan with a sketch over a list of candidates.
-        report: a function that is called with the name of a stage, the number of sizes that are
-            done, and the number of all sizes.
+        report: a function that is called with "curve", the number of points that are done, and the
+            number of all points.
     """
     own = epsilon_of(proposal)
     epsilons = [*EPSILONS, *([] if own in EPSILONS else [own])]
@@ -93,9 +96,10 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
 
 
 def histogram_within(proposal: Proposal) -> Proposal | None:
-    """Return the plan with a histogram, if it costs at most as much as a curve's largest sketch.
+    """Return a plan with a histogram, if it has at most the bytes of the largest sketch on a curve.
 
-    Otherwise return None. With a budget that fits a histogram, the planner prefers it to sketches.
+    Otherwise returns None. From the bytes of this histogram on, the planner prefers it to sketches,
+    so that the curve ends there.
 
     Args:
         proposal: a proposed plan with a sketch over a list of candidates.
@@ -109,20 +113,30 @@ def histogram_within(proposal: Proposal) -> Proposal | None:
 
 
 def _budgets(proposal: Proposal) -> list[int]:
-    """Return the budgets of bytes of the sketches on a curve, including the plan's own bytes."""
+    """Return the budgets of bytes for the points of a curve, in rising order.
+
+    One of them is the number of bytes of the given plan. Budgets from `histogram_within` on are
+    left out.
+    """
     own, better = proposal.plan.bytes_per_client, histogram_within(proposal)
     end = math.inf if better is None else better.plan.bytes_per_client
     return [one for one in _sketches(proposal.plan) if one < end or one == own]
 
 
 def _sketches(plan: Plan) -> list[int]:
-    """Return the bytes of sketches whose counters are multiples (`_COUNTERS`) of the plan's."""
+    """Return the upload bytes of sketches with more or fewer counters than the plan.
+
+    The numbers of counters are the multiples `_COUNTERS` of the plan's number.
+    """
     own = plan.rows * plan.width * plan.modulus_bits / 8
     return [round(plan.bytes_per_client + (factor - 1) * own) for factor in _COUNTERS]
 
 
 def _of_bytes(proposal: Proposal, epsilon: float | None, max_bytes: int) -> Proposal:
-    """Return the plan with the smallest error for `max_bytes` and an epsilon."""
+    """Return the plan with the smallest error for `max_bytes` and `epsilon`.
+
+    Everything else is as in the given proposal.
+    """
     design, plan = proposal.design, proposal.plan
     size = replace(
         design.spec.size,
@@ -137,9 +151,10 @@ def _of_bytes(proposal: Proposal, epsilon: float | None, max_bytes: int) -> Prop
 
 
 def private_at(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
-    """Return the spec with another epsilon, or with default privacy if it had none.
+    """Return the request with another epsilon.
 
-    With the epsilon None, return the spec without privacy.
+    If the request had no privacy, it gets default privacy with this epsilon. If `epsilon` is None,
+    it gets no privacy.
 
     >>> from fedtally.plan.request import Request
     >>> spec = private_at(Request(secure_sum="secagg").resolve(), 2.0)
@@ -155,13 +170,15 @@ def private_at(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
 
 
 def halvings(proposal: Proposal) -> Iterator[Halved]:
-    """Yield plans with half the error, each with the single change that leads to it.
+    """Yield plans with half the error of the given plan, each with the change behind it.
 
-    Changes are searched for within the bytes of the plan, then within twice and four times as many.
-    Each kind of change is yielded once, with the plan that the planner makes after it.
+    If more bytes alone suffice, that plan comes first. Then other changes are tried one at a time
+    (such as more clients, a larger epsilon, or larger cohorts), with the bytes of the given plan,
+    with twice and with four times these bytes. The search ends where more bytes alone suffice. Each
+    kind of change is yielded at most once, for the fewest of these bytes.
 
     Args:
-        proposal: a proposed plan over a list of candidates, with a predicted error above 0.
+        proposal: a proposed plan over a list of candidates, whose predicted error is above 0.
     """
     design, target = proposal.design, proposal.target
     half = target.linf / 2
@@ -188,7 +205,7 @@ def halvings(proposal: Proposal) -> Iterator[Halved]:
 
 
 def _with(design: Design, way: Way) -> Design | None:
-    """Return the design after one change; None if the change is of the error or of the bytes."""
+    """Return the design after one change; None if the change concerns the error or the bytes."""
     if way.what == "epsilon":
         return design.with_epsilon(way.value)
     if way.what == "clients":
@@ -197,7 +214,12 @@ def _with(design: Design, way: Way) -> Design | None:
 
 
 def _plan_of(design: Design, known: Frequencies | None) -> Plan | None:
-    """Return the plan that meets a design's tau; None if no plan does."""
+    """Return the plan that meets the tau of `design`; None if no plan does.
+
+    Args:
+        design: the design, whose request has a tau.
+        known: the known frequencies; None: the plan must meet tau for any frequencies.
+    """
     with suppress(InvalidInputError):
         return attempt(design, known).plan
     return None

@@ -1,18 +1,23 @@
-"""Trial campaigns: simulate the largest error of sketches that are too small for an error model.
+"""Trial campaigns: simulations of sketches that are too small for the error model.
 
-With a hundred counters chance decides the error: whether two of a dozen heavy items share a cell,
-and which of them is fitted first. The error model, `fedtally.recovery.error_model`, predicts means
-over such events, which say little about a single campaign. But so small a campaign takes only some
-hundredths of a second, so the planner simulates many, each with its own hashes and clients.
+In a sketch of a hundred counters, chance decides the error: whether two of a dozen heavy items
+share a counter, and which of them is fitted first. The error model
+(`fedtally.recovery.error_model`) predicts means over such events, which say little about a single
+campaign. But so small a campaign takes only some hundredths of a second. So the planner simulates
+many of them, each with its own hashes and clients.
 
-Only campaigns of one batch (one round, or shared hashes) are simulated. Several batches would take
-several times as long; for these there are only the limits `JUMP` and `FALL` of `plan.predictor`.
-The `ITEMS` heaviest items are simulated one by one. The sum of all other items in a cell is
-simulated as normal noise. There are at most `CANDIDATES` candidates. In a larger domain the largest
-error of items that hardly anybody holds is assumed to grow like the maximum of normal variables.
-This is too fast, since the content of a cell is bounded, so the prediction is on the safe side.
+Only campaigns of one batch are simulated (one round, or shared hashes). Several batches would take
+several times as long. For these, `plan.predictor` has the safeguard of `JUMP` and `FALL` instead.
 
-The random draws depend only on the size, so that the same arguments give the same result.
+The `ITEMS` most frequent items are simulated one by one. The sum of all other items in a counter is
+simulated as normal noise.
+
+At most `CANDIDATES` candidates are simulated. In a larger domain, the largest error of items that
+hardly anybody holds is assumed to grow like the maximum of normal variables. In truth it grows more
+slowly, since the content of a counter is bounded. So the prediction is on the safe side.
+
+The random generator of a campaign depends only on the number of the campaign, so that the same
+arguments always give the same result.
 """
 
 from __future__ import annotations
@@ -36,8 +41,9 @@ F64 = npt.NDArray[np.float64]
 MOST_CELLS = 150  # the most counters of a sketch whose campaigns are simulated
 CANDIDATES = 100_000
 ITEMS = 5000
-# The largest probability with which campaigns may end too early. `exceeds` ends if the observed
-# failures would have at most this probability with a failure rate of twice the allowed one.
+# A simulation may end early if its result is then wrong with at most this probability. `exceeds`
+# ends when it has seen few failures: a campaign with twice the allowed failure rate would show so
+# few with at most this probability.
 _SURE = 0.02
 _FIRST_ID = 1
 _SHARED = Schedule.parse("shared")
@@ -45,16 +51,18 @@ _SHARED = Schedule.parse("shared")
 
 @dataclass(frozen=True)
 class Trials:
-    """The trial campaigns of one size of sketch; `of` returns a cached object with earlier results.
+    """The simulated campaigns for one size of sketch.
+
+    Results are kept. So callers use `of`, which returns the same object for the same arguments.
 
     Args:
         distribution: the known frequencies.
         num_clients: the number of clients of all rounds together.
-        recovery: the name of a decoder.
+        recovery: the name of the decoder.
         noise: the standard deviation of the noise in each counter of the sum over all rounds, in
             counts.
         rows: the number of rows of the sketch.
-        width: the number of counters of a row.
+        width: the number of counters in a row.
     """
 
     distribution: Frequencies
@@ -74,11 +82,11 @@ class Trials:
         rows: int,
         width: int,
     ) -> Trials:
-        """Return the trial campaigns for these arguments, from a cache; see the class."""
+        """Return the simulated campaigns for these arguments, from a cache; see the class."""
         return Trials(distribution, num_clients, recovery, noise, rows, width)
 
     def errors(self, repeats: int) -> F64:
-        """Return the largest error, a frequency, of each of `repeats` campaigns: float64 [repeats].
+        """Return the largest error of each of `repeats` campaigns, a frequency: float64 [repeats].
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> bool((Trials.of(distribution, 1000, "joint", 0.0, 7, 8).errors(20) < 0.01).all())
@@ -89,18 +97,19 @@ class Trials:
     def exceeds(
         self, tau: float, probability: float, repeats: int, like: Trials | None = None
     ) -> bool:
-        """Return whether more than a share `probability` of the campaigns has an error above tau.
+        """Return whether the error is above tau in more than a given share of the campaigns.
 
-        Campaigns are run only until the answer is known, or until it is nearly sure that the share
-        is below twice `probability`.
+        Campaigns are simulated only until the result is known, or until it is nearly sure that the
+        share is below twice `probability`.
 
         Args:
-            tau: an error, a frequency.
-            probability: the share of campaigns that may exceed tau.
-            repeats: the number of campaigns to which the share applies.
+            tau: the error, a frequency, that is compared.
+            probability: the share of campaigns whose error may be above tau.
+            repeats: the number of campaigns that the share is of.
             like: the campaigns of another width, or None. Campaigns with the same number have the
-                same clients and hashes at every width. So the numbers with the largest errors in
-                `like` are run first: once there are too many failures, the order does not matter.
+                same clients and the same seed of hashes at every width. So the campaigns with the
+                largest errors in `like` are simulated first: as soon as enough of them fail, the
+                result is True.
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> trials = Trials.of(distribution, 1000, "joint", 0.0, 7, 2)
@@ -116,10 +125,10 @@ class Trials:
                 kept += 1
             if failed > allowed:
                 return True
-            if kept > allowed:  # the errors at the two widths are not similar
+            if kept > allowed:  # errors at the other width do not tell which campaigns fail here
                 break
-        # Stopping because it is nearly sure is valid only for campaigns in their usual order, not
-        # for the selected ones above.
+        # From here on campaigns are counted in order of their numbers. Ending because the result is
+        # nearly sure would be wrong for campaigns that were selected by their errors.
         for done in range(10, repeats + 10, 10):
             failed = int((self.errors(min(done, repeats)) > above).sum())
             if failed > allowed:
@@ -133,14 +142,15 @@ class Trials:
         return float((self.errors(repeats) > tau * (1 + 1e-9)).mean())
 
     def linf(self, probability: float, repeats: int, tau: float | None = None) -> float:
-        """Return the error that is exceeded in a share `probability` of the campaigns.
+        """Return the error that a given share of the campaigns exceeds, a frequency.
 
         Args:
-            probability: the share of campaigns with a larger error.
-            repeats: the number of campaigns to which the share applies.
-            tau: the error that is allowed, or None. If half or three quarters of the campaigns
-                already show that tau is exceeded with less than `probability`, no more are run. The
-                probability that this is wrong is at most `_SURE`, over both tests together.
+            probability: the share of campaigns whose error is larger than the result.
+            repeats: the number of campaigns that the share is of.
+            tau: the error that is allowed, or None. With it, the simulation ends after half or
+                three quarters of the campaigns, if these show that a smaller share than
+                `probability` exceeds tau. The probability that this is wrong is at most `_SURE`,
+                for both tests together.
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> trials = Trials.of(distribution, 1000, "joint", 0.0, 7, 7)
@@ -161,23 +171,31 @@ class Trials:
         return {}
 
     def _campaign(self, repeat: int) -> float:
-        """Return the largest error of the campaign with this number."""
+        """Return the largest error of a campaign, which is simulated only at the first call.
+
+        Args:
+            repeat: the number of the campaign, from 0 on; it is the seed of the random generator.
+        """
         if repeat not in self._errors:
-            with kernels.one_thread():  # each call of the kernels is short, about a millisecond
+            with kernels.one_thread():  # calls take a millisecond: threads would not help
                 self._errors[repeat] = self._error(
                     generator(repeat.to_bytes(4, "little"), b"trial")
                 )
         return self._errors[repeat]
 
     def _worst_first(self, repeats: int) -> list[int]:
-        """Return the numbers, below `repeats`, of the campaigns that were run, worst first."""
+        """Return the numbers of the campaigns that were simulated, the largest error first.
+
+        Only numbers below `repeats` are returned.
+        """
         return sorted(
             (one for one in self._errors if one < repeats),
             key=lambda one: (-self._errors[one], one),
         )
 
     def _error(self, rng: np.random.Generator) -> float:
-        # All draws before the noise must not depend on the width: `exceeds` relies on this.
+        # No draw before the noise may depend on the width: `exceeds` assumes that the campaigns of
+        # two widths have the same clients.
         items, others = _items(
             self.distribution,
             self.num_clients,
@@ -186,7 +204,8 @@ class Trials:
         held = rng.binomial(self.num_clients, np.minimum(items, 1.0)).astype(np.int64)
         held = held[held > 0]
         counts = np.zeros(min(self.distribution.domain_size, CANDIDATES), np.int64)
-        # At random places, because joint recovery takes the first among equal estimates.
+        # Items get random ids. Joint recovery takes the first of several equal estimates, so small
+        # ids would be recovered too well.
         places = rng.choice(len(counts), len(held), replace=False)
         counts[places] = held
         sketch = CountSketch(SketchSpec(self.rows, self.width, _SHARED, 1, rng.bytes(32)), 0)
@@ -200,17 +219,21 @@ class Trials:
         decoder = kind_of(self.recovery).make([sketch], candidates)
         errors = np.abs(decoder.range(_FIRST_ID, len(counts)) - counts)
         largest = float(errors.max())
-        errors[places] = 0.0  # what remains are the errors of items that nobody holds
+        errors[places] = 0.0  # only the errors of items that nobody holds stay
         light = float(errors.max()) * _growth(len(counts), self.distribution.domain_size)
         return max(largest, light) / self.num_clients
 
 
 @lru_cache(maxsize=4)
 def _items(distribution: Frequencies, num_clients: int, most: int) -> tuple[F64, float]:
-    """Return the frequencies of the heaviest items, and the sum of squared counts of the others.
+    """Return the frequencies of the `most` most frequent items, and a sum over the other items.
 
-    The frequencies are float64 [at most `most`]. The number of items in a group of equal frequency
-    need not be an integer: cumulative sums of these numbers are rounded, group by group.
+    The sum is of the expected squared counts of the other items. Numbers of items in a group need
+    not be integers, so their cumulative sums are rounded.
+
+    Returns:
+        frequencies: float64 [at most `most`], falling.
+        squares: the sum over the other items, in squared counts.
     """
     order = np.argsort(-distribution.frequencies)
     frequencies = distribution.frequencies[order]
@@ -223,7 +246,9 @@ def _items(distribution: Frequencies, num_clients: int, most: int) -> tuple[F64,
 
 
 def _growth(candidates: int, domain_size: int) -> float:
-    """Return the ratio of the largest of `domain_size` normals to the largest of `candidates`.
+    """Return how much larger the maximum of `domain_size` normal variables is than of `candidates`.
+
+    It is a ratio, and 1 if `domain_size` is at most `candidates`.
 
     >>> _growth(1000, 1000), round(_growth(100_000, 1_000_000), 3)
     (1.0, 1.107)

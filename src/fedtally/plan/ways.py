@@ -1,4 +1,4 @@
-"""Ways out if no plan meets a target: the smallest changes of the request that help."""
+"""The smallest changes of a request that help if no plan meets its target."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from fedtally.plan.sizes import UnreachableError
 from fedtally.plan.sketches import Sketches
 from fedtally.privacy.config import MAX_EPSILON
 
-_MORE_CLIENTS = (100, 10, 3)  # upper ends of the search for clients, as multiples of their number
-_TRIES, _ENOUGH = 5, 1.1  # the most values that are tested, and the factor between the first two
+_MORE_CLIENTS = (100, 10, 3)  # the most clients that searches try, as multiples of their number
+_TRIES, _ENOUGH = 5, 1.1  # how many values are tested, and the factor between the first two
 
 
 class Way(NamedTuple):
-    """One change of the request with which a target is met.
+    """One change of the request that alone is enough to meet the target.
 
     Attributes:
-        what: the quantity to change: "tau", "epsilon", "clients", "cohort" or "bytes".
-        value: the new value of this quantity, rounded up to two digits.
-        text: the change in words.
+        what: the quantity that changes: "tau", "epsilon", "clients", "cohort" or "bytes".
+        value: the new value of the quantity, rounded up to two digits.
+        text: the change in words, for an error message.
     """
 
     what: str
@@ -46,17 +46,25 @@ class Way(NamedTuple):
 
     @classmethod
     def of(cls, what: str, value: float, text: str) -> Way:
-        """Return a way with the value rounded up, and written into the braces of the text."""
+        """Return a way whose value is rounded up to two digits.
+
+        Args:
+            what: the quantity that changes.
+            value: the new value of the quantity.
+            text: the change in words, with braces in place of the value; "{:,}" for an integer.
+        """
         rounded = rounded_up(value)
         is_whole = "," in text
         return cls(what, float(rounded), text.format(int(float(rounded)) if is_whole else rounded))
 
 
 def smallest_or_ways(design: Design, frequencies: Frequencies, *, with_linf: bool = True) -> Design:
-    """Return the result of `fedtally.plan.search.smallest`, or raise an error that names ways out.
+    """Return the smallest size that meets tau; if there is none, the error names changes that help.
+
+    The arguments and the result are the same as for `fedtally.plan.search.smallest`.
 
     Raises:
-        InvalidInputError: no size meets the target; the message names changes that help.
+        InvalidInputError: no size meets tau; the message names the smallest changes that help.
     """
 
     def keeps(other: Design) -> bool:
@@ -71,20 +79,20 @@ def smallest_or_ways(design: Design, frequencies: Frequencies, *, with_linf: boo
 def unreachable(
     design: Design, frequencies: Frequencies, keeps: Callable[[Design], bool] = lambda _: True
 ) -> InvalidInputError:
-    """Return the error for a target that no plan meets, with the smallest changes that help.
+    """Return the error for a target that no plan meets; it names the smallest changes that help.
 
     Args:
         design: the design whose target is not met.
-        frequencies: the frequencies for which it is not met.
-        keeps: a function that returns whether a plan can be made of another design. By default,
-            estimated changes are named without this test.
+        frequencies: the frequencies for which the target is not met.
+        keeps: a function that returns whether a plan can be made from a changed design. By default,
+            changes are only estimated, and are not tested in this way.
     """
     ways = ways_out([way.text for way in ways_to_meet(design, frequencies, keeps)])
     return InvalidInputError(f"tau {design.spec.tau:g} {why_unreachable(design)}; {ways}")
 
 
 def ways_out(ways: Sequence[str]) -> str:
-    """Return a text that lists changes, each of which suffices alone.
+    """Return a text for an error message: a list of changes, each of which alone is enough.
 
     >>> ways_out(["tau 0.1"]), ways_out(["tau 0.1", "900 bytes"])
     ('this would do: tau 0.1', 'any of these would do: tau 0.1; 900 bytes')
@@ -95,7 +103,7 @@ def ways_out(ways: Sequence[str]) -> str:
 
 
 def why_unreachable(design: Design) -> str:
-    """Return the options with which a target cannot be met, as a part of a sentence."""
+    """Return the part of an error message that says with which options a target cannot be met."""
     spec, clients = design.spec, f"{design.clients[0]:,} clients"
     if spec.silos is not None:
         clients = f"{design.clients[0]:,} silos and {design.expected:,} people"
@@ -112,14 +120,14 @@ def ways_to_meet(
 ) -> Iterator[Way]:
     """Yield the smallest changes, each of which alone makes a design meet its target.
 
-    A change is first estimated for sketches with the usual number of rows, as `reaches` does, and
-    then tested by `keeps`.
+    Each change is first estimated, for sketches with the usual number of rows (`reaches`). Then
+    `keeps` tests it.
 
     Args:
         design: the design whose target is not met.
-        frequencies: the frequencies for which it is not met.
-        keeps: a function that returns whether a plan can be made of another design. By default,
-            every estimated change counts as sufficient.
+        frequencies: the frequencies for which the target is not met.
+        keeps: a function that returns whether a plan can be made from a changed design. By default,
+            each estimated change is taken to be enough.
     """
     looked = _Looked(design, frequencies, keeps)
     for found in (looked.tau, looked.epsilon, looked.clients, looked.cohort, looked.upload):
@@ -130,10 +138,9 @@ def ways_to_meet(
 
 @dataclass(frozen=True)
 class _Looked:
-    """The search for changes with which a design meets its target; each method tries one quantity.
+    """The search for single changes that make a design meet its target; see `ways_to_meet`.
 
-    The methods return None if no value of their quantity suffices. See `ways_to_meet` for the
-    arguments.
+    Each method tries one quantity. It returns None if no value of this quantity is enough.
     """
 
     design: Design
@@ -155,7 +162,7 @@ class _Looked:
         return None if value is None else Way.of("tau", value, "tau {}")
 
     def epsilon(self) -> Way | None:
-        """Return the change to the least epsilon that suffices."""
+        """Return the change to the least epsilon that is enough."""
         asked = self.design.spec.privacy
         if asked is None:
             return None
@@ -163,7 +170,7 @@ class _Looked:
         return None if value is None else Way.of("epsilon", value, "epsilon {}")
 
     def clients(self) -> Way | None:
-        """Return the change to the fewest clients that suffice."""
+        """Return the change to the fewest clients that are enough."""
         few = self.design.clients[0]
         for times in _MORE_CLIENTS:
             most = min(MAX_CLIENTS, times * few)
@@ -177,10 +184,11 @@ class _Looked:
         return None
 
     def cohort(self) -> Way | None:
-        """Return the change to the smallest size of cohorts that suffices.
+        """Return the change to the smallest size of cohorts that is enough.
 
-        With secagg the sum of each cohort is opened, and holds the noise that a whole sum needs. So
-        fewer and larger cohorts have less noise in total.
+        It applies to secagg with privacy. The sum of each cohort is opened, and each opened sum
+        holds the noise that the whole sum needs. So fewer and larger cohorts mean less noise in
+        total.
         """
         spec, summation, whole = (
             self.design.spec,
@@ -196,7 +204,7 @@ class _Looked:
         return Way.of("cohort", value, f"cohorts of up to {{:,}} ({opt.max_cohort})")
 
     def upload(self) -> Way | None:
-        """Return the change to the fewest upload bytes with which a sketch suffices."""
+        """Return the change to the fewest upload bytes with which a sketch is enough."""
         spec = self.design.spec
         if spec.size.max_bytes is None or not spec.size.allows(Encoding.SKETCH):
             return None
@@ -216,19 +224,20 @@ class _Looked:
         high: float,
         known: Callable[[float], Frequencies] | None = None,
     ) -> float | None:
-        """Return about the least value from low to high that suffices; None if none does.
+        """Return about the least value from low to high that is enough; None if no value is.
 
         Args:
-            changed: a function that returns the design with a given value.
-            low: the least value that is tried.
+            changed: a function that returns the design after a change to this value.
+            low: the smallest value that is tried.
             high: the largest value that is tried.
-            known: a function that returns the frequencies for a value; None: they do not change.
+            known: a function that returns the frequencies for a value; None: they are the same for
+                all values.
         """
 
         def suffices(value: float) -> bool:
             try:
                 other = changed(value)
-            except InvalidInputError:  # for example, one sum may not have that many clients
+            except InvalidInputError:  # for example, a secure sum cannot have as many clients
                 return False
             return reaches(other, self.frequencies if known is None else known(value))
 
@@ -237,12 +246,12 @@ class _Looked:
 
 
 def _enough(keeps: Callable[[float], bool], value: float, most: float = math.inf) -> float | None:
-    """Return about the least value, to two digits, that suffices; None if none is found.
+    """Return about the least value that is enough, to two digits; None if none is found.
 
-    Few values are tested, because each test takes as long as making a plan.
+    Only a few values are tested, because each test takes as long as making a plan.
 
     Args:
-        keeps: a function that returns whether a value suffices.
+        keeps: a function that returns whether a value is enough.
         value: an estimate of the least value, where the tests begin.
         most: the largest value to test.
 
@@ -257,5 +266,5 @@ def _enough(keeps: Callable[[float], bool], value: float, most: float = math.inf
         if keeps(value):
             middle = float(rounded_up(math.sqrt(few * value or value**2)))
             return middle if middle < value and keeps(middle) else value
-        few, value, factor = value, value * factor, factor**2  # doubles the step in logarithms
+        few, value, factor = value, value * factor, factor**2  # by 1.1, then 1.21, 1.46, 2.14
     return None

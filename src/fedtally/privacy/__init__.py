@@ -1,12 +1,12 @@
 """Differential privacy: integer noise, exact accounting, and the terms that a plan guarantees."""
 
-# Every output is marked so if its run used what a private run must not use, such as true counts.
+# The mark of every output whose run used what a private run must not use, such as true counts.
 NOT_PRIVATE = "not private"
-LARGE_EPSILON = 10.0  # e^10 is 22,000: one client may change odds by that factor
+LARGE_EPSILON = 10.0  # a larger one brings a warning: e^10 is 22,000
 
 
 def guarantees_little(epsilon: float) -> str:
-    """Return a sentence on what a large epsilon means, or "" for a smaller one.
+    """Return a warning that an epsilon above 10 guarantees little, or "" for a smaller epsilon.
 
     >>> guarantees_little(11.0)[:25], guarantees_little(1.0)
     ('epsilon 11 is above 10: o', '')
@@ -20,7 +20,7 @@ def guarantees_little(epsilon: float) -> str:
 
 
 def allows_publishing(delta: float, clients: int) -> str:
-    """Return a sentence on a delta that is too large for the clients, or "" for a smaller one.
+    """Return a warning if delta is at least 1 / clients, or "" if it is smaller.
 
     >>> allows_publishing(0.01, 100)[:28], allows_publishing(1e-6, 100)
     ('delta 0.01 is not below 1 / ', '')

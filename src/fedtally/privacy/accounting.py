@@ -1,8 +1,9 @@
 """The privacy accountant: proven upper bounds (epsilon, delta) on the cost of several events.
 
-An event is the exposure of one client to one campaign (`events.Event`).
+An event describes what one campaign exposes of one client (`events.Event`).
 
-Of the methods that apply, the accountant takes the one with the smallest bound, and names it:
+The accountant computes the bound by every method that is proven for the events, takes the smallest
+bound, and names its method:
 
 | method                      | holds for                          | above the exact value by      |
 |-----------------------------|------------------------------------|-------------------------------|
@@ -14,22 +15,22 @@ Of the methods that apply, the accountant takes the one with the smallest bound,
 |                             | matters                            |                               |
 | `gaussian-composition`      | several events, each chosen in     | as `dominating-gaussian`      |
 |                             | view of what earlier ones showed   |                               |
-| `renyi-filter`              | as above, in a ledger whose first  | `tools/accountant_gap.py`: at |
+| `renyi-filter`              | such events, if the ledger's first | `tools/accountant_gap.py`: at |
 |                             | campaign has little integer noise  | most 7 % at the grant's limit |
 | `basic-composition`         | geometric noise alone, also with a | nothing for one release of    |
 |                             | delta of 0, and for events chosen  | clients of one item           |
 |                             | in view of earlier ones            |                               |
 
-The method `privacy-loss-distribution` takes at most 2^18 pairs of distributions (rows times
-releases). It replaces Skellam noise of a variance above 1e7, and all noise with a clip, by the
-Gaussian that dominates it.
+The method `privacy-loss-distribution` composes at most 2^18 pairs of distributions (rows times
+releases). Skellam noise with a variance above 1e7, and any noise with a clip, enters it as the
+Gaussian that dominates this noise.
 
-Proofs: docs/privacy-proofs/. An input that the accountant does not know is an error. It never
-credits amplification by sampling, by shuffling or by the choice of cohorts, since the server sees
-which clients take part.
+Proofs: docs/privacy-proofs/. An input that the accountant does not know is an error. The accountant
+never counts on amplification by sampling, by shuffling or by the choice of cohorts, since the
+server sees which clients take part.
 
-Arithmetic is in floating point, with margins: 1e-8 of epsilon, and 1e-15 of delta for every
-convolution, five times what was measured.
+Results are computed in floating point and then enlarged by margins: epsilon by a relative 1e-8, and
+delta by 1e-15 for every convolution, five times the largest error that was measured.
 
 The parts: `bounds` (what all bounds share), `laws` (each mechanism of noise), `gaussian` (curves
 that are known exactly) and `loss_distribution` (integer noise on a grid). Only `gaussian` and
@@ -91,33 +92,33 @@ __all__ = [
     "set_aside",
 ]
 
-# The probability with which one secure sum may show more than its sum: docs/protocol.md, "Claim of
-# semi-honest". The delta of the noise does not cover this case, so 2^-40 is charged in addition.
+# With this probability a secure sum may show more than its sum: docs/protocol.md, "Claim of
+# semi-honest". The delta of the noise does not cover this, so 2^-40 is charged in addition.
 SECURE_SUM_DELTA = 2.0**-40
-# The largest total epsilon of campaigns that are planned in view of earlier ones. A sampler of
-# noise costs (1 + e^epsilon) times its total variation. Up to this epsilon, the part of delta that
-# `set_aside` keeps covers these costs: docs/privacy-proofs/releases.md, 5.
+# The largest total epsilon of several campaigns, each planned in view of earlier ones. A sampler of
+# noise costs (1 + e^epsilon) times its total variation in delta. Up to this epsilon, the part of
+# delta that `set_aside` reserves can pay for it: docs/privacy-proofs/releases.md, 5.
 MOST_ADAPTIVE = 25.0
-_TYPICAL = 1e-6  # `privacy_loss` takes the bound that is tightest at this delta
-_LEAST_LISTED = 1e-12  # a table's losses end at the epsilon of this delta; beyond is infinite
-_LISTED = 2001  # losses from 0 on in a table: enough for plots and for composition elsewhere
-_OVERFLOWS = 700.0  # e^epsilon is a finite double up to about 709
+_TYPICAL = 1e-6  # `privacy_loss` compares the bounds at this delta
+_LEAST_LISTED = 1e-12  # a table ends at the epsilon of this delta; larger losses are infinite
+_LISTED = 2001  # losses of at least 0 in a table: enough to plot or to compose it
+_OVERFLOWS = 700.0  # a larger epsilon is taken as 700: beyond 709, e^epsilon is infinite
 # The orders of Renyi divergence from which a ledger chooses one: above 1, to 101.
 _ORDERS = tuple((1 + np.geomspace(0.1, 100.0, 61)).tolist())
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A proven statement: one or more events together are (epsilon, delta)-differentially private.
+    """A proven statement: certain events together are (epsilon, delta)-differentially private.
 
     Attributes:
-        epsilon: an upper bound on the epsilon of all these events together.
-        delta: the delta at which `epsilon` holds. It includes what secure sums and samplers of
-            noise cost. 0: pure differential privacy.
+        epsilon: a proven upper bound on the epsilon of all events together.
+        delta: the delta at which `epsilon` holds, secure sums and samplers of noise included. 0:
+            pure differential privacy.
         method: the method that computed the bound.
         relation: the neighbouring relation that the statement holds for.
-        trust: `central`, `distributed`, or `central and distributed`: every party named must be
-            trusted.
+        trust: who must be honest for the statement to hold (`events.Trust`): `central`,
+            `distributed` or `central and distributed`.
     """
 
     epsilon: float
@@ -132,7 +133,7 @@ class Guarantee:
 
 
 def rounded_up(bound: float) -> float:
-    """Return an upper bound rounded upwards to four digits, for people to read.
+    """Return a number rounded up to four significant digits, for people to read.
 
     >>> rounded_up(2.1167001)
     2.117
@@ -141,7 +142,9 @@ def rounded_up(bound: float) -> float:
 
 
 def numbers(epsilon: float, delta: float) -> str:
-    """Return the numbers of a guarantee, rounded up, for people to read.
+    """Return the text "epsilon ..., delta ..." of a guarantee, both rounded up to four digits.
+
+    With a delta of 0 it is "pure epsilon ...".
 
     >>> numbers(0.99999, 1e-6), numbers(0.5, 0.0)
     ('epsilon 1, delta 1e-06', 'pure epsilon 0.5')
@@ -152,22 +155,20 @@ def numbers(epsilon: float, delta: float) -> str:
 
 
 def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = False) -> Guarantee:
-    """Return the least proven epsilon at which the events together are (epsilon, delta)-private.
-
-    Proof: docs/privacy-proofs/releases.md.
+    """Return the smallest proven epsilon of the events together at a given delta.
 
     Args:
-        events: all that one client may be exposed to, pilots included.
-        delta: the delta of all events together, in (0, 1); or 0 where all noise is geometric. Every
-            secure sum uses 2^-40 of it. The sampler of the noise uses some too, since it draws
-            from a distribution that is close to the ideal one.
-        adaptive: whether later events may have been chosen in view of what earlier ones showed.
-            Several such events compose as the Gaussians that dominate them (`gaussian_bound`).
-            Composing loss distributions is not proven for such events.
+        events: one event or several: all campaigns and pilots that one client may take part in.
+        delta: the delta of all events together, in (0, 1); or 0 if all noise is geometric. Every
+            secure sum uses up 2^-40 of it. The sampler of the noise uses up a part, too, since it
+            draws from a distribution that is only close to the ideal one.
+        adaptive: whether later events may have been chosen in view of what earlier events showed.
+            If so, several events compose as the Gaussians that dominate them (`Composition`), with
+            a larger epsilon: composing loss distributions is not proven for them.
 
     Raises:
-        InvalidInputError: no events, an event without variance, several relations, or a delta
-            that secure sums and samplers use up.
+        InvalidInputError: there are no events, an event has no variance, the events differ in their
+            neighbouring relation, or secure sums and samplers alone use up delta.
 
     >>> print(epsilon(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2), 1e-6))
     epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
@@ -182,10 +183,10 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
 
 
 def pure_epsilon(events: Event | Sequence[Event]) -> float:
-    """Return the epsilon of all events together at delta 0; infinity if there is no such epsilon.
+    """Return the epsilon of all events together at delta 0; infinity if any noise needs a delta.
 
-    It is the sum of the largest privacy losses (basic composition). It also holds for events that
-    are chosen in view of earlier ones. Proof: docs/privacy-proofs/geometric.md.
+    It is the sum of the largest privacy losses (basic composition). So it also holds for events
+    that are chosen in view of earlier events. Proof: docs/privacy-proofs/geometric.md.
 
     >>> event = Event("geometric", 1, "zero-out", variance=1.8414, encoding="histogram")
     >>> round(pure_epsilon([event, event]), 3), pure_epsilon(Event("skellam", 5, "zero-out",
@@ -203,7 +204,7 @@ def pure_epsilon(events: Event | Sequence[Event]) -> float:
 
 
 def _delta_for(events: Sequence[Event], delta: float) -> float:
-    """Return a delta after checking it: above 0 and below 1, or 0 if all noise is geometric."""
+    """Return delta as a float, if it is in (0, 1), or is 0 and all noise is geometric."""
     if delta == 0.0 and not isinstance(delta, bool):
         if all(event.mechanism.is_pure for event in events):
             return 0.0
@@ -231,37 +232,38 @@ def _guarantee(events: Sequence[Event], delta: float) -> Guarantee:
 
 @dataclass(frozen=True)
 class Composition:
-    """The running total of campaigns, each of which may be planned in view of earlier ones.
+    """The total cost of a population's campaigns so far; one more campaign can be added.
 
-    A part of delta is set aside once, for any number of campaigns (`set_aside`). It covers secure
-    sums and samplers of noise, so that delta is never exceeded. The campaigns compose as Gaussians
-    at the rest of delta. If all of them have geometric noise, the sum of their pure epsilons counts
-    instead, where it is smaller.
+    Each campaign may be planned in view of what earlier campaigns showed. `set_aside(delta)` is
+    reserved for secure sums and samplers of noise, for any number of campaigns. At the rest of
+    delta, the campaigns compose as Gaussians. If all of them have geometric noise, and the sum of
+    their pure epsilons is smaller, this sum is the total.
 
-    With an `order`, there are two bounds, and each has half of the rest of delta. One composes
-    Gaussians. The other adds up the Renyi divergences of that order. The smaller bound counts.
+    With an `order`, there are two bounds, and each has half of the rest of delta: one composes
+    Gaussians, the other adds up Renyi divergences of this order. The smaller bound is the total. A
+    single campaign was not planned in view of others, so it has the smaller cost that `epsilon`
+    proves.
 
-    Adding a campaign takes the same time after a thousand as after one. `of` makes a composition.
-    Proof: docs/privacy-proofs/releases.md, 5, and renyi.md.
+    Make one with `of`. Adding a campaign takes the same time after a thousand campaigns as after
+    one. Proof: docs/privacy-proofs/releases.md, 5, and renyi.md.
 
     Attributes:
-        delta: the delta of all campaigns together, fixed before the first; 0 for geometric noise
-            alone.
+        delta: the delta of all campaigns together, fixed before the first campaign; 0 if all noise
+            must be geometric.
         relation: the neighbouring relation of all campaigns.
-        trust: every party that must be trusted.
+        trust: who must be honest, for all campaigns (see `Guarantee`).
         campaigns: the number of campaigns.
-        square: the sum of mu^2 over the campaigns; mu is their `gaussian_bound`.
-        lost: the delta that secure sums use up.
-        variation: the total variation between what samplers draw and the ideal distributions,
+        square: the sum of mu^2 over the campaigns, where mu is a campaign's `gaussian_bound`.
+        lost: the delta that the campaigns' secure sums use up.
+        variation: the total variation distance between the noise that is drawn and the ideal noise,
             summed over the campaigns.
-        pure: the sum of the campaigns' epsilons at delta 0 (`pure_epsilon`); infinity where one of
+        pure: the sum of the campaigns' epsilons at delta 0 (`pure_epsilon`); infinity if one of
             them needs a delta.
-        alone: the only event, or None if there are several. A single event was not chosen in view
-            of earlier ones, so the tighter bounds of `epsilon` hold for it.
-        order: the order of the Renyi divergences, above 1, fixed before the first campaign; None:
-            Gaussians alone.
-        divergence: the sum of the campaigns' Renyi divergences at `order`; infinity where there is
-            no order, or no bound.
+        alone: the event of the only campaign; None if there are several campaigns.
+        order: the order of the Renyi divergences, above 1, fixed before the first campaign. None:
+            the campaigns compose as Gaussians only.
+        divergence: the sum of the campaigns' Renyi divergences of this order; infinity if there is
+            no order, or if a campaign's divergence has no bound.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> both = Composition.of([event, event], 1e-6)
@@ -285,16 +287,18 @@ class Composition:
 
     @classmethod
     def of(cls, events: Sequence[Event], delta: float, granted: float | None = None) -> Self:
-        """Return the composition of one or more campaigns.
+        """Return the total of one or more campaigns.
 
         Args:
-            events: the events of the campaigns, in their order.
+            events: the events of the campaigns, the first campaign first.
             delta: the delta of all of them together.
-            granted: the epsilon that was granted when the first campaign began. It fixes the order
-                of the Renyi divergences (`filter_order`). None: compose Gaussians alone.
+            granted: the epsilon that was granted to the population when its first campaign began.
+                It fixes the order of the Renyi divergences (`filter_order`). None: compose
+                Gaussians only.
 
         Raises:
-            InvalidInputError: as `epsilon`.
+            InvalidInputError: there are no events, an event has no variance, the events differ in
+                their neighbouring relation, or delta is out of bounds.
         """
         found = checked_events(events)
         delta = _delta_for(found, delta)
@@ -317,13 +321,17 @@ class Composition:
         return total
 
     def plus(self, event: Event) -> Self:
-        """Return the composition with one more campaign.
+        """Return a new total, with one more campaign.
+
+        Args:
+            event: the event of the campaign.
 
         Raises:
-            InvalidInputError: the event is of another relation, or without variance.
+            InvalidInputError: the event has another relation or no variance, or it needs a delta
+                and this total has delta 0.
         """
         check_relations({str(self.relation), str(event.relation)})
-        _delta_for([event], self.delta)  # a later campaign may need a delta that there is not
+        _delta_for([event], self.delta)  # a later campaign may need a delta although there is none
         lost, variation = _slack([event])
         return replace(
             self,
@@ -344,20 +352,21 @@ class Composition:
         """The proven cost of all campaigns together.
 
         Raises:
-            InvalidInputError: secure sums and samplers use more than the part of delta that is set
-                aside for them.
+            InvalidInputError: secure sums and samplers use more than the part of delta that is
+                reserved for them.
         """
         if self.alone is not None:
             return _guarantee_alone(self.alone, self.delta)
         pure = Guarantee(self.pure, self.delta, Method.BASIC, self.relation, self.trust)
         if not self.delta:
             return pure
-        # The split of delta must not depend on what the campaigns used, since later campaigns may
-        # be chosen in view of earlier ones: it follows from delta alone.
+        # How delta is split must not depend on the campaigns, since later campaigns may be chosen
+        # in view of earlier ones. So `set_aside` depends on delta only.
         aside = set_aside(self.delta)
         found, method = self._adaptive(self.delta - aside)
-        # The price of a total variation is 1 + e^epsilon, for an epsilon of at least MOST_ADAPTIVE.
-        # At the current epsilon, the price of earlier campaigns would rise with each later one.
+        # A total variation costs (1 + e^epsilon) times as much delta. The price is taken at
+        # MOST_ADAPTIVE, or at a larger epsilon so far. Otherwise each campaign would raise the
+        # price of earlier ones.
         price = 1 + math.exp(min(max(found, MOST_ADAPTIVE), _OVERFLOWS))
         lost = self.lost + price * self.variation
         if lost > aside:
@@ -371,27 +380,30 @@ class Composition:
         return Guarantee(found, self.delta, method, self.relation, self.trust)
 
     def _adaptive(self, left: float) -> tuple[float, Method]:
-        """Return the smaller of the Gaussian and the Renyi bound, and its method.
+        """Return the smaller of the Gaussian and the Renyi bound on epsilon, and its method.
 
         Args:
-            left: the delta for both bounds together.
+            left: the part of delta that `set_aside` leaves, for both bounds together.
         """
         gaussians = gaussian_curve(math.sqrt(self.square), Method.GAUSSIANS)
         if self.order is None:
             return gaussians.epsilon(left), Method.GAUSSIANS
-        # Which bound is smaller at the end may depend on what was opened. So each has a delta of
-        # its own, and both deltas are charged.
+        # Which bound is smaller in the end may depend on what was opened. So both bounds must hold,
+        # and each is charged half of delta.
         half = left / 2
         renyi = _renyi_epsilon(self.divergence, self.order, half)
         return min((gaussians.epsilon(half), Method.GAUSSIANS), (renyi, Method.RENYI))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the sums of the composition as JSON-able values, without its event and delta."""
+        """Return the composition's sums as a dict of JSON-able values, for `from_dict`.
+
+        Delta, relation and event are not in it.
+        """
         values = {
             name: getattr(self, name)
             for name in ("campaigns", "square", "lost", "variation", "trust")
         }
-        # entries that say nothing are left out: most compositions have no order and no pure epsilon
+        # Most compositions have no order and no pure epsilon. These entries are then left out.
         if self.order is not None:
             values["order"] = self.order
         sums = {"pure": self.pure, "divergence": self.divergence}
@@ -399,11 +411,11 @@ class Composition:
 
     @classmethod
     def from_dict(cls, values: Any, event: Event, delta: float) -> Self:
-        """Return the composition that `to_dict` described.
+        """Return the composition of a dict that `to_dict` made.
 
         Args:
-            values: the table that `to_dict` returned.
-            event: the event of the last campaign.
+            values: the dict that `to_dict` returned.
+            event: the event of the last campaign; its relation is the relation of the composition.
             delta: the delta of the composition.
 
         Raises:
@@ -444,11 +456,11 @@ class Composition:
 
 
 def set_aside(delta: float) -> float:
-    """Return the part of delta that is kept for secure sums and samplers.
+    """Return the part of delta that is reserved for secure sums and samplers of noise.
 
-    It is delta / 100 + 2^-28, and at most delta / 10. Where clients add the noise, a campaign uses
-    2^-40 of delta for every participation, so that 2^-28 is enough for 4,096 participations. Other
-    campaigns use next to nothing.
+    It is delta / 100 + 2^-28, but at most delta / 10. If clients add the noise, each participation
+    of a client uses up 2^-40 of delta, so that 2^-28 is enough for 4,096 participations. If others
+    add the noise, campaigns use up much less.
 
     >>> [float(f"{set_aside(delta):.3g}") for delta in (1e-6, 1e-9)]
     [1.37e-08, 1e-10]
@@ -457,9 +469,14 @@ def set_aside(delta: float) -> float:
 
 
 def _renyi_epsilon(divergence: float, order: float, delta: float) -> float:
-    """Return an upper bound on epsilon at a delta, from a Renyi divergence of an order above 1.
+    """Return an upper bound on epsilon at a given delta, from a bound on a Renyi divergence.
 
     This is Proposition 12 of Canonne, Kamath and Steinke (2020).
+
+    Args:
+        divergence: the bound on the Renyi divergence.
+        order: the order of the divergence, above 1.
+        delta: the delta, above 0.
     """
     left = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
     return with_margin(max(0.0, divergence + left))
@@ -467,19 +484,19 @@ def _renyi_epsilon(divergence: float, order: float, delta: float) -> float:
 
 @lru_cache(maxsize=64)
 def filter_order(event: Event, granted: float, delta: float) -> float | None:
-    """Return the order of the Renyi divergences by which a ledger adds up a population's campaigns.
+    """Return the order of the Renyi divergences that a ledger adds up for a population, or None.
 
-    The order is chosen with the first campaign, before anything is opened, and never changes. It is
-    the order at which the most campaigns like the first one fit into the grant.
-
-    None: as many or more of them fit without Renyi divergences. Much noise, a clip or Gaussian
-    noise composes as well by Gaussians that have all of delta. Geometric noise of a large epsilon
-    composes as well by pure epsilons. Proof: docs/privacy-proofs/renyi.md.
+    The ledger chooses the order with the first campaign, before anything is opened, and never
+    changes it. It is the order with which the most campaigns like the first campaign fit into the
+    grant. None means that at least as many fit without Renyi divergences. This is so for much
+    noise, for a clip and for Gaussian noise, which compose as well as Gaussians with all of delta.
+    It is also so for geometric noise of a large epsilon, whose pure epsilons can be added up.
+    Proof: docs/privacy-proofs/renyi.md.
 
     Args:
-        event: the first campaign.
+        event: the event of the first campaign.
         granted: the epsilon of the population's grant.
-        delta: the delta of the grant; 0 has no order.
+        delta: the delta of the grant; with 0, the result is None.
 
     >>> little = Event("skellam", 1, "zero-out", variance=2.0, honest_survivors=90)
     >>> much = Event("skellam", 1, "zero-out", variance=80.0, honest_survivors=90)
@@ -503,22 +520,22 @@ def filter_order(event: Event, granted: float, delta: float) -> float | None:
 
 @lru_cache(maxsize=256)
 def _guarantee_alone(event: Event, delta: float) -> Guarantee:
-    # cached: a ledger needs the cost of the same event at every reservation
+    # cached: a ledger computes the cost of the same event at every reservation
     return _guarantee([event], delta)
 
 
 def _sum_above(a: float, b: float) -> float:
-    """Return a + b rounded up, so that a sum of many terms is never below the exact sum."""
+    """Return a + b, rounded up to the next double, so that no sum of many terms is too small."""
     return math.nextafter(a + b, math.inf)
 
 
 class Concentrated(NamedTuple):
     """A proven statement of zero-concentrated differential privacy (Bun and Steinke 2016).
 
-    It holds except with probability `delta`: some distributions are within total variation `delta`
-    of what is seen, and between neighbours their Renyi divergence of every order alpha > 1 is at
-    most alpha rho. For several events, both numbers add up, also if later events are chosen
-    adaptively.
+    It holds up to `delta`: the distributions of what is seen are within total variation `delta` of
+    others, whose Renyi divergence between neighbours is at most alpha rho, for every order alpha >
+    1. For several events, add up rho and add up delta, even if later events are chosen in view of
+    earlier events.
     """
 
     rho: float
@@ -526,11 +543,11 @@ class Concentrated(NamedTuple):
 
 
 def concentrated(events: Event | Sequence[Event]) -> Concentrated:
-    """Return the zero-concentrated privacy (rho, delta) of all events together.
+    """Return the zero-concentrated differential privacy (rho, delta) of all events together.
 
-    The rho of an event is mu^2 / 2, for the mu of the Gaussian that dominates the event
-    (`gaussian_bound`). With geometric noise, a counter has epsilon^2 / 2 instead where that is
-    less. Proof: docs/privacy-proofs/skellam.md and geometric.md.
+    An event adds mu^2 / 2 to rho, where mu is the shift of the Gaussian that dominates the event
+    (`gaussian_bound`). With geometric noise, a counter adds epsilon^2 / 2 instead, if that is less.
+    Proof: docs/privacy-proofs/skellam.md and geometric.md.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> round(concentrated(event).rho, 5)
@@ -544,9 +561,11 @@ def concentrated(events: Event | Sequence[Event]) -> Concentrated:
 
 
 def delta(events: Event | Sequence[Event], epsilon: float) -> Guarantee:
-    """Return the least proven delta at which the events together are (epsilon, delta)-private.
+    """Return the smallest proven delta of the events together at a given epsilon, as a guarantee.
 
-    See `epsilon` for what `events` may be.
+    Args:
+        events: one event or several: all campaigns and pilots that one client may take part in.
+        epsilon: the epsilon, 0 to 1000.
 
     >>> print(delta(Event("skellam", 5, "zero-out", variance=89.24, honest_survivors=100), 1.0))
     epsilon 1 at delta 9.083e-07 (zero-out, distributed trust, privacy-loss-distribution)
@@ -560,15 +579,15 @@ def delta(events: Event | Sequence[Event], epsilon: float) -> Guarantee:
 
 
 class PrivacyLoss(NamedTuple):
-    """A distribution of the privacy loss on a grid, which dominates the true distribution.
+    """A distribution of the privacy loss on a grid: an upper bound on the true distribution.
 
-    It dominates for both orders of the two neighbours.
+    The true distribution is dominated whichever of the two neighbours comes first.
 
     Attributes:
-        loss: float64 [n], the losses, rising, equally far apart; the last is infinite.
+        loss: float64 [n], the losses: equally spaced, in rising order, and then infinity.
         probability: float64 [n], the probability of each loss; their sum is 1.
-        delta: float64 [n], the delta where epsilon equals the loss. It includes what secure sums
-            and samplers cost. 0 for the infinite loss.
+        delta: float64 [n], the delta that is proven at epsilon = `loss`, secure sums and samplers
+            included. 0 for the infinite loss.
     """
 
     loss: F64
@@ -577,16 +596,18 @@ class PrivacyLoss(NamedTuple):
 
 
 def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
-    """Return a distribution of the privacy loss that dominates that of all events together.
+    """Return a distribution of the privacy loss that bounds the loss of all events together.
 
-    Of the bounds that hold, it takes the one whose epsilon at delta 1e-6 is least. Secure sums and
-    the sampler of the noise add to its delta. Between the points of the grid, delta is linear in
-    e^epsilon (docs/privacy-proofs/skellam.md). To compose it with other distributions, convolve the
-    probabilities of equal grids.
+    Of the proven bounds, it uses the bound with the smallest epsilon at delta 1e-6. Between two
+    points of the grid, delta is linear in e^epsilon (docs/privacy-proofs/skellam.md). To compose
+    two such distributions with equal grids, convolve their probabilities.
+
+    Args:
+        events: one event or several, as in `epsilon`.
 
     Raises:
-        InvalidInputError: the noise is too little, or too much, for a table: its largest finite
-            loss is 0, or 300 or more.
+        InvalidInputError: `events` is refused, as in `epsilon`; or there is too much or too little
+            noise for a table: the largest finite loss would be 0, or 300 or more.
 
     >>> found = privacy_loss(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2))
     >>> float(np.interp(1.0, found.loss[:-1], found.delta[:-1])) < 1.1e-6
@@ -597,10 +618,10 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
     found = checked_events(events)
     fixed, variation = _slack(found)
     bound = min(_bounds(found), key=lambda bound: (bound.epsilon(_TYPICAL), bound.method))
-    # With pure privacy no loss is above the sum of epsilons, so the table ends there.
+    # No loss exceeds the pure epsilon, so the table ends there.
     pure = pure_epsilon(found)
     end = min(bound.epsilon(_LEAST_LISTED), pure)
-    # Beyond 300, products of e^loss would overflow. A table that ends at 0 says nothing.
+    # Beyond 300, products of e^loss would overflow. A table that ends at 0 would show nothing.
     if not 0 < end < 300:
         raise InvalidInputError(
             "the noise is too little, or too much, for a table of its privacy loss"
@@ -609,11 +630,12 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
     above = np.minimum(1.0, bound.deltas(loss) + fixed + (1 + np.exp(loss)) * variation)
     if end == pure:
         above[-1] = 0.0
-    below = 1 - np.exp(-loss) * (1 - above)  # both directions are alike, so this is delta at -loss
+    below = 1 - np.exp(-loss) * (1 - above)  # the delta at -loss: the bound holds for both orders
     loss = np.concatenate([-loss[:0:-1], loss])
     delta = np.minimum.accumulate(np.concatenate([below[:0:-1], above]))
-    # delta is the sum of (1 - e^(epsilon - loss)) probability over larger losses: linear in
-    # e^epsilon between losses that occur, and a probability is how much its slope there falls.
+    # delta is the sum, over all losses above epsilon, of (1 - e^(epsilon - loss)) times the loss's
+    # probability. So it is linear in e^epsilon between two losses, and its slope changes at each
+    # loss by e^-loss times the probability of the loss.
     slope = np.append(np.diff(delta) / np.diff(np.exp(loss)), 0.0)
     probability = np.append(0.0, np.maximum(0.0, np.diff(slope) * np.exp(loss[1:])))
     probability[0] = max(0.0, 1 - probability.sum() - delta[-1])
@@ -623,17 +645,17 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
 
 
 def most_detected(epsilons: npt.ArrayLike, deltas: npt.ArrayLike, false_alarms: float) -> float:
-    """Return an upper bound on an attacker's true positive rate, 0 .. 1.
+    """Return an upper bound, 0 .. 1, on the true positive rate of an attacker.
 
-    The attacker sees a sum, and tests whether it is with or without a client's items. If its test
-    says "with" for a share `false_alarms` of the sums without them, then it says "with" for at most
-    the returned share of the sums with them. Each pair (epsilon, delta) bounds this share twice,
-    once for each order of the two neighbours (Kairouz, Oh and Viswanath 2015, theorem 2.1). The
-    least bound counts.
+    The attacker sees a sum, and tests whether it holds a client's items. If the test says "yes" for
+    a share `false_alarms` of the sums without them, then it says "yes" for at most the returned
+    share of the sums with them. Each pair (epsilon, delta) gives two bounds, one for each order of
+    the two neighbours (Kairouz, Oh and Viswanath 2015, theorem 2.1). The smallest bound is
+    returned.
 
     Args:
-        epsilons: one epsilon, or several, such as the losses of `privacy_loss`.
-        deltas: the delta at each epsilon.
+        epsilons: one epsilon or an array of epsilons, such as `loss` of `privacy_loss`.
+        deltas: the delta that is proven at each epsilon.
         false_alarms: the false positive rate of the test, 0 .. 1.
 
     >>> round(most_detected(1.0, 1e-6, 0.05), 4), round(most_detected(8.0, 1e-6, 0.05), 4)
@@ -646,20 +668,21 @@ def most_detected(epsilons: npt.ArrayLike, deltas: npt.ArrayLike, false_alarms: 
 
 
 def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Event] = ()) -> float:
-    """Return a variance at which the event and the others are (epsilon, delta)-private.
+    """Return a noise variance with which all the events are (epsilon, delta)-private together.
 
-    A search finds it, with a relative error of 1e-6. It is the least such variance wherever epsilon
-    falls as the variance grows. Epsilon may rise instead where a variance is below 1, or where a
-    method reaches its limits. The returned variance meets the target in these cases too.
+    A search finds the variance, to a relative 1e-6. It is the smallest such variance, unless
+    epsilon somewhere rises with the variance. This happens below a variance of 1, or where a method
+    reaches its limits. The returned variance meets the target in any case.
 
     Args:
-        event: the event whose variance is to be found; a variance that it has is ignored.
+        event: the event whose variance to find; its present variance is ignored.
         epsilon: the largest epsilon of all events together.
-        delta: the delta of all events together; 0 for geometric noise.
-        others: other events that the client was or will be exposed to, such as a pilot.
+        delta: the delta of all events together; 0 is allowed if all noise is geometric.
+        others: the other events that the same clients take part in, such as a pilot.
 
     Raises:
-        InvalidInputError: as `epsilon`; or the other events alone use up epsilon.
+        InvalidInputError: an argument is out of bounds (see `epsilon`), the other events alone
+            reach epsilon, or no variance up to 1e18 is enough.
 
     >>> event = Event("skellam", 5, "zero-out", honest_survivors=100)
     >>> round(calibrate(event, 1.0, 1e-6) ** 0.5 / (5**0.5 * noise_multiplier(1.0, 1e-6)), 4)
@@ -694,21 +717,21 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
 def _least_between(
     found: Callable[[float], float], target: float, low: float, high: float
 ) -> float:
-    """Return a variance whose epsilon is at most a target, close to the least such variance.
+    """Return the smallest variance with an epsilon of at most the target, up to a relative 1e-6.
 
     Args:
-        found: a function from a variance to its epsilon.
+        found: a function from a variance to the epsilon of the events with this variance.
         target: the largest epsilon.
-        low: a variance whose epsilon is above the target, or a variance near 0.
-        high: a larger variance, whose epsilon is at most the target.
+        low: a variance with an epsilon above the target, or a variance near 0.
+        high: a larger variance, with an epsilon of at most the target.
     """
     steps = 0
-    # the epsilon of `high` is at most the target at every step, so that the result meets it
+    # At every step, the epsilon of `high` is at most the target. So the result meets the target.
     while high > low * (1 + 1e-6):
         middle, steps = math.sqrt(low * high), steps + 1
         # Epsilon is about a power of the variance. Two steps of three try the variance at which
-        # that power meets the target: once a little above it, once a little below, so that both
-        # ends close in. Each third step halves the interval, in case epsilon is no power.
+        # this power meets the target: one step a little above it and one a little below, so that
+        # both ends move. Every third step halves the interval, in case epsilon is far from a power.
         if steps % 3 and found(high) < found(low) < math.inf and found(high) > 0:
             share = math.log(found(low) / target) / math.log(found(low) / found(high))
             meets = low * (high / low) ** share * (1 + (3e-7 if steps % 3 == 1 else -3e-7))
@@ -718,15 +741,19 @@ def _least_between(
 
 
 def realised(event: Event, survivors: int, corrupt: int) -> Event:
-    """Return the event with the noise of the round's actual survivors, for information only.
+    """Return the event with the noise that a round really had, for information only.
 
-    Never charge this event to a ledger: a ledger charges the guaranteed noise, which is that of
-    `honest_survivors` clients. More survivors add more noise: docs/privacy-proofs/shares.md.
+    A ledger must not charge this event. It charges the guaranteed noise of `honest_survivors`
+    clients. If more clients stay until the round's sum, the sum has more noise:
+    docs/privacy-proofs/shares.md.
 
     Args:
         event: an event with Skellam noise.
         survivors: the number of clients in the round's sum, at least `corrupt` + 1.
-        corrupt: the number of clients that may be corrupt, whose shares of noise do not count.
+        corrupt: the number of clients that may be corrupt: their shares of noise do not count.
+
+    Raises:
+        InvalidInputError: the noise is not Skellam noise, or a number is out of bounds.
 
     >>> event = Event("skellam", 5, "zero-out", variance=90.0, honest_survivors=100)
     >>> realised(event, survivors=130, corrupt=10).variance
@@ -751,11 +778,11 @@ def _trust(events: Sequence[Event]) -> str:
 
 
 def _slack(events: Sequence[Event]) -> tuple[float, float]:
-    """Return the delta of all secure sums, and the total variation of all samplers of noise.
+    """Return the delta that secure sums use up, and the total variation of all samplers.
 
-    The total delta grows by the first number, and by 1 + e^epsilon times the second.
+    Together they add the first number, plus (1 + e^epsilon) times the second number, to delta.
     """
-    # Contributions, not rounds: each silo of a person may be in sums of its own.
+    # Contributions are counted, not rounds: a person's silos may be in different sums of one round.
     sums = sum(event.contributions * LAWS[event.mechanism].sums_of_part for event in events)
     return sums * SECURE_SUM_DELTA, sum(
         event.contributions * event.total_variation for event in events
@@ -763,27 +790,31 @@ def _slack(events: Sequence[Event]) -> tuple[float, float]:
 
 
 def _solve(bound: Bound, delta: float, variation: float) -> float:
-    """Return an epsilon at which a bound and a sampler of noise together use at most delta.
+    """Return an epsilon at which a bound and the samplers of noise together use at most delta.
+
+    Returns infinity if there is none.
 
     Args:
-        bound: the curve of (epsilon, delta) for ideal noise.
-        delta: the delta for both.
-        variation: the total variation of the sampler, which uses (1 + e^epsilon) times this.
+        bound: the (epsilon, delta) curve for ideal noise.
+        delta: the delta for the bound and the samplers together.
+        variation: the total variation of the samplers, which use (1 + e^epsilon) times as much
+            delta.
     """
     least = 0.0
-    # A larger epsilon leaves less of delta for the bound, which then needs a larger epsilon. This
-    # is repeated until it holds: a few rounds are enough. After 100 rounds the answer is infinity.
+    # The larger epsilon is, the less of delta is left for the bound, which then has a larger
+    # epsilon. A few turns usually reach an epsilon that no longer grows. After 100 turns there is
+    # none.
     for _ in range(100):
         left = delta - (1 + math.exp(min(least, _OVERFLOWS))) * variation
         found = bound.epsilon(left) if left > 0 else math.inf
         if found <= least:
             return least
-        least = found * (1 + 1e-12)  # a little more, so that the loop ends in spite of rounding
+        least = found * (1 + 1e-12)  # a little more: with rounding, the loop might never end
     return math.inf
 
 
 def _bounds(events: Sequence[Event]) -> list[Bound]:
-    """Return all bounds on (epsilon, delta) that are proven for these events: at least one."""
+    """Return all (epsilon, delta) curves that are proven for these events: at least one."""
     methods = {LAWS[event.mechanism].method for event in events}
     method = methods.pop() if len(methods) == 1 else Method.DOMINATING_GAUSSIAN
     bounds = [gaussian_curve(gaussian_bound(events), method)]
@@ -795,13 +826,13 @@ def _bounds(events: Sequence[Event]) -> list[Bound]:
 
 
 def _pure_bound(pure: float) -> Bound:
-    """Return the (epsilon, delta) curve of the worst mechanism of a pure epsilon.
+    """Return the (epsilon, delta) curve of the worst mechanism that is purely epsilon-private.
 
     Args:
-        pure: the epsilon that the mechanism has at delta 0.
+        pure: the mechanism's epsilon at delta 0.
     """
-    # The worst mechanism is randomized response: it tells the truth e^pure times as often as not.
-    # Its delta at a smaller epsilon is (e^pure - e^epsilon) / (1 + e^pure). The form below does not
+    # The worst mechanism is randomized response, which is right e^pure times as often as wrong. Its
+    # delta at a smaller epsilon is (e^pure - e^epsilon) / (1 + e^pure). The form below does not
     # overflow.
     return Bound(
         Method.BASIC,
@@ -809,6 +840,6 @@ def _pure_bound(pure: float) -> Bound:
         lambda epsilons: np.where(
             np.less(epsilons, pure),
             1e-15 - np.expm1(np.minimum(epsilons, pure) - pure) / (1 + math.exp(-pure)),
-            0.0,  # 1e-15 is more than rounding takes away
+            0.0,  # 1e-15 is a margin: rounding errs by less
         ),
     )

@@ -1,4 +1,4 @@
-"""What all bounds of the accountant share: the curve, the rounding margin and the input checks."""
+"""The parts that all bounds of the accountant share: curves, rounding margins, checks of input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ F64 = npt.NDArray[np.float64]
 
 
 class Method(StrEnum):
-    """The method by which a bound was computed."""
+    """The name of the method by which the accountant computed a bound on epsilon or delta."""
 
     ANALYTIC_GAUSSIAN = "analytic-gaussian"
     DOMINATING_GAUSSIAN = "dominating-gaussian"
@@ -29,12 +29,12 @@ class Method(StrEnum):
 
 
 class Bound(NamedTuple):
-    """A curve of (epsilon, delta) that lies above the true curve, for both orders of neighbours.
+    """Upper bounds on epsilon and delta, which hold whichever of the two neighbours comes first.
 
     Attributes:
         method: the method that gave the curve.
-        epsilon: maps a delta to an epsilon.
-        deltas: maps epsilons to deltas.
+        epsilon: a function from a delta to the epsilon that is proven at this delta.
+        deltas: a function from an array of epsilons to the delta that is proven at each.
     """
 
     method: Method
@@ -43,17 +43,18 @@ class Bound(NamedTuple):
 
 
 def with_margin(epsilon: float) -> float:
-    """Return epsilon plus a margin above the rounding errors of floating point."""
+    """Return epsilon, enlarged by more than floating point may have rounded off; 0 stays 0."""
     # Without the margin, a "bound" could lie below the true value. Zero stays zero: a mechanism
     # that reveals nothing costs nothing.
     return epsilon and epsilon * (1 + library.margin()) + 1e-11
 
 
 def checked_events(events: Event | Sequence[Event]) -> list[Event]:
-    """Return the events as a list, if they are of one relation and each has a variance.
+    """Return events as a list; refuse several neighbouring relations, or missing variances.
 
     Raises:
-        InvalidInputError: no events, several relations, or an event without variance.
+        InvalidInputError: there are no events, they have several neighbouring relations, or an
+            event has no variance.
 
     >>> len(checked_events(Event("rounded-gaussian", 5, "zero-out", variance=9)))
     1
@@ -68,12 +69,19 @@ def checked_events(events: Event | Sequence[Event]) -> list[Event]:
 
 
 def check_relations(relations: set[str]) -> None:
-    """Raise InvalidInputError if there are several neighbouring relations.
+    """Refuse events of several neighbouring relations.
+
+    Args:
+        relations: the names of the events' relations.
+
+    Raises:
+        InvalidInputError: there is more than one relation.
 
     >>> check_relations({"zero-out"})
     """
-    # A guarantee says which data sets look alike. Two guarantees about different pairs of data
-    # sets say nothing about either pair together, so their epsilons must not be added.
+    # A guarantee is about pairs of neighbouring data sets, and each relation has other pairs. The
+    # epsilon of one relation bounds nothing for the pairs of another, so a sum of both would bound
+    # nothing.
     if len(relations) > 1:
         raise InvalidInputError(
             f"events of several relations do not compose, got {' and '.join(sorted(relations))}: a"
@@ -82,9 +90,9 @@ def check_relations(relations: set[str]) -> None:
 
 
 def demanded_delta(delta: float) -> float:
-    """Return a demanded largest delta after checking it: 0 or more, and below 1.
+    """Return the largest delta that somebody demands, as a float, if it is 0 or more and below 1.
 
-    Only geometric noise meets a delta of 0.
+    Only geometric noise meets a demand of 0.
 
     >>> demanded_delta(0), demanded_delta(1e-6)
     (0.0, 1e-06)
@@ -94,7 +102,10 @@ def demanded_delta(delta: float) -> float:
 
 
 def checked_delta(delta: float) -> float:
-    """Return delta, if it lies between 0 and 1, exclusive.
+    """Return delta as a float, if it is above 0 and below 1.
+
+    Raises:
+        InvalidInputError: delta is out of these bounds.
 
     >>> checked_delta(1.0)
     Traceback (most recent call last):

@@ -1,25 +1,25 @@
 """The rule of the privacy budget: may a campaign be charged, given the grant and earlier charges?
 
-The rule is a pure function, without a database or a clock. What is charged is a campaign, to a
-named population. The campaign's `Event` says what one client is exposed to in at most
-`event.participations` of its rounds together. A campaign is charged in full with its first release,
-and not again for later ones. Each client's own record makes sure that the client takes part no more
-often (`check_participation`). Populations that overlap are one population, with one total delta.
+The rule is a pure function, without a database or a clock. A campaign is charged to the named
+population whose clients take part in it. Its charge is its `Event`: what one client is exposed to
+if it takes part in `event.participations` rounds. A campaign is charged in full with its first
+release, and not again with later releases. Each client's own record refuses further rounds
+(`check_participation`). Populations that share clients must have one name, and so one total delta.
 
-A *release* is what a campaign makes public at once: one of the releases of its plan, however many
-cohorts are summed for it. A reservation counts as spent, whether or not anything was opened
-afterwards: nobody can prove that a sum was not read.
+A *release* is what a campaign makes public at once: the sum of one round or of several rounds, as
+the plan says. A release is *reserved* in the ledger before its sum is opened. Every reserved
+release counts as spent, even if its sum was never opened: nobody can prove that a sum was not read.
 
-Campaigns may be planned in view of what earlier ones showed. Several such campaigns compose as
-Gaussians (Smith and Thakurta 2022, Fully adaptive composition for Gaussian differential privacy).
-In a ledger they also compose by Renyi divergences of an order that is fixed with the first campaign
-(docs/privacy-proofs/renyi.md). A client's record has no such order, since its owner may change a
-cap at any time, in view of what was seen. For such campaigns, composing loss distributions does not
-hold in general (Tran, Koskela, Raisa and Honkela 2026, f-Differential privacy filters, arXiv
-2602.06756).
+A campaign may be planned in view of what earlier campaigns showed. The costs of such campaigns are
+added up as if each were Gaussian (Smith and Thakurta 2022, Fully adaptive composition for Gaussian
+differential privacy). A ledger may also add up Renyi divergences. Their order is fixed with the
+first campaign (docs/privacy-proofs/renyi.md). A client's record has no such order, since the
+client's owner may change a cap at any time, in view of what was seen. Composing privacy-loss
+distributions would give smaller totals, but is not proven for such campaigns (Tran, Koskela, Raisa
+and Honkela 2026, f-Differential privacy filters, arXiv 2602.06756).
 
-What is guaranteed is then the grant. The spend so far is information only, since the moment at
-which somebody reads it may depend on what was seen.
+What is guaranteed is only the grant, the limit of the total. The spend so far is information: the
+moment at which somebody reads it may depend on what was seen.
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ _LOOK_ALIKES = str.maketrans(  # Cyrillic, Armenian, Greek, digits and bars -> t
 
 
 class AlreadySpentError(InvalidInputError):
-    """A release of a plan, a participation in a round, or an item would be spent twice."""
+    """Refuse to spend the same thing twice: a release of a plan, a client's round, or an item."""
 
 
 class OverspentError(InvalidInputError):
-    """A spend exceeds the grant or cap, or the participations that a client guaranteed."""
+    """Refuse a charge above a population's grant or a client's cap, or a round too many."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """The budget of a population: the largest epsilon of all its campaigns, at one total delta.
+    """A population's privacy budget: the most that all its campaigns may cost, as epsilon at delta.
 
     Raises:
         InvalidInputError: the name is empty or unprintable; epsilon is outside (0, 1000]; or delta
-            is neither in [1e-15, 1) nor 0, which allows geometric noise alone.
+            is neither 0 nor in [1e-15, 1). With a delta of 0, all campaigns must have geometric
+            noise.
 
     >>> Grant("phones", 4.0, 1e-6)
     Grant(population='phones', epsilon=4.0, delta=1e-06)
@@ -87,18 +88,22 @@ class Grant:
 
 @dataclass(frozen=True)
 class Cap:
-    """The most that all campaigns of one client may cost together.
+    """The largest total cost that one client accepts for all campaigns together.
 
-    Populations and plans do not matter: a server chooses their names.
+    The total does not depend on the names of populations and plans, since a server chooses these
+    names.
 
     Args:
         epsilon: the largest total epsilon, above 0 and at most 1000.
-        delta: the delta of the total, 1e-15 to below 1; or 0, which allows geometric noise alone.
-        relation: the neighbouring relation of the total, zero-out or replace-one, or its name. The
-            relations of the plans do not matter, with one exception: if this is zero-out and a plan
-            hides the number of people (silos), the total is for add-remove.
-        per_days: the length of the period that the cap is for, 1 to 3660 days in a row. Over a
-            longer time the cost may be larger. None: the cap is for all time.
+        delta: the delta of the total, 1e-15 to below 1; or 0, with which all campaigns must have
+            geometric noise.
+        relation: the neighbouring relation of the total, zero-out or replace-one, or its name. It
+            replaces the relations of the plans. One exception: if it is zero-out, and a plan hides
+            the number of people in silos, the total is computed for add-remove
+            (`events.under_demand`).
+        per_days: the number of days, 1 to 3660, of the period that the cap is for. Each such
+            period, whenever it begins, costs at most the cap; a longer time may cost more. None:
+            the cap is for all time.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -110,7 +115,7 @@ class Cap:
     per_days: int | None = None
 
     def __post_init__(self) -> None:
-        bounds = Grant("everything", self.epsilon, self.delta)  # epsilon and delta have its bounds
+        bounds = Grant("everything", self.epsilon, self.delta)  # a cap has the bounds of a grant
         object.__setattr__(self, "epsilon", bounds.epsilon)
         object.__setattr__(self, "delta", bounds.delta)
         object.__setattr__(self, "relation", countable(self.relation))
@@ -119,12 +124,12 @@ class Cap:
             object.__setattr__(self, "per_days", days)
 
     def since(self, time: int) -> int:
-        """Return the start of the period of the cap, Unix seconds; only later parts count.
+        """Return the time after which a client's parts count for the cap, in Unix seconds.
 
-        A part is a round that the client took part in. Without `per_days` all parts count: -1.
+        A part is one round that the client took part in. Without `per_days`, all parts count: -1.
 
         Args:
-            time: the end of the period, by the record's time, Unix seconds.
+            time: the end of the cap's period, usually now, Unix seconds.
 
         >>> Cap(1.0, 1e-8, per_days=7).since(700_000), Cap(1.0, 1e-8).since(700_000)
         (95200, -1)
@@ -132,19 +137,22 @@ class Cap:
         return -1 if self.per_days is None else time - self.per_days * DAY
 
     def total(self, charges: Sequence[Charge]) -> Composition:
-        """Return what a client's parts cost together, as this cap counts them.
+        """Return the total cost of a client's parts, to compare with this cap.
 
-        Without `per_days`, each campaign counts in full, once. With it, a campaign counts only with
-        its parts in `charges`. Their number may depend on what was seen, so that several parts
-        compose as Gaussians, even if they are of one campaign.
+        A part is one round that the client took part in. Without `per_days`, each campaign in
+        `charges` costs its whole event, once. With `per_days`, a campaign costs only its parts in
+        `charges`. The number of these parts may depend on what was seen. So, if there are several
+        parts, they compose as Gaussians, even within one campaign.
 
         Args:
-            charges: the parts in the period of the cap (see `since`), at least one.
+            charges: the client's parts after the time `since(...)`, a charge for each, at least
+                one.
 
         Raises:
-            InvalidInputError: as `Composition.of`.
+            InvalidInputError: see `Composition.of`.
         """
-        # by plan, whatever the population: a server could name a new population in each plan
+        # Not by population: a server could name a new population in each plan, and so evade the
+        # cap.
         campaigns = {charge.plan: charge.event for charge in charges}
         if self.per_days is None:
             counted = list(campaigns.values())
@@ -156,7 +164,7 @@ class Cap:
 
     @property
     def unit(self) -> str:
-        """The period of the cap, in words.
+        """The words for what the cap limits, as they stand in error messages.
 
         >>> Cap(1.0, 1e-8, per_days=7).unit, Cap(1.0, 1e-8).unit
         ('any 7 days', 'everything in this record')
@@ -168,19 +176,19 @@ class Cap:
 
 @dataclass(frozen=True)
 class Charge:
-    """One release of a plan, charged to a population; the release may be opened already or later.
+    """One release of a plan, charged to a population before or after its sum is opened.
 
     Args:
         population: the population whose budget is charged.
         plan: the fingerprint of the plan.
         release: the number of the plan's release, from 0. In a client's own record it is the round
             that the client takes part in.
-        event: the event of the whole campaign, the same for each of its releases, with its
-            variance.
+        event: what the whole campaign exposes of one client, with the variance of the noise. It is
+            the same for each release of the plan.
 
     Raises:
-        InvalidInputError: a name that `checked_name` refuses, a release out of bounds, or an event
-            without variance.
+        InvalidInputError: `checked_name` refuses `population` or `plan`, the release is out of
+            bounds, or `event` is no Event or has no variance.
     """
 
     population: str
@@ -198,11 +206,17 @@ class Charge:
 
 
 def checked_name(**named: str) -> str:
-    """Return a name of 1 to 200 printable characters without blanks at its ends.
+    """Return the given name, if it has 1 to 200 printable characters and no blanks at its ends.
 
-    Errors call the name by its keyword. The name must be in Unicode form NFC, in which a text has
-    one encoding. Otherwise two names that look the same would be two budgets. Another form is
-    refused and not converted, since the name is part of the fingerprint of plans.
+    The name must also be in Unicode form NFC, in which each text has one encoding. Otherwise two
+    names that look the same would have two budgets. A name in another form is refused, not
+    converted, since it is part of a plan's fingerprint.
+
+    Args:
+        named: one keyword and the name. Errors name the keyword.
+
+    Raises:
+        InvalidInputError: the value is not such a name.
 
     >>> checked_name(population="phones")
     'phones'
@@ -220,7 +234,9 @@ def checked_name(**named: str) -> str:
 
 
 def is_name(name: object) -> bool:
-    """Return whether a value is a name as `checked_name` demands, but in any Unicode form.
+    """Return whether a value is a name: 1 to 200 printable characters, no blanks at its ends.
+
+    Any Unicode form will do; `checked_name` also demands the form NFC.
 
     >>> is_name("phones"), is_name(" phones"), is_name(b"phones")
     (True, False, False)
@@ -234,12 +250,13 @@ def is_name(name: object) -> bool:
 
 
 def appearance(name: str) -> str:
-    """Return a key that is equal for names which are easily confused.
+    """Return a string for comparing names: two names that look alike usually get the same string.
 
-    The key ignores letter case, accents, compatibility forms (NFKD) and characters without ink.
-    Blanks, hyphens and underscores become one hyphen. Common look-alikes of Latin letters, such as
-    Cyrillic and Greek letters and digits, become that letter. Use it for warnings only: it misses
-    some look-alikes (Unicode TR 39 lists thousands), and may match names that differ clearly.
+    Letter case, accents, compatibility forms (NFKD) and characters without ink make no difference.
+    Blanks, hyphens, underscores and dots become one hyphen. Look-alikes of Latin letters, such as
+    Cyrillic and Greek letters and digits, become that letter. Use the string for warnings only: it
+    misses some look-alikes (Unicode TR 39 lists thousands), and can be equal for names that differ
+    clearly.
 
     >>> appearance("phones-2")
     'phones-2'
@@ -257,23 +274,25 @@ def appearance(name: str) -> str:
 
 
 def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarantee | None:
-    """Return what a population has spent once the new charge is reserved, or refuse the charge.
+    """Refuse a charge that a population's grant does not cover; return the total cost with it.
 
     Args:
-        grant: the grant of the population of `new`.
-        charges: all earlier charges, reserved or spent, of that population and of the new plan.
+        grant: the budget of the population `new.population`.
+        charges: all earlier charges of this population, and all of the plan `new.plan`, even to
+            another population.
         new: the charge to reserve.
 
     Returns:
-        The cost of all campaigns together, at most the grant. None if the campaign was charged
-        before, with an earlier release.
+        The cost of all campaigns of the population together, at most the grant. None if the
+        campaign of `new` was charged before, with another release: then `new` costs nothing more.
 
     Raises:
-        AlreadySpentError: the release was reserved before.
-        OverspentError: the campaign would cost more than is left.
+        AlreadySpentError: this release of the plan was charged before.
+        OverspentError: with the new campaign, the population would cost more than its grant, or
+            several campaigns more than epsilon 25.
         InvalidInputError: the plan was charged to another population or with another event; the
-            events do not compose, since their neighbouring relations differ; or the grant is of
-            another population.
+            neighbouring relations of the events differ, so that their costs cannot be added; the
+            grant is for another population; or `Composition.guarantee` refuses the total.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> grant, first = Grant("phones", 1.4, 1e-6), Charge("phones", "plan-a", 0, event)
@@ -300,17 +319,18 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
 
 
 def check_total(grant: Grant, total: Composition, plan: str) -> Guarantee:
-    """Return what all campaigns of a population cost together, or refuse the new one.
+    """Check the total cost of a population's campaigns against its grant, and return this cost.
 
     Args:
-        grant: the grant of the population.
-        total: the composition of the population's campaigns, with the new one.
-        plan: the fingerprint of the new campaign's plan.
+        grant: the budget of the population.
+        total: the composition (the running total) of all campaigns of the population, the new
+            campaign included.
+        plan: the fingerprint of the new campaign's plan, for the error message.
 
     Raises:
         OverspentError: the campaigns cost more than was granted; or several campaigns together cost
             more than epsilon 25 (`accounting.MOST_ADAPTIVE`).
-        InvalidInputError: as `Composition.guarantee`.
+        InvalidInputError: see `Composition.guarantee`.
     """
     cost, most = total.guarantee, _spendable(grant.epsilon, total)
     if cost.epsilon > most:
@@ -324,7 +344,7 @@ def check_total(grant: Grant, total: Composition, plan: str) -> Guarantee:
 
 
 def check_campaign(known: Charge, new: Charge) -> None:
-    """Refuse a charge of a plan that was charged to another population, or with another event.
+    """Refuse a new charge of a plan that was charged to another population or with another event.
 
     Args:
         known: an earlier charge of the plan.
@@ -333,8 +353,8 @@ def check_campaign(known: Charge, new: Charge) -> None:
     Raises:
         InvalidInputError: the two charges differ in their population or their event.
     """
-    # A plan that could be charged to a second population would be charged there in place of the
-    # first, whose clients took part.
+    # Otherwise a server could charge a plan to a second population, and spare the first, whose
+    # clients took part.
     if known.population != new.population:
         raise InvalidInputError(
             f"plan {new.plan} was charged to population {known.population!r}: a plan has one"
@@ -347,16 +367,18 @@ def check_campaign(known: Charge, new: Charge) -> None:
 
 
 def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
-    """Refuse a client's part in a round if its parts would then cost more than the cap.
+    """Refuse a round if, with it, the client's rounds would cost more than the client's cap.
 
     Args:
-        cap: the cap of the client.
-        charges: the rounds that the client took part in before, after the time `cap.since`.
-        new: the round that the client is asked to take part in.
+        cap: the client's cap.
+        charges: one charge for each round that the client took part in after the time
+            `cap.since(...)`.
+        new: the charge of the round that the client is asked to take part in.
 
     Raises:
-        OverspentError: these rounds together would cost more than the cap.
-        InvalidInputError: as `accounting.epsilon`.
+        OverspentError: the rounds of `charges` and `new` would cost more than the cap, or several
+            of them more than epsilon 25.
+        InvalidInputError: see `Composition.of` and `Composition.guarantee`.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> first = Charge("phones", "plan-a", 0, event)
@@ -377,27 +399,29 @@ def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
 
 
 def _spendable(epsilon: float, total: Composition) -> float:
-    """Return how much of a granted epsilon the campaigns of a total may spend.
+    """Return the part of a granted epsilon that a total may reach: all of it for a single event.
 
-    Several campaigns may spend at most epsilon 25 (`accounting.MOST_ADAPTIVE`).
+    Several campaigns may together reach at most epsilon 25 (`accounting.MOST_ADAPTIVE`).
     """
     return epsilon if total.alone is not None else min(epsilon, MOST_ADAPTIVE)
 
 
 def check_participation(charges: Sequence[Charge], new: Charge) -> None:
-    """Refuse a client's part in a round if it took part in that round before, or too often.
+    """Refuse a round in which the client took part before, or one round too many of its plan.
 
-    A client takes part in at most `event.participations` rounds of a plan. With `event.per_rounds`,
-    this is the limit for any such number of rounds in a row. Rounds may come in any order.
+    A client may take part in at most `event.participations` rounds of a plan; with
+    `event.per_rounds` = R, in at most that number of any R rounds in a row. Clients may take part
+    in rounds in any order.
 
     Args:
-        charges: the rounds that this client took part in before; those of this plan must be there.
-        new: the round that the client is asked to take part in.
+        charges: one charge for each round that the client took part in before. All rounds of this
+            plan must be among them; charges of other plans are ignored.
+        new: the charge of the round that the client is asked to take part in.
 
     Raises:
         AlreadySpentError: the client took part in that round.
-        OverspentError: the client took part in as many rounds as it guaranteed.
-        InvalidInputError: the plan came with another population or another event before.
+        OverspentError: the client took part in as many rounds as the event allows.
+        InvalidInputError: an earlier charge of the plan has another population or event.
 
     >>> event = Event(
     ...     "skellam", 5, "zero-out", variance=500.0, honest_survivors=90, participations=2)
@@ -419,11 +443,11 @@ def check_participation(charges: Sequence[Charge], new: Charge) -> None:
 
 
 def _campaign(charges: Sequence[Charge], new: Charge) -> list[Charge]:
-    """Return the earlier charges of the plan of `new`.
+    """Return the earlier charges of the plan `new.plan`, in their order.
 
     Raises:
-        AlreadySpentError: one of them is of the same release.
-        InvalidInputError: one of them is of another population or event.
+        AlreadySpentError: the release of `new` was charged before.
+        InvalidInputError: an earlier charge of the plan has another population or event.
     """
     campaign = [charge for charge in charges if charge.plan == new.plan]
     for charge in campaign:

@@ -1,4 +1,4 @@
-"""The privacy terms of a plan: its guarantee and its noise, checked against each other.
+"""The privacy terms of a plan: the guaranteed epsilon and delta, and noise that is enough for them.
 
 >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)
 >>> str(terms.event.mechanism), round(terms.event.noise_variance, 2)
@@ -35,25 +35,25 @@ from fedtally.privacy.geometric import Geometric
 from fedtally.privacy.laws import LAWS, Law
 from fedtally.privacy.mechanism import MAX_VARIANCE, Noise
 
-POPULATION = "clients"  # the population of a plan that names none
-# Below 0.001 noise drowns every item; above 100 a guarantee says nothing at all.
+POPULATION = "clients"  # used if a plan names no population
+# Below 0.001 the noise hides every item; above 100 the guarantee is worthless.
 MIN_EPSILON, MAX_EPSILON = 1e-3, 100.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyConfig:
-    """The guarantee of a plan: its campaign is (epsilon, delta)-private for every client.
+    """The privacy terms of a plan: its campaign is (epsilon, delta)-private for every client.
 
     Args:
-        epsilon: the guaranteed epsilon of the whole campaign, 0.001 to 100. Where the event has
-            `per_rounds`, it is for any such number of rounds in a row.
-        delta: the guaranteed delta, above 0 and below 1; or 0 where the noise is geometric, which
-            needs no delta.
-        event: what one client is exposed to, with the variance of the noise.
-        population: the population whose budget is charged; populations that overlap are one.
+        epsilon: the guaranteed epsilon, 0.001 to 100. If `event.per_rounds` is R, it holds for any
+            R rounds in a row, else for the whole campaign.
+        delta: the guaranteed delta: 0 if the noise is geometric, else above 0 and below 1.
+        event: what the campaign exposes of one client, with the variance of the noise.
+        population: the name of the population whose budget is charged. Populations that share
+            clients must have one name.
         not_private: whether the run used something that no private run may use: private items as
-            the domain, a chosen seed, or true counts (for a parameter, for names or for
-            comparison). Then nothing is guaranteed.
+            the domain, a chosen seed, or true counts (to choose a parameter, for names or for
+            comparison). If so, nothing is guaranteed.
 
     Raises:
         InvalidInputError: a value is out of bounds, or the noise is too little for the guarantee.
@@ -89,9 +89,9 @@ class PrivacyConfig:
 
     @property
     def promised(self) -> Guarantee:
-        """The proven guarantee for the period that the plan's epsilon is for.
+        """The proven guarantee for the rounds that the plan's epsilon is for.
 
-        The period is any `per_rounds` rounds in a row where the event has them, or else all rounds.
+        These are any `event.per_rounds` rounds in a row or, without `per_rounds`, all rounds.
         """
         return _guarantee(self.event.in_a_row, self.delta)
 
@@ -102,31 +102,33 @@ class PrivacyConfig:
 
     @property
     def replace_one(self) -> Guarantee:
-        """The proven guarantee where a client's items are replaced by any others, not by zeros."""
+        """The proven guarantee of the whole campaign for the relation replace-one."""
         if self.event.relation is Relation.REPLACE_ONE:
             return self.guarantee
         return _guarantee(replace(self.event, relation=Relation.REPLACE_ONE), self.delta)
 
     def proven(self, relation: Relation, delta: float, parts: int | None = None) -> Guarantee:
-        """Return the proven guarantee for another neighbouring relation and delta.
+        """Return the proven guarantee of the campaign for a given neighbouring relation and delta.
 
         Args:
-            relation: the neighbouring relation, as `Event.under` takes it.
-            delta: the delta.
-            parts: the number of a client's contributions that count; None: all that the plan
+            relation: the neighbouring relation; add-remove only if the event has it.
+            delta: the delta, above 0 and below 1; or 0 if the noise is geometric.
+            parts: the number of rounds that the client takes part in; None: as many as the plan
                 allows.
 
         Raises:
-            InvalidInputError: as `Event.under` and `accounting.epsilon`.
+            InvalidInputError: an argument is out of bounds, or secure sums and samplers of noise
+                alone use up delta.
         """
         event = self.event if parts is None else self.event.of_parts(parts)
         return _guarantee(event.under(relation), delta)
 
     def certified(self, collisions: Collisions) -> Self:
-        """Return terms with the same guarantee, and the least noise for certified collisions.
+        """Return terms with the same epsilon and delta, and the least noise for these collisions.
 
         Args:
-            collisions: the worst collisions of two candidates under the hashes (`events.certify`).
+            collisions: how badly any two candidates collide under the plan's hashes
+                (`events.certify`).
         """
         event = replace(self.event, collisions=collisions, variance=None)
         return replace(
@@ -145,12 +147,12 @@ class PrivacyConfig:
 
     @property
     def by_clients(self) -> bool:
-        """Whether the clients add the noise, in shares."""
+        """Whether the clients add the noise: each client adds a share."""
         return self.noised_by is NoiseBy.CLIENTS
 
     @property
     def noised_by(self) -> NoiseBy:
-        """The parties whose noise a sum of the plan must hold; the plan's sketches name them."""
+        """The parties that add the noise: the aggregator, the clients or two servers."""
         event = self.event
         trusted = (by for by in NoiseBy if by.trust is event.trust)
         return next(by for by in trusted if event.mechanism in by.mechanisms)
@@ -160,24 +162,35 @@ class PrivacyConfig:
         return LAWS[self.event.mechanism]
 
     def noise(self) -> Noise | Geometric:
-        """Return the noise that an aggregator, or each of two servers, adds to every counter."""
+        """Return the noise that an aggregator, or each of two servers, adds to every counter.
+
+        Raises:
+            InvalidInputError: the clients add the noise.
+        """
         return self._law.at_once(self.event.noise_variance)
 
     def share(self, clients: int = 1) -> Noise:
         """Return the noise that `clients` clients together add to every counter.
 
         Proof: docs/privacy-proofs/shares.md.
+
+        Raises:
+            InvalidInputError: the clients do not add the noise.
         """
-        # A share is sized for the fewest honest clients that may be in a sum. More clients add more
-        # noise, never less. Noise that is drawn at once has no shares: `in_shares` then raises.
+        # `honest_survivors` shares have the planned variance. It is the fewest honest clients that
+        # may be in a sum, so that a sum has at least this noise. `in_shares` refuses noise without
+        # shares.
         shares = validate.integer(1, clients=clients) / (self.event.honest_survivors or 1)
         return self._law.in_shares(self.event.noise_variance * shares)
 
     def draws_of_all(self, clients: int, sums: int) -> tuple[float, int]:
-        """Return the variance of one draw of noise, and the number of draws in all released sums.
+        """Return the variance of one draw of noise, and the draws in one counter of all sums.
+
+        If clients add the noise, one draw is a client's share. Else it is the noise of the
+        aggregator or of one server.
 
         Args:
-            clients: the number of clients (or silos) in all sums together.
+            clients: the number of clients (or silos) in all released sums together.
             sums: the number of released sums.
         """
         if self.by_clients:
@@ -185,17 +198,17 @@ class PrivacyConfig:
         return self.event.noise_variance, sums * self.event.draws_of_sum
 
     def largest_stddev(self, clients: int) -> float:
-        """Return the standard deviation of the noise in a sum's counter if no client drops out.
+        """Return the standard deviation of the noise in a sum's counter, if no client drops out.
 
         Args:
-            clients: the number of clients that begin the round.
+            clients: the number of clients in the sum.
         """
         if self.by_clients:
             return math.sqrt(self.share(clients).variance)
         return self.stddev * math.sqrt(self.event.draws_of_sum)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the terms as JSON-able values."""
+        """Return the terms as a dict of JSON-able values, for `from_dict`."""
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -206,10 +219,11 @@ class PrivacyConfig:
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
-        """Return the terms that `to_dict` described.
+        """Return the terms of a dict that `to_dict` made.
 
         Raises:
-            InvalidInputError: an entry is missing, unknown or out of bounds.
+            InvalidInputError: an entry is missing, unknown or out of bounds, or the noise is too
+                little.
         """
         found = validate.table("privacy", values, list(cls.__dataclass_fields__))
         return cls(**found | {"event": Event.from_dict(found["event"])})
@@ -223,16 +237,17 @@ def propose(
     not_private: bool = False,
     **exposed: Any,
 ) -> PrivacyConfig:
-    """Return privacy terms that guarantee epsilon at delta with the least noise.
+    """Return privacy terms with the least noise that guarantees epsilon at delta.
 
-    A client's vector is clipped where several of its items may add up in a counter.
+    The terms have a clip (a largest norm of a client's vector) if several items of a client may add
+    up in one counter.
 
     Args:
-        epsilon: the epsilon of the guarantee.
-        delta: the delta of the guarantee; geometric noise guarantees 0, whatever is given.
-        population: the population whose budget is charged.
+        epsilon: the epsilon to guarantee.
+        delta: the delta to guarantee. With geometric noise it is ignored, and the delta is 0.
+        population: the name of the population whose budget is charged.
         not_private: see `PrivacyConfig`.
-        exposed: the arguments of `exposure`.
+        exposed: the keyword arguments of `exposure`, which describe the campaign.
     """
     return least_noise(
         exposure(**exposed),
@@ -262,31 +277,33 @@ def exposure(
     encoding: Encoding = Encoding.SKETCH,
     mechanism: Mechanism | str | None = None,
 ) -> Event:
-    """Return the event of a campaign: what it exposes of one client.
+    """Return the event of a campaign: what the campaign exposes of one client.
 
-    The event has no variance of noise yet. It has a clip where several items of one client may add
-    up in a counter.
+    The event has no variance yet. It has a clip (a largest norm of a client's vector) if several
+    items of a client may add up in one counter.
 
     Args:
-        rows: the rows of the sketch; an item changes one counter in each row.
-        width: the counters in a row; if rows differ in width, the harmonic mean.
+        rows: the number of rows of the sketch; an item changes one counter in each row.
+        width: the number of counters in a row; if rows differ, the harmonic mean of their numbers.
         relation: the neighbouring relation, or its name.
-        trust: central or distributed. Distributed noise comes in Skellam shares if
-            `honest_survivors` is given, else from two servers.
+        trust: who must be honest, central or distributed (`events.Trust`). With distributed trust,
+            clients add shares of the noise if `honest_survivors` is given; if not, two servers add
+            it.
         max_items: the most distinct items of a client in a round.
         participations: the most rounds that a client takes part in.
-        per_release: the most rounds of a client that are added up before they are opened.
-        per_rounds: the number of rounds in a row in which a client takes part at most
-            `participations` times; None: the limit is for all rounds.
-        num_rounds: the number of all rounds; only with `per_rounds`.
-        silos_per_person: the most clients that one person is behind, where clients are silos.
-        honest_survivors: the fewest clients whose shares count in a sum.
-        most_clients: the most clients in a sum, and so the most draws of noise in a counter.
-        collisions: the certified collisions of the hashes.
-        counters: the counters of a client's vector; None: rows times width.
-        encoding: how items become counters. A histogram needs no clip.
-        mechanism: the noise, or its name; None: skellam if `honest_survivors` is given, else
-            rounded-gaussian.
+        per_release: the most rounds of a client in one release, that is, in one opened sum.
+        per_rounds: R, the number of rounds in a row in which a client takes part at most
+            `participations` times. None: `participations` is the limit for all rounds.
+        num_rounds: the number of rounds of the campaign; only with `per_rounds`.
+        silos_per_person: the most silos that hold data of one person; 1 if clients are not silos.
+        honest_survivors: the fewest honest clients in a sum, if clients add the noise in shares.
+        most_clients: the most clients in a sum. If clients add the noise, it is also the most draws
+            of noise in one counter.
+        collisions: how badly two candidates collide under the hashes (`events.certify`).
+        counters: the number of counters of a client's vector; None: rows times width.
+        encoding: how items become counters, in a sketch or a histogram. A histogram has no clip.
+        mechanism: the mechanism of the noise, or its name; None: skellam if `honest_survivors` is
+            given, else rounded-gaussian.
 
     >>> exposure(rows=5, width=9).clip_norm, exposure(rows=4, width=8, max_items=9).clip_norm
     (None, 8.48528137423857)
@@ -322,22 +339,24 @@ def least_noise(
     population: str = POPULATION,
     not_private: bool = False,
 ) -> PrivacyConfig:
-    """Return privacy terms that guarantee epsilon at delta with the least noise, for an event.
+    """Return privacy terms for an event, with the least noise that guarantees epsilon at delta.
 
     Args:
-        event: what one client is exposed to; its variance is ignored.
-        epsilon: the epsilon of the guarantee.
-        delta: the delta of the guarantee; geometric noise guarantees 0, whatever is given.
-        population: the population whose budget is charged.
+        event: what the campaign exposes of one client; its variance is ignored.
+        epsilon: the epsilon to guarantee.
+        delta: the delta to guarantee. With geometric noise it is ignored, and the delta is 0.
+        population: the name of the population whose budget is charged.
         not_private: see `PrivacyConfig`.
 
     Raises:
-        InvalidInputError: epsilon or delta is out of bounds, or no noise keeps that guarantee.
+        InvalidInputError: epsilon or delta is out of bounds, or no allowed variance guarantees
+            them.
     """
     delta = 0.0 if event.mechanism.is_pure else checked_delta(delta)
     least = _calibrated(event, checked_epsilon(epsilon), delta)
     variance = max(least, LAWS[event.mechanism].least_variance)
-    # With very little noise, a variance may have no bound although a smaller variance has one.
+    # `least_variance` may be above `least`. With very little noise, a larger variance may have a
+    # larger bound on epsilon, or none. So the bound is checked, and the variance raised.
     while _guarantee(replace(event.in_a_row, variance=variance), delta).epsilon > epsilon:
         variance *= 1.125
     return PrivacyConfig(
@@ -350,18 +369,18 @@ def least_noise(
 
 
 class Opened(NamedTuple):
-    """What a plan publishes, in numbers: its vectors, rounds and releases.
+    """What a plan opens: the numbers that its event must agree with.
 
     Attributes:
-        rows: the counters that one item changes: one in each row.
-        counters: the counters of a client's vector.
-        max_items: the most items of a client.
+        rows: the number of rows; an item changes one counter in each row.
+        counters: the number of counters of a client's vector.
+        max_items: the most items of a client in a round.
         encoding: how items become counters.
-        num_rounds: the rounds of the plan.
+        num_rounds: the number of rounds of the plan.
         clients: the most clients in a sum.
-        releases: the range of rounds that each release adds up.
-        is_two_server: whether two servers sum, and not one.
-        people: the most people behind a client; above 1 the clients are silos.
+        releases: for each release (opened sum), the range of rounds that are added up in it.
+        is_two_server: whether two servers add up the clients' vectors, and not one.
+        people: the most people in one client. It is above 1 if the clients are silos.
     """
 
     rows: int
@@ -376,14 +395,14 @@ class Opened(NamedTuple):
 
 
 def check_event(event: Event, opened: Opened) -> None:
-    """Refuse an event that does not describe what a plan opens.
+    """Refuse an event that does not fit the plan that holds it.
 
-    A plan file may come from anybody: an event that says less than the plan opens would be charged
-    too little.
+    Anybody may have written a plan file. If its event said less than the plan opens, clients and
+    ledgers would charge too little.
 
     Args:
-        event: the event of the plan's privacy.
-        opened: what the plan opens.
+        event: the event in the plan's privacy terms.
+        opened: what the plan really opens.
 
     Raises:
         InvalidInputError: the event does not fit the plan.
@@ -403,7 +422,7 @@ def check_event(event: Event, opened: Opened) -> None:
 
 
 def _check_silos(event: Event) -> None:
-    """Refuse an event that does not hide how many people a silo has, or has geometric noise."""
+    """Refuse an event of silos unless its relation is add-remove and its noise not geometric."""
     if not event.relation.hides_number:
         raise InvalidInputError(
             "privacy.event.relation must be add-remove where clients are silos (people above 1):"
@@ -419,7 +438,7 @@ def _check_silos(event: Event) -> None:
 
 
 def _check_persons(event: Event) -> None:
-    """Refuse an event of silos where clients are persons."""
+    """Refuse an event of persons with several silos each, or add-remove and distributed trust."""
     if event.relation.hides_number and event.trust is Trust.DISTRIBUTED:
         raise InvalidInputError(
             "add-remove hides the number of clients, which a secure sum shows, and shares of noise"
@@ -433,16 +452,16 @@ def _check_persons(event: Event) -> None:
 
 
 def _check_rounds(event: Event, opened: Opened) -> None:
-    """Refuse an event whose numbers of rounds do not fit the plan.
+    """Refuse an event whose participations, rounds or rounds of a release do not fit the plan.
 
-    An event with too few rounds would be charged too little.
+    Such an event could be charged too little.
     """
     if event.participations > opened.num_rounds:
         raise InvalidInputError(
             f"privacy.event.participations must be at most the rounds, {opened.num_rounds}, got"
             f" {event.participations}"
         )
-    # with fewer rounds than the plan has, the whole campaign would be charged too little
+    # otherwise an event with fewer rounds than the plan would be charged too little
     if event.per_rounds is not None and event.num_rounds != opened.num_rounds:
         raise InvalidInputError(
             f"privacy.event.num_rounds must be that of the plan, {opened.num_rounds}, got"
@@ -463,7 +482,7 @@ def _check_rounds(event: Event, opened: Opened) -> None:
 
 
 def _check_noise(event: Event, opened: Opened) -> None:
-    """Refuse an event whose noise, clip, total variation or collisions do not fit the plan."""
+    """Refuse an event whose mechanism, clip, total variation or collisions do not fit the plan."""
     noise_by = NoiseBy.of(event.trust, is_two_server=opened.is_two_server)
     if event.mechanism not in noise_by.mechanisms:
         needed = (
@@ -495,7 +514,7 @@ def _check_noise(event: Event, opened: Opened) -> None:
 
 
 def default_delta(num_clients: int) -> float:
-    """Return the default delta for a number of clients n: the smaller of 1e-6 and 1 / (10 n).
+    """Return the default delta for n clients: the smaller of 1e-6 and 1 / (10 n).
 
     >>> default_delta(1000), default_delta(10**8)
     (1e-06, 1e-09)
@@ -504,7 +523,10 @@ def default_delta(num_clients: int) -> float:
 
 
 def checked_epsilon(epsilon: float) -> float:
-    """Return an epsilon as a float, or raise InvalidInputError if it is out of its bounds.
+    """Return epsilon as a float, if it is from 0.001 to 100.
+
+    Raises:
+        InvalidInputError: epsilon is out of these bounds.
 
     >>> checked_epsilon(1)
     1.0
@@ -520,7 +542,8 @@ def checked_epsilon(epsilon: float) -> float:
 def _checked_delta(delta: float, mechanism: Mechanism) -> float:
     if not mechanism.is_pure:
         return checked_delta(delta)
-    # geometric noise has one form of delta only: 0
+    # Geometric noise needs no delta. Other values than 0 would be other plans with the same
+    # guarantee.
     if isinstance(delta, bool) or delta != 0:
         raise InvalidInputError(
             f"{arg.delta} must be 0 with {mechanism} noise, which needs none, got {delta!r}"
@@ -537,8 +560,8 @@ def _calibrated(event: Event, epsilon: float, delta: float) -> float:
 
 
 def _alike(event: Event) -> Event:
-    """Return an event of the same cost, with `honest_survivors` set to 1 if it is given."""
-    # The cost does not depend on that number, and fewer different events make the caches hit.
+    """Return the event with `honest_survivors` set to 1, if it has one; its cost stays the same."""
+    # The cost does not depend on `honest_survivors`. Without it, more events share a cache entry.
     return event if event.honest_survivors is None else replace(event, honest_survivors=1)
 
 

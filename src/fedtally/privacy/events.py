@@ -1,7 +1,8 @@
 """Events: what a campaign exposes of one client, and its sensitivity.
 
-An `Event` describes what one client is exposed to. It holds no epsilon: a ledger stores events, and
-the module `accounting` computes what they cost together. `events` is cheap to import.
+An `Event` holds what the accountant must know of a campaign: its noise, and how much one client can
+change its sums. It holds no epsilon: a ledger stores events, and the module `accounting` computes
+the epsilon of several events together. This module is cheap to import.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from fedtally.errors import InvalidInputError
 
 I64 = npt.NDArray[np.int64]
 SCHEMA = "fedtally-event/1"  # the form of an event's record; other entries need another name
-MAX_PARTICIPATIONS = 2**20  # rounds of a client: an event's sums stay exact in doubles
-# Entries that a record may lack. All others must be there: they change what is charged, so that a
-# default must not replace them. Four of these entries change it too, and are written only if they
-# are not usual: `silos_per_person` above 1, an `encoding` other than sketch, and `per_rounds` and
-# `num_rounds` if given. A reader that does not know an entry refuses the record.
+MAX_PARTICIPATIONS = 2**20  # most rounds of a client: sums over them stay exact in doubles
+# Entries that an event's record may lack. Every other entry must be there: it changes the charge,
+# so that no default may replace it. `silos_per_person`, `encoding`, `per_rounds` and `num_rounds`
+# change the charge, too, but are younger: they are written only if they differ from their default.
+# A reader that does not know them refuses the record, and so never charges too little.
 _OPTIONAL = (
     "variance",
     "clip_norm",
@@ -43,11 +44,11 @@ _OPTIONAL = (
 
 
 class Mechanism(Named, option="mechanism"):
-    """The closed list of mechanisms.
+    """The kind of noise that is added to a sum.
 
-    `ROUNDED_GAUSSIAN`: the party that opens a sum adds the noise once. `SKELLAM`: every client adds
-    a share of the noise before secure summation. `GEOMETRIC`: an aggregator adds the noise to a
-    histogram once, and the guarantee needs no delta.
+    `ROUNDED_GAUSSIAN`: the party that opens a sum adds all of the noise. `SKELLAM`: every client
+    adds a share of the noise to its own vector, before the secure sum. `GEOMETRIC`: an aggregator
+    adds the noise to a histogram, and the guarantee needs no delta.
     """
 
     ROUNDED_GAUSSIAN = "rounded-gaussian"
@@ -56,7 +57,7 @@ class Mechanism(Named, option="mechanism"):
 
     @property
     def is_pure(self) -> bool:
-        """Whether the guarantee of this noise needs no delta: pure differential privacy.
+        """Whether this noise gives pure differential privacy: a guarantee with delta 0.
 
         >>> [str(mechanism) for mechanism in Mechanism if mechanism.is_pure]
         ['geometric']
@@ -69,7 +70,10 @@ class Mechanism(Named, option="mechanism"):
 
     @property
     def encodings(self) -> tuple[Encoding, ...]:
-        """The encodings that the noise is for; in a sketch geometric noise would be larger.
+        """The encodings of clients' vectors that may have this noise, as a tuple.
+
+        Geometric noise is for histograms: in a sketch it would be larger than rounded Gaussian
+        noise.
 
         >>> [str(encoding) for encoding in Mechanism.GEOMETRIC.encodings]
         ['histogram']
@@ -82,13 +86,13 @@ class Mechanism(Named, option="mechanism"):
 
 
 class Trust(Named, option="trust"):
-    """The parties that a guarantee trusts.
+    """Who must be honest for a guarantee to hold.
 
-    `CENTRAL`: an aggregator is trusted; it sees the exact sums and adds the noise. `DISTRIBUTED`:
-    no single party that opens a sum is trusted. Either each client adds a share of Skellam noise,
-    and the shares of the honest clients count. Or each of two servers adds the whole rounded
-    Gaussian noise before anything is opened. One of the two must be honest, and only its noise
-    counts.
+    `CENTRAL`: an aggregator, which sees the exact sums and adds the noise. `DISTRIBUTED`: nobody
+    need be trusted with an exact sum. There are two ways. Each client adds a share of Skellam
+    noise, and only the shares of honest clients count. Or each of two servers adds all of the
+    rounded Gaussian noise before anything is opened; one of the two servers must be honest, and
+    only the noise of this server counts.
     """
 
     CENTRAL = "central"
@@ -96,10 +100,10 @@ class Trust(Named, option="trust"):
 
 
 class NoiseBy(StrEnum):
-    """The closed list of parties that add the noise, before anybody may read a sum.
+    """Who adds the noise to a sum before anybody may read it.
 
-    `AGGREGATOR`: the party that is trusted with the exact sum adds it once. `CLIENTS`: each client
-    adds a share. `SERVERS`: each of two servers adds all of it, since the other one may add none.
+    `AGGREGATOR`: the party that is trusted with the exact sum. `CLIENTS`: each client adds a share.
+    `SERVERS`: each of two servers adds all of the noise, since the other server may add none.
     """
 
     AGGREGATOR = "aggregator"
@@ -108,10 +112,10 @@ class NoiseBy(StrEnum):
 
     @classmethod
     def of(cls, trust: Trust | None, *, is_two_server: bool) -> NoiseBy:
-        """Return the parties that add the noise, from a campaign's trust and number of servers.
+        """Return who adds the noise in a campaign with this trust and this number of servers.
 
         Args:
-            trust: the trust of the campaign; None is central.
+            trust: who must be honest; None stands for central trust.
             is_two_server: whether two servers sum a round, and not one.
 
         >>> NoiseBy.of(Trust.DISTRIBUTED, is_two_server=False)
@@ -123,7 +127,7 @@ class NoiseBy(StrEnum):
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
-        """The mechanisms of noise that these parties may add; the first is the usual one."""
+        """The mechanisms of noise that these parties may add, as a tuple; the default is first."""
         return {
             NoiseBy.AGGREGATOR: (Mechanism.ROUNDED_GAUSSIAN, Mechanism.GEOMETRIC),
             NoiseBy.CLIENTS: (Mechanism.SKELLAM,),
@@ -132,33 +136,33 @@ class NoiseBy(StrEnum):
 
     @property
     def trust(self) -> Trust:
-        """The trust of a campaign in which these parties add the noise."""
+        """The trust of a campaign whose noise these parties add."""
         return Trust.CENTRAL if self is NoiseBy.AGGREGATOR else Trust.DISTRIBUTED
 
 
 class Relation(Named, option="relation"):
-    """The neighbouring relation: which pairs of data sets a guarantee makes hard to tell apart.
+    """The neighbouring relation: which pairs of data sets must be hard to tell apart.
 
-    `ZERO_OUT`: one client's contribution is replaced by zeros. `REPLACE_ONE`: it is replaced by any
-    other contribution. In both relations the clients of each round are public, and the same in both
-    data sets. They must not depend on the data: a client that moves to another round is not
-    covered. `ADD_REMOVE`: one client takes part in one data set and not in the other. Every release
-    then holds the number of its clients as one more counter, with the same noise.
+    Two data sets are neighbours if one client differs. `ZERO_OUT`: in one of them the client's
+    vectors are zeros. `REPLACE_ONE`: the client has any other items. In both relations the clients
+    of each round are public, and the same in both data sets: they must not be chosen by their
+    items. `ADD_REMOVE`: the client takes part in one data set only. The number of clients is then
+    secret: every release holds it as one more counter, with the same noise.
 
-    In a plan of silos (`Plan.people`) the unit is a person, not a client: silos are public, and the
-    number of people behind them is not.
+    In a plan of silos (`Plan.people`), one person differs, not one client: the silos are public,
+    but the number of people in each is not.
     """
 
     ZERO_OUT = "zero-out"
     REPLACE_ONE = "replace-one"
     ADD_REMOVE = "add-remove"
 
-    # The tables below name every relation, and a lookup fails for a relation that they lack. With a
-    # comparison instead, a new relation would be charged as if it were one of the old ones.
+    # Each table below names every relation, so that a lookup fails for a new relation that is not
+    # in it. A comparison instead would charge the new relation as if it were one of the old ones.
 
     @property
     def contributions(self) -> int:
-        """The number of contributions, taken away or put in, by which two neighbours differ.
+        """The number of contributions by which neighbours differ: 1, or 2 if one replaces another.
 
         >>> Relation.ZERO_OUT.contributions, Relation.REPLACE_ONE.contributions
         (1, 2)
@@ -167,7 +171,7 @@ class Relation(Named, option="relation"):
 
     @property
     def hides_number(self) -> bool:
-        """Whether the number of clients (or of people in silos) is secret.
+        """Whether the number of clients is secret (in a plan of silos: the number of people).
 
         A secret number is released with noise, as one more counter.
 
@@ -182,12 +186,14 @@ class Relation(Named, option="relation"):
 
 
 class Collisions(NamedTuple):
-    """The worst collisions of two candidate items under the public hashes: from `certify`.
+    """How badly any two candidate items collide under the public hashes, as `certify` finds it.
+
+    Two items collide in a row if both change the same counter (cell) of this row.
 
     Attributes:
-        opposite: the most rows in which two items share a cell with opposite signs.
-        excess: the largest difference, over all pairs of items: rows in which the two share a cell
-            with opposite signs, less rows in which they share a cell with equal signs. At least 0.
+        opposite: the largest number of rows in which two items collide with opposite signs.
+        excess: the largest value, over all pairs of items, of (rows in which the two items collide
+            with opposite signs) - (rows in which they collide with equal signs). At least 0.
     """
 
     opposite: int
@@ -196,43 +202,50 @@ class Collisions(NamedTuple):
 
 @dataclass(frozen=True)
 class Event:
-    """The exposure of one client's contribution to a campaign, or to a pilot.
+    """What a campaign, or a pilot, exposes of one client: all that the accountant must know of it.
+
+    A *release* is one sum that is opened: the sum of one round, or of several rounds together.
 
     Args:
-        mechanism: the noise, or its name.
+        mechanism: the mechanism of the noise, or its name.
         rows: the number of rows, L; an item adds +1 or -1 to one counter of each row.
-        relation: the neighbouring relation, or its name. `add-remove` goes with central trust, and
-            with Skellam noise of silos, each of which adds the number of its people as one more
-            counter.
-        variance: the variance of the noise in one counter of one release. None: it is not chosen
-            yet (see `accounting.calibrate`).
+        relation: the neighbouring relation, or its name. `add-remove` needs central trust or
+            Skellam noise. Skellam noise with `add-remove` is for silos: each silo sends the number
+            of its people as one more counter.
+        variance: the variance of the noise in one counter of one release. None: not chosen yet
+            (`accounting.calibrate` chooses it).
         max_items: the most distinct items of one client in one round.
-        clip_norm: the largest Euclidean norm of one client's sketch in one round, which the client
-            enforces. None: there is no such bound, and all items of a client may share their cells.
-        participations: the most rounds that a client contributes to, of all rounds or, with
-            `per_rounds`, of any such number of rounds in a row. The client enforces it.
-        per_release: the most rounds of one client that are added up before anything is opened. 1:
-            every round is opened. `participations`: only the total is opened.
-        honest_survivors: the number of honest clients whose shares add up to `variance`: the fewest
-            survivors of a round less the corrupt clients. For Skellam noise only.
-        collisions: the worst collisions, certified for the hashes of all rounds (`certify`). Only
-            for replace-one over a closed domain, clients of one item and rounds opened one by one.
-            None: any two items may collide in all rows.
-        total_variation: the distance between the noise as drawn and the ideal distribution, over
-            all draws of one release together.
-        trust: the parties that the noise trusts, or its name. None: `distributed` for Skellam
-            noise, which allows nothing else, and `central` for other noise.
-        silos_per_person: the most silos that hold data of one person; each of them takes part in
-            `participations` rounds. 1 unless the clients are silos.
-        encoding: how items become counters, or its name. In a histogram an item changes one
-            counter, which no other item changes: there are neither a clip nor collisions.
-        per_rounds: the number of rounds in a row, wherever they begin, in which a client
-            contributes at most `participations` times. None: the limit is for all rounds. The
-            charge is for all contributions that this allows in `num_rounds` rounds (`lifetime`).
-        num_rounds: the number of rounds of the campaign, with `per_rounds`; else None.
+        clip_norm: the largest Euclidean norm of one client's sketch in one round; the client
+            enforces it. None: the norm has no such bound, so that the charge allows for all items
+            of a client in the same cells.
+        participations: the most rounds that a client contributes to. With `per_rounds` = R, this is
+            the limit for any R rounds in a row, else for the whole campaign. The client enforces
+            it.
+        per_release: the most rounds of one client in one release. 1: each of the client's rounds is
+            opened by itself. `participations`: only the total of all of them is opened.
+        honest_survivors: the number of honest clients whose shares of noise add up to `variance`.
+            It is the fewest clients that may remain in a round's sum, less the clients that may be
+            corrupt. For Skellam noise, and only for it.
+        collisions: the worst collisions under the hashes of all rounds, from `certify`. Only for
+            replace-one with `max_items`, `per_release` and `silos_per_person` of 1. None: the
+            charge allows for two items that collide in all rows.
+        total_variation: the total variation distance between the noise that is drawn and the ideal
+            noise, for all draws of one release together.
+        trust: who must be honest, or the name of this trust. None: `distributed` for Skellam noise,
+            which allows nothing else, and `central` for other noise.
+        silos_per_person: the most silos that hold data of one person; each of these silos may take
+            part in `participations` rounds. 1 if the clients are not silos.
+        encoding: how items become counters, or the name of this encoding. In a histogram each item
+            has a counter of its own, so that `clip_norm` and `collisions` must be None.
+        per_rounds: R, the number of rounds in a row in which a client contributes at most
+            `participations` times, wherever these R rounds begin. The charge is for all
+            contributions that this rule allows in the whole campaign (`lifetime`). None:
+            `participations` is the limit for the whole campaign.
+        num_rounds: the number of rounds of the whole campaign. Given with `per_rounds`, and only
+            with it.
 
     Raises:
-        InvalidInputError: a value is out of bounds, or two do not fit each other.
+        InvalidInputError: a value is out of bounds, or two values contradict each other.
 
     >>> weekly = Event("rounded-gaussian", 16, "zero-out", per_rounds=7, num_rounds=28)
     >>> weekly.lifetime, weekly.in_a_row.lifetime
@@ -279,7 +292,7 @@ class Event:
             object.__setattr__(self, name, value)
 
     def _check_numbers(self) -> None:
-        """Check the numbers against their bounds, and convert them to plain int and float."""
+        """Refuse numbers out of their bounds, and store the others as plain int and float."""
         for name, most in (
             ("rows", 1024),
             ("max_items", 2**20),
@@ -290,7 +303,8 @@ class Event:
         together = validate.integer(1, self.participations, per_release=self.per_release)
         self._keep(per_release=together)
         self._check_in_a_row()
-        # the contributions of one person must be few enough to be exact in float64
+        # beyond this number, sums over the contributions of one person would not be exact in
+        # float64
         which = "participations" if self.per_rounds is None else "participations in all rounds"
         product = {f"{which} times silos_per_person": self.contributions}
         validate.integer(1, MAX_PARTICIPATIONS, **product)
@@ -301,7 +315,11 @@ class Event:
         self._check_survivors()
 
     def _check_in_a_row(self) -> None:
-        """Refuse a `per_rounds` below `participations` or above `num_rounds`."""
+        """Check `per_rounds`, `num_rounds` and `per_release` against each other.
+
+        `per_rounds` must be between `participations` and `num_rounds`, with `per_release` 1.
+        Without `per_rounds` there must be no `num_rounds`.
+        """
         if self.per_rounds is None:
             if self.num_rounds is not None:
                 raise InvalidInputError("num_rounds goes with per_rounds in an event: leave it out")
@@ -362,8 +380,8 @@ class Event:
                 "trust in skellam noise is distributed, since clients add it: choose that, or"
                 " rounded-gaussian noise"
             )
-        # Silos add the number of their people as one more counter, with shares of noise. Two
-        # servers count their reports, and nothing hides that number.
+        # add-remove hides how many take part. Silos can: each adds the number of its people as one
+        # more counter, with a share of noise. Two servers cannot: they see the number of reports.
         if self.relation.hides_number and trust is Trust.DISTRIBUTED and not is_skellam:
             raise InvalidInputError(
                 "add-remove needs the number of clients with noise, which two servers reveal: "
@@ -388,9 +406,10 @@ class Event:
 
     @property
     def draws_of_sum(self) -> int:
-        """The number of draws of noise in a counter of an opened sum: 2 with two servers, else 1.
+        """The number of times that the full noise is in each counter of an opened sum.
 
-        The shares of all clients together count as one draw.
+        It is 2 with two servers, each of which adds the full noise, else 1. The shares of all
+        clients together count as 1.
         """
         is_by_servers = self.trust is Trust.DISTRIBUTED and self.honest_survivors is None
         return 2 if is_by_servers else 1
@@ -405,24 +424,24 @@ class Event:
 
     @property
     def in_a_row(self) -> Event:
-        """The event of any `per_rounds` rounds in a row; without `per_rounds`, of all rounds."""
+        """The event of any `per_rounds` rounds in a row or, without `per_rounds`, of all rounds."""
         return replace(self, per_rounds=None, num_rounds=None)
 
     def of_parts(self, number: int) -> Event:
-        """Return the event of some contributions of one client, in whichever rounds they are.
+        """Return the event of a client that contributes this number of times, in whichever rounds.
 
         Args:
-            number: the number of contributions, at least 1.
+            number: the number of the client's contributions, at least 1; one contribution a round.
         """
         together = min(self.per_release, number)
         return replace(self.in_a_row, participations=number, per_release=together)
 
     def allows(self, taken: Collection[int], round: int) -> bool:
-        """Return whether a client may contribute to a round, in whatever order rounds come.
+        """Return whether a client may contribute to one more round, in any order of rounds.
 
         Args:
-            taken: the rounds that the client contributed to, each once.
-            round: another round, before, after or between the rounds of `taken`.
+            taken: the numbers of the rounds that the client contributed to, each once.
+            round: the number of the new round, not in `taken`; it may lie before rounds of `taken`.
 
         >>> weekly = Event("rounded-gaussian", 16, "zero-out", per_rounds=7, num_rounds=28)
         >>> weekly.allows([3, 17], 10), weekly.allows([3, 17], 11)
@@ -440,15 +459,19 @@ class Event:
 
     @property
     def contributions(self) -> int:
-        """The most contributions of one client, or of one person in several silos."""
+        """The most contributions of one person in the whole campaign, over all silos.
+
+        If clients are not silos, the person is the client.
+        """
         return self.lifetime * self.silos_per_person
 
     @property
     def releases(self) -> list[tuple[int, int]]:
-        """How a client's contributions fall into releases in the worst case.
+        """The worst case of how a client's contributions are spread over releases.
 
-        A list of pairs: the client's contributions to a release, and the number of such releases.
-        All silos of a person may be in the same sums: docs/privacy-proofs/silos.md.
+        A list of pairs (r, number): in `number` releases, r contributions of the client (or of the
+        person, in silos) are added up. All silos of a person may be in the same sums:
+        docs/privacy-proofs/silos.md.
         """
         full, rest = divmod(self.lifetime, self.per_release)
         parts = [(self.per_release, full), *([(rest, 1)] if rest else [])]
@@ -456,34 +479,35 @@ class Event:
 
     @property
     def num_releases(self) -> int:
-        """The number of releases that hold a contribution of one client, in the worst case."""
+        """The largest number of releases that hold a contribution of one client."""
         return sum(number for _, number in self.releases)
 
     @property
     def l2_sensitivity(self) -> float:
-        """The largest Euclidean distance between all releases of two neighbours, without noise.
+        """The largest Euclidean distance between all exact counters of two neighbours.
 
-        Proof: docs/privacy-proofs/sensitivity.md.
+        All counters of all releases together are one vector. Proof:
+        docs/privacy-proofs/sensitivity.md.
         """
         return math.sqrt(self.round_square * sum(number * r * r for r, number in self.releases))
 
     @property
     def is_clipped(self) -> bool:
-        """Whether the clip bounds more than the number of items does."""
+        """Whether the clip norm is below the largest norm that `max_items` items can have."""
         return self.clip_norm is not None and self.clip_norm < self.max_items * math.sqrt(self.rows)
 
     @property
     def round_square(self) -> float:
-        """The square of the l2 sensitivity of one participation.
+        """The square of the l2 sensitivity of one contribution: of one client in one round.
 
         Proof: docs/privacy-proofs/sensitivity.md.
         """
         if self.collisions is not None:
             return 2.0 * (self.rows + self.collisions.excess)
-        # Counters are integers, so the square of a norm is an integer too. It is at most the floor
-        # of the clip's square. The client compares with the same floor, as an exact fraction
-        # (sketch/clip.py). If one side rounded otherwise, a client could contribute more than is
-        # charged.
+        # Counters are integers, so the square of a norm is an integer, too, and at most the floor
+        # of the clip's square. The client computes this floor as an exact fraction, too
+        # (sketch/clip.py). With different rounding here and there, a client could contribute more
+        # than is charged.
         clip = (
             math.inf
             if self.clip_norm is None
@@ -491,9 +515,10 @@ class Event:
         )
         one = self.encoding.exposure(self.rows, self.max_items).square
         own = min(one, clip)
-        # replace-one: two contributions to a sketch may point in opposite directions, so that their
-        # distance is twice the norm; two contributions to a histogram are at a right angle;
-        # add-remove: the number of clients is one more counter, which changes by 1
+        # replace-one: two vectors of a sketch may point in opposite directions: the square of their
+        # distance is 4 times the square of the norm. Two vectors of a histogram are at worst at a
+        # right angle: it is twice that square. add-remove: the number of clients is one more
+        # counter, which changes by 1.
         return {
             Relation.ZERO_OUT: own,
             Relation.REPLACE_ONE: own
@@ -503,10 +528,11 @@ class Event:
 
     @property
     def shifts(self) -> Counter[int]:
-        """The worst shifts of counters between two neighbours, without a clip.
+        """How far the counters of two neighbours differ in the worst case, if no clip limits it.
 
-        Maps each shift to the number of counters with that shift, both at least 1. Proof: the lemma
-        of docs/privacy-proofs/sensitivity.md.
+        A Counter: it maps each shift (the difference in one counter) to the number of counters with
+        this shift, in all releases together; both are at least 1. Proof: the lemma of
+        docs/privacy-proofs/sensitivity.md.
         """
         shifts: Counter[int] = Counter()
         contributions = self.relation.contributions
@@ -527,50 +553,59 @@ class Event:
 
     @property
     def noise_variance(self) -> float:
-        """The variance of the noise; raises InvalidInputError if the event has none yet."""
+        """The variance of the noise in one counter of one release.
+
+        Raises InvalidInputError if `variance` is None.
+        """
         if self.variance is None:
             raise InvalidInputError("the event has no variance yet: find one with calibrate")
         return self.variance
 
     def under(self, relation: Relation | str) -> Event:
-        """Return the event of the same campaign for another neighbouring relation.
+        """Return this event, with another neighbouring relation and without `collisions`.
 
-        The new event has no `collisions`: the caller did not certify them itself, and must not rely
-        on those that a plan states.
+        `collisions` is dropped since the caller did not certify it, and must not rely on what a
+        plan says.
 
         Raises:
-            InvalidInputError: as `countable`; an event of add-remove may have any relation.
+            InvalidInputError: the new relation is add-remove, but this event has another relation;
+                or no relation has that name.
 
         >>> event = Event("rounded-gaussian", rows=16, relation="zero-out")
         >>> event.under(Relation.REPLACE_ONE).l2_sensitivity / event.l2_sensitivity
         2.0
         """
-        # add-remove holds only where the number of clients has noise, as in an event of add-remove
+        # Only an event of add-remove has noise on the number of clients. Another event cannot
+        # become one.
         asked = relation if self.relation.hides_number else countable(relation)
         return replace(self, relation=Relation.parse(asked), collisions=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the event as JSON-able values."""
+        """Return the event as a dict of JSON-able values, for `from_dict`.
+
+        The dict has an entry `schema`. It lacks entries that are None, and the default of two
+        entries.
+        """
         values = {name: value for name, value in asdict(self).items() if value is not None}
         values |= {name: str(values[name]) for name in ("mechanism", "relation", "trust")}
         if self.collisions is not None:
             values["collisions"] = list(self.collisions)
         values["encoding"] = str(self.encoding)
         for name, usual in (("silos_per_person", 1), ("encoding", "sketch")):
-            if values[name] == usual:  # left out, so that fingerprints of older plans do not change
+            if values[name] == usual:  # otherwise fingerprints of older plans would change
                 del values[name]
         return {"schema": SCHEMA, **values}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Event:
-        """Return the event that `to_dict` described.
+        """Return the event of a dict that `to_dict` made.
 
         Raises:
-            InvalidInputError: another schema, an unknown or missing entry, or a value out of
-                bounds.
+            InvalidInputError: the schema is another one, an entry is unknown or missing, a value is
+                out of bounds, or an entry has the default that `to_dict` leaves out.
         """
-        # The schema is checked first. A record of another schema may have other entries, and
-        # `table` would report those as the error.
+        # The schema is checked first. Otherwise the error for a record of another schema would name
+        # its entries, not its schema.
         if isinstance(values, Mapping) and values.get("schema") != SCHEMA:
             raise InvalidInputError(
                 f"an event is a table of schema {SCHEMA!r}, got {values.get('schema')!r}"
@@ -582,7 +617,7 @@ class Event:
         if "collisions" in found:
             found["collisions"] = _pair(found["collisions"])
         event = cls(**found)
-        if "silos_per_person" in found and event.silos_per_person == 1:  # one form alone
+        if "silos_per_person" in found and event.silos_per_person == 1:  # one event, one record
             raise InvalidInputError(
                 "silos_per_person must be at least 2 in an event: leave the entry out for 1"
             )
@@ -596,12 +631,12 @@ class Event:
 def most_rounds(participations: int, per_rounds: int | None, num_rounds: int) -> int:
     """Return the most rounds that one client contributes to: k floor(M / R) + min(k, M mod R).
 
-    M rounds are floor(M / R) blocks of R rounds and a shorter block. A client contributes to at
-    most k rounds of each block.
+    The M rounds are floor(M / R) blocks of R rounds and one shorter block. A client contributes to
+    at most k rounds of each block. Without R, the result is k.
 
     Args:
-        participations: k, the most rounds of a client among any R rounds in a row.
-        per_rounds: R, the number of rounds in a row; None: k is the limit for all rounds.
+        participations: k, the most rounds of one client in any R rounds in a row.
+        per_rounds: R, the number of rounds in a row that k is for; None: k is for all M rounds.
         num_rounds: M, the number of all rounds.
 
     >>> most_rounds(1, 7, 28), most_rounds(2, 7, 30), most_rounds(2, None, 30)
@@ -620,15 +655,14 @@ def _pair(collisions: Any) -> Collisions:
 
 
 def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
-    """Return the events of campaigns under the neighbouring relation of a demand.
+    """Return the events with one neighbouring relation, so that their costs can be added.
 
-    A demand is a cap or a policy of a client. Normally all events get its relation. But a campaign
-    of silos hides how many people they have, and its relation is add-remove. If there is one and
-    the demand is for zero-out, all events get add-remove. The cost of the other events is then a
-    little too high.
+    All events get the relation of a demand (a client's cap or policy), except in one case: if the
+    demand is for zero-out and an event is of add-remove (a plan of silos that hides how many people
+    they have), all events get add-remove. This makes the cost of the other events a little higher.
 
     Args:
-        events: the events of the campaigns.
+        events: the events of the campaigns, of any relations.
         relation: the relation of the demand, zero-out or replace-one.
 
     >>> silo = Event("skellam", 3, "add-remove", honest_survivors=4)
@@ -645,9 +679,12 @@ def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
 
 
 def countable(relation: Relation | str) -> Relation:
-    """Return a relation, or the relation of a name, if it does not hide the number of clients.
+    """Return the given relation, if it does not hide the number of clients.
 
-    Every secure sum shows the number of its clients, so that no guarantee can hide it.
+    A secure sum always shows the number of its clients, so that no guarantee can hide it.
+
+    Args:
+        relation: the neighbouring relation, or its name.
 
     Raises:
         InvalidInputError: the relation is add-remove, or no relation has that name.
@@ -665,12 +702,12 @@ def countable(relation: Relation | str) -> Relation:
 
 
 def default_clip_norm(rows: int, width: int, max_items: int) -> float:
-    """Return a clip norm that hardly any client's sketch exceeds.
+    """Return a clip norm for sketches, so large that hardly any client's sketch exceeds it.
 
-    For k items in a sketch of L rows and width W it is sqrt(k L (1 + 4 sqrt(2 / (L W)))). The
-    squared norm of a sketch of k items has mean k L and, relative to the mean, a standard deviation
-    of sqrt(2 (1 - 1/k) / (L W)). The clip lies four standard deviations above the mean. Every clip
-    is private, but a smaller clip drops more items.
+    For k items in a sketch of L rows and width W it is sqrt(k L (1 + 4 sqrt(2 / (L W)))). Over
+    random hashes, the squared norm of k items has mean k L and standard deviation k L sqrt(2 (1 -
+    1/k) / (L W)). The clip's square lies at least four standard deviations above the mean. A
+    smaller clip would be as private, but would drop more items.
 
     Args:
         rows: the rows of the sketch, L.
@@ -686,20 +723,22 @@ def default_clip_norm(rows: int, width: int, max_items: int) -> float:
 
 
 def certify(hashes: Iterable[tuple[npt.NDArray[np.integer[Any]], I64]]) -> Collisions:
-    """Return the worst collisions of any two candidate items in any round, by enumeration.
+    """Return how badly any two candidate items collide in any round, by checking pairs of items.
 
-    In a sketch of L rows, let two items share cells with opposite signs in o rows, and with equal
-    signs in s rows. Their distance is sqrt(2 L + 2 (o - s)): docs/privacy-proofs/sensitivity.md.
-    Pairs with o >= 2 are found by looking up the cells of two rows together. If there are none, one
-    row is enough. For d items and width W, the time is O(L^2 d log d), plus the number of pairs
-    that share cells in two rows, about L^2 d^2 / (2 W)^2.
+    Let two items collide (share a cell) with opposite signs in o rows, and with equal signs in s
+    rows, of L rows. Then their sketches have the distance sqrt(2 L + 2 (o - s)):
+    docs/privacy-proofs/sensitivity.md. Pairs with o >= 2 are found by looking up the cells of two
+    rows together. Pairs with o = 1 are looked up only if no other pair has o > s. For d items and
+    width W, the time is O(L^2 d log d), plus the number of pairs that share cells in two rows,
+    about L^2 d^2 / (2 W)^2.
 
     Args:
         hashes: a pair (locations, signs) for each round, integers [L, d]: the cell of each item in
             each row, and the item's sign there, +1 or -1.
 
     Raises:
-        InvalidInputError: there are no rounds, or arrays of other shapes.
+        InvalidInputError: there are no rounds, or the arrays of a round differ in shape, are empty
+            or have other than two dimensions.
 
     >>> certify([(np.zeros((3, 2), np.int64), np.array([[1, -1], [1, -1], [1, 1]]))])
     Collisions(opposite=2, excess=1)
@@ -731,8 +770,8 @@ def _certify_round(locations: npt.NDArray[np.integer[Any]], signs: I64) -> Colli
 
     for a in range(rows):
         for b in range(a + 1, rows):
-            # Two items have opposite signs in both rows only if, for both items, the product of
-            # their signs in the two rows is the same. This product is one bit of the key.
+            # If two items have opposite signs in both rows, then the product of an item's signs in
+            # rows a and b is the same for both items. So this product is one bit of the key.
             alike = (signs[a] == signs[b]).astype(np.int64)
             key = (cells[a] * (int(cells[b].max()) + 1) + cells[b]) * 2 + alike
             for pair in _opposite_pairs(key, signs[a]):
@@ -741,20 +780,26 @@ def _certify_round(locations: npt.NDArray[np.integer[Any]], signs: I64) -> Colli
                 return Collisions(opposite, excess)
     for a in range(rows):
         for pair in _opposite_pairs(cells[a], signs[a]):
-            if excess >= 1:  # an excess above 1 needs two rows, and those pairs were checked above
+            if excess >= 1:  # only pairs of two rows exceed 1; all were checked
                 return Collisions(opposite, excess)
             consider(*pair)
     return Collisions(opposite, excess)
 
 
 def _opposite_pairs(key: I64, sign: I64) -> Iterator[tuple[I64, I64]]:
-    """Yield all pairs of items of equal key and opposite sign, as two int64 arrays of items.
+    """Yield all pairs of items with equal key and opposite sign, as two int64 arrays of indices.
 
-    Each yield has at most as many pairs as there are items, so that memory stays small.
+    Pairs come in several steps, each of fewer pairs than there are items, so that memory stays
+    small.
+
+    Args:
+        key: the key of each item, int64 [items].
+        sign: the sign of each item, +1 or -1, int64 [items].
     """
     order = np.argsort(key, kind="stable")
     key = key[order]
-    # Sorted, equal keys lie side by side. Each step pairs every item with the step-th one after it.
+    # Sorted, equal keys are neighbours. Each step pairs every item with the item `step` places
+    # later.
     for step in range(1, len(key)):
         start = np.flatnonzero(key[step:] == key[:-step])
         if not len(start):

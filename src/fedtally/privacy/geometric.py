@@ -1,10 +1,10 @@
-"""Two-sided geometric (discrete Laplace) noise, drawn exactly: its privacy needs no delta.
+"""Two-sided geometric (discrete Laplace) noise, drawn exactly: its guarantee needs no delta.
 
-The integer k has a probability in proportion to e^(-rate |k|) (Ghosh, Roughgarden and Sundararajan
+The integer k has a probability proportional to e^(-rate |k|) (Ghosh, Roughgarden and Sundararajan
 2009). The rate is a rational number, so that a draw needs only integers (Canonne, Kamath and
-Steinke 2020). Other noise is drawn from a table, which ends at a largest integer. Here a table
-would break pure privacy: of two neighbouring sums, one could be 1 larger than any value that the
-other can have. Proof: docs/privacy-proofs/geometric.md.
+Steinke 2020). Other noise is drawn from a table of finitely many integers. A table would break pure
+privacy: with its largest noise, one of two neighbouring sums would have a value that the other
+cannot have. Proof: docs/privacy-proofs/geometric.md.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 F64 = npt.NDArray[np.float64]
 
-MAX_DRAWS = 1 << 26  # draws from one key, as for other noise
+MAX_DRAWS = 1 << 26  # the most draws from one key; the limit of `mechanism`, too
 _UNIT = 1 << 40  # a rate is a multiple of 1 / _UNIT
-_CHUNK = 1 << 16  # attempts of `_attempts` at a time: bounds memory
-_WORDS = 1 << 14  # 64-bit words that a key gives before the next key takes its place
+_CHUNK = 1 << 16  # the most attempts at a time, to bound memory
+_WORDS = 1 << 14  # the 64-bit words that a key yields before another key replaces it
 
 
 def rate_of(variance: float) -> Fraction:
-    """Return the rate of geometric noise of a given variance.
+    """Return the rate of geometric noise with a given variance, as an exact fraction.
 
-    The sampler and the accountant both use it, so that the accountant charges the noise that is
-    drawn. It is rounded down to a multiple of 2^-40, and at least 2^-40: a smaller rate is more
-    noise.
+    The sampler and the accountant both call this function: so the noise that is drawn is the noise
+    that is charged. The rate is rounded down to a multiple of 2^-40, which can only add noise. If
+    this gives 0, the rate is 2^-40.
 
     Args:
         variance: the variance of the noise, above 0. It is 2 q / (1 - q)^2 for q = e^-rate.
@@ -62,11 +62,11 @@ def variance_of(rate: float) -> float:
 def exceeded(variance: float, size: npt.ArrayLike) -> F64:
     """Return the probability that the absolute value of the noise exceeds a size: float64.
 
-    For size k it is 2 q^(k + 1) / (1 + q), with q = e^-rate.
+    For a size k it is 2 q^(k + 1) / (1 + q), where q = e^-rate.
 
     Args:
         variance: the variance of the noise.
-        size: one size or several, at least 0; each is rounded down to an integer.
+        size: one size or an array of sizes, each at least 0 and rounded down to an integer.
 
     >>> round(float(exceeded(variance_of(1.0), 0)), 4)
     0.5379
@@ -77,13 +77,13 @@ def exceeded(variance: float, size: npt.ArrayLike) -> F64:
 
 
 def half(variance: float, probability: float) -> int:
-    """Return the smallest size that the absolute noise exceeds with at most a given probability.
+    """Return the smallest k such that |noise| > k has at most the given probability.
 
     >>> half(variance_of(1.0), 0.05)
     3
     """
     rate = float(rate_of(variance))
-    # solves `exceeded` for the size; rounding may miss by one, so the neighbours are tried too
+    # the solution of `exceeded`; rounding may shift it by one, so its neighbours are tried, too
     near = math.ceil(-math.log(probability * (1.0 + math.exp(-rate)) / 2.0) / rate) - 1
     return next(
         k for k in range(max(0, near - 1), near + 3) if exceeded(variance, k) <= probability
@@ -92,7 +92,7 @@ def half(variance: float, probability: float) -> int:
 
 @dataclass(frozen=True)
 class Geometric:
-    """Two-sided geometric noise of a variance.
+    """Two-sided geometric noise with a given variance.
 
     Attributes:
         variance: the variance of the noise.
@@ -104,8 +104,8 @@ class Geometric:
     variance: float
 
     is_small: ClassVar[bool] = False
-    masses: ClassVar[tuple[int, ...]] = ()  # there is no table to compare with
-    # one exact draw takes as long as 80 draws from a table: python -m benchmarks noise
+    masses: ClassVar[tuple[int, ...]] = ()  # draws need no table
+    # the time of one draw, in draws from a table (python -m benchmarks noise)
     work: ClassVar[int] = 80
 
     @property
@@ -114,21 +114,22 @@ class Geometric:
         return rate_of(self.variance)
 
     def draw(self, key: Secret, size: int) -> I64:
-        """Return independent draws, which depend on the key alone, and wipe the key.
+        """Return independent draws of the noise, computed from a key alone, and wipe the key.
 
-        If the key's stream has uniform bits, the draws have the exact distribution, except for
-        sizes that do not fit 64 bits. These are above 2^22 / rate, and have a probability below
-        e^(-2^22).
+        If the bits of the key's stream are uniform, the draws have exactly the distribution of the
+        noise, except for values beyond 64 bits. Such values exceed 2^22 / rate, with a probability
+        below e^(-2^22).
 
         Args:
-            key: 32 uniform bytes, used for nothing else.
+            key: 32 uniform bytes, which are used for nothing else.
             size: the number of draws, 1 .. 2^26.
 
         Returns:
             int64 [size].
 
         Raises:
-            InvalidInputError: the key was wiped, or is of another length; the size is out of range.
+            InvalidInputError: the key was wiped or has another length, or the size is out of
+                bounds.
         """
         size = validate.integer(1, MAX_DRAWS, size=size)
         bits, parts, missing = _Bits(key), [], size
@@ -142,9 +143,10 @@ class Geometric:
 
 
 class _Bits:
-    """An endless source of uniform 64-bit words from one key.
+    """An endless source of uniform 64-bit words, computed from one key.
 
-    A key gives `_WORDS` words. The first four words of its stream, before these, are the next key.
+    Each key yields `_WORDS` words. Then the next key replaces it: the four words at the start of
+    its stream.
     """
 
     def __init__(self, key: Secret) -> None:
@@ -161,8 +163,8 @@ class _Bits:
         return found[:number]
 
     def below(self, bound: int, number: int) -> U64:
-        """Return uniform integers in 0 .. bound - 1, uint64 [number], for a bound of 1 .. 2^63."""
-        last = 2**64 - 2**64 % bound - 1  # with larger words the remainders would not be uniform
+        """Return `number` uniform integers in 0 .. bound - 1, as uint64; `bound` is 1 .. 2^63."""
+        last = 2**64 - 2**64 % bound - 1  # larger words would favour small remainders
         found = self.words(number)
         while (again := np.flatnonzero(found > np.uint64(last))).size:
             found[again] = self.words(again.size)
@@ -183,35 +185,37 @@ class _Bits:
 
 
 def _attempts(bits: _Bits, rate: Fraction, number: int) -> I64:
-    """Make `number` attempts at a draw; return the draws of those that succeed: int64.
+    """Make `number` attempts at a draw, and return the draws of the successful attempts: int64.
 
     This is Algorithm 2 of Canonne, Kamath and Steinke (2020), for the scale t / s = 1 / rate. The
-    integer u + t v has a probability in proportion to e^(-(u + t v) / t). Divided by s and rounded
-    down, it is a size k with a probability in proportion to e^(-rate k).
+    integer u + t v has a probability proportional to e^(-(u + t v) / t). Divided by s and rounded
+    down, it is a size k with a probability proportional to e^(-rate k).
     """
     t, s = _UNIT, int(rate * _UNIT)
     u = bits.below(t, number)
     u = u[_happens(bits, u, t)]
     v = np.zeros(len(u), np.int64)
     going = np.arange(len(u))
-    while going.size:  # v counts how often in a row an event of probability e^-1 happens
+    while going.size:  # v is how often an event of probability e^-1 happens before it fails
         going = going[_happens(bits, np.full(going.size, t, np.uint64), t)]
         v[going] += 1
     sizes = (u.astype(np.int64) + t * v) // s
     is_negative = bits.below(2, len(sizes)) == 1
-    # 0 has one sign: without this it would be drawn twice as often
+    # -0 is dropped: otherwise 0 would be drawn twice as often as it should
     kept = ~(is_negative & (sizes == 0))
     draws: I64 = np.where(is_negative, -sizes, sizes)[kept]
     return draws
 
 
 def _happens(bits: _Bits, numerators: U64, denominator: int) -> npt.NDArray[np.bool_]:
-    """Draw independent events of probability e^-f, for f = numerator / denominator in 0 .. 1.
+    """Draw one event for each numerator, with probability e^-f, where f = numerator / denominator.
 
-    Return whether each happens: bool [n], one event for each numerator. This is Algorithm 1 of
-    Canonne, Kamath and Steinke (2020): step k = 1, 2, ... draws an event of probability f / k, and
-    the steps end with the first that does not happen. The number of those that happen is even with
-    probability e^-f.
+    f is in 0 .. 1. This is Algorithm 1 of Canonne, Kamath and Steinke (2020): step k = 1, 2, ...
+    succeeds with probability f / k, and the steps end with the first failure. The number of
+    successes is even with probability e^-f.
+
+    Returns:
+        bool [n], whether each event happens.
     """
     happens = np.ones(len(numerators), np.bool_)
     going, k = np.arange(len(numerators)), 1

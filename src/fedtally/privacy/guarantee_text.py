@@ -1,4 +1,4 @@
-"""The privacy statement of a campaign: the guarantee, its unit, its noise and its proof."""
+"""The privacy statement of a campaign, in words and as fields: guarantee, unit, noise and proof."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Event, Relation, Trust
 from fedtally.privacy.laws import LAWS
 
-# One sentence for each relation and each method. A relation or method without its own sentence is
-# an error, and never gets the sentence of another.
+# The tables name every relation and every method, so that a lookup fails for a new one. Otherwise
+# it could get the sentence of another.
 CHANGED = {
     Relation.ZERO_OUT: "if one client's items are taken away and it still takes part",
     Relation.REPLACE_ONE: "if one client's items are replaced by any others",
     Relation.ADD_REMOVE: "if one client takes part or does not",
 }
-# the sentences where clients are silos, and a person is the unit of privacy
+# the same if clients are silos: one person is protected
 CHANGED_OF_PEOPLE = {
     Relation.ZERO_OUT: "if one person's items are taken away and the person is still counted",
     Relation.REPLACE_ONE: "if one person's items are replaced by any others",
@@ -38,17 +38,18 @@ CHANGED_OF_PEOPLE = {
 
 
 class Unit(NamedTuple):
-    """The words that a privacy statement uses for the unit that it protects: a client or a person.
+    """The words of a privacy statement for whom it protects: one client, or one person in silos.
 
     Attributes:
-        sender: the noun for the party that sends a vector.
-        changed: the words for the change between two neighbouring data sets, by relation.
-        who: the words for one unit; `{silos}` is replaced by the number of a person's silos.
-        held: the words for the items of a unit.
-        there: the clause "it takes part", for a unit.
-        bound: the clause for the bounds on a unit's contribution; it has places for `{rounds}`,
-            `{silos}`, `{items}`, `{clip}` and `{worst}`.
-        is_in_silos: whether one unit may be in several silos.
+        sender: the noun for whoever sends a vector.
+        changed: for each relation, the words for how two neighbouring data sets differ.
+        who: the words for whom the statement protects; `{silos}` stands for the number of a
+            person's silos.
+        held: the words for the protected items.
+        there: the clause that says "it takes part".
+        bound: the clause for how much one client or person may contribute; it has places for
+            `{rounds}`, `{silos}`, `{items}`, `{clip}` and `{worst}`.
+        is_in_silos: whether clients are silos, so that one person may be in several.
     """
 
     sender: str
@@ -60,7 +61,7 @@ class Unit(NamedTuple):
     is_in_silos: bool
 
 
-UNITS = {  # by the kind of clients of a plan (`Clients.kind`)
+UNITS = {  # the key is `Clients.kind` of the plan
     "persons": Unit(
         "client",
         CHANGED,
@@ -100,14 +101,14 @@ def fields(
     *,
     clients: str = "persons",
 ) -> dict[str, Any]:
-    """Return the privacy statement as the fields of JSON documents.
+    """Return the privacy statement as a dict of JSON-able values.
 
     Args:
         terms: the privacy terms of the plan.
-        fewest_survivors: the fewest clients in a sum of the run; None: it is not known, or clients
-            do not add the noise.
-        corrupt: the number of clients in a sum that may be corrupt.
-        clients: the kind of clients: "persons", or "silos", where the unit is a person.
+        fewest_survivors: the fewest clients in any sum of the run, for the epsilon of the noise
+            that clients really added (`epsilon_realised`). None: unknown.
+        corrupt: the number of clients in a sum that may be corrupt, for `epsilon_realised`.
+        clients: the kind of clients: "persons", or "silos", in which one person is protected.
 
     >>> from fedtally.privacy.config import propose
     >>> found = fields(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000))
@@ -141,7 +142,7 @@ def fields(
         "method": str(found.method),
         "population": terms.population,
         "not_private": terms.not_private,
-        # left out without `per_rounds`, so that documents of such plans stay as they were
+        # added only with `per_rounds`, so that other documents do not change
         **({} if event.per_rounds is None else {"in_a_row": _in_a_row(terms)}),
     }
 
@@ -157,14 +158,14 @@ def _in_a_row(terms: PrivacyConfig) -> dict[str, Any]:
 
 
 def promises(terms: PrivacyConfig, rounds: str = "rounds") -> list[str]:
-    """Return a sentence on epsilon and delta for each period that the terms cover.
+    """Return a sentence with epsilon and delta for each period that the terms guarantee.
 
-    The first is for any `per_rounds` rounds in a row, the second for all rounds. Without
-    `per_rounds` there is only the sentence for all rounds.
+    With `per_rounds` there are two: first for any `per_rounds` rounds in a row, then for all
+    rounds. Without it there is one, for all rounds.
 
     Args:
         terms: the privacy terms of the plan.
-        rounds: what the rounds are called, in the plural: `Calendar.noun`.
+        rounds: the plural noun for rounds, such as "days" (`Calendar.noun`).
 
     >>> from fedtally.privacy.config import propose
     >>> weekly = {"rows": 5, "width": 1000, "per_rounds": 7, "num_rounds": 28}
@@ -193,11 +194,11 @@ def _promise(found: Guarantee, parts: int) -> str:
 
 
 def both_epsilons(terms: PrivacyConfig, rounds: str = "rounds") -> str:
-    """Return epsilon in a few words, for any rounds in a row (if the plan has them) and for all.
+    """Return a short text with epsilon for all rounds and, with `per_rounds`, for rounds in a row.
 
     Args:
         terms: the privacy terms of the plan.
-        rounds: what the rounds are called, in the plural.
+        rounds: the plural noun for rounds, such as "days".
 
     >>> from fedtally.privacy.config import propose
     >>> weekly = {"rows": 5, "width": 1000, "per_rounds": 7, "num_rounds": 28}
@@ -220,7 +221,7 @@ def _realised(terms: PrivacyConfig, fewest_survivors: int | None, corrupt: int) 
 
 
 def _finite(bound: float) -> float | None:
-    """Return a number, or None if it is infinite: JSON has no infinity."""
+    """Return the number, or None if it is infinite, since JSON has no infinity."""
     return bound if math.isfinite(bound) else None
 
 
@@ -232,16 +233,17 @@ def sentences(
     clients: str = "persons",
     rounds: str = "rounds",
 ) -> list[str]:
-    """Return the privacy statement as sentences, in the terms of NIST SP 800-226.
+    """Return the privacy statement as four sentences, in the terms of NIST SP 800-226.
 
-    The first sentence is the guarantee.
+    They are about, in this order: the guarantee, the noise, what a client may contribute and how
+    this is proven, and the unit and period that are protected.
 
     Args:
         terms: the privacy terms of the plan.
-        num_releases: the number of sums that are opened, each with noise of its own.
-        is_two_server: whether two servers sum the vectors, and not one.
-        clients: the kind of clients, as for `fields`.
-        rounds: what the rounds are called, in the plural.
+        num_releases: the number of opened sums; each has its own noise.
+        is_two_server: whether two servers add up the vectors, and not one.
+        clients: the kind of clients, "persons" or "silos" (see `fields`).
+        rounds: the plural noun for rounds, such as "days".
 
     >>> from fedtally.privacy.config import propose
     >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000, relation="replace-one")
@@ -251,8 +253,8 @@ def sentences(
     found, event = terms.guarantee, terms.event
     said = numbers(found.epsilon, found.delta)
     guarantee = f"{said} {changed(event.relation, clients)} ({event.relation})"
-    # Many readers understand differential privacy as replace-one. Epsilons for other relations are
-    # smaller, so the epsilon for replace-one is added.
+    # Many readers think of replace-one. Under other relations epsilon is smaller, and they would
+    # take the smaller number for it. So the epsilon for replace-one is added.
     other = terms.replace_one
     if event.relation is not Relation.REPLACE_ONE:
         bound = (
@@ -276,7 +278,11 @@ def sentences(
 
 
 def changed(relation: Relation, clients: str = "persons") -> str:
-    """Return the words for the change between two neighbouring data sets.
+    """Return the words for how two neighbouring data sets differ, under a relation.
+
+    Args:
+        relation: the neighbouring relation.
+        clients: the kind of clients, "persons" or "silos".
 
     >>> changed(Relation.ADD_REMOVE, "silos")
     'if one person is there or is not'
@@ -285,7 +291,7 @@ def changed(relation: Relation, clients: str = "persons") -> str:
 
 
 def unit(event: Event, clients: str = "persons") -> str:
-    """Return the words for the unit of privacy: one client, or one person behind the silos.
+    """Return the words for whom the guarantee protects: one client, or one person in silos.
 
     A plan does not know whether its clients are people or only rows of a table. If they are rows, a
     note of the run says so.
@@ -312,7 +318,7 @@ def _rounds(event: Event) -> str:
 
 
 def period(event: Event, clients: str = "persons") -> str:
-    """Return the words for the period that the guarantee covers: the whole campaign.
+    """Return the words for what the guarantee covers: the campaign, and a client's rounds in it.
 
     >>> period(Event("rounded-gaussian", 5, "zero-out", participations=4))
     'the whole campaign, with at most 4 rounds for each client'
@@ -321,11 +327,12 @@ def period(event: Event, clients: str = "persons") -> str:
 
 
 def right_guesses(found: Guarantee) -> str:
-    """Return an upper bound on how often a guess about a client is right: percent, as text.
+    """Return a bound on how often an attacker guesses right about a client, in percent, as text.
 
-    The guess is which of two neighbouring data sets was used, from all that is published, if both
-    are equally likely. Under an (epsilon, delta) guarantee it is right in at most a share
-    (1 + delta e^-epsilon) / (1 + e^-epsilon) of cases. This is rounded up; 50 % is chance.
+    The attacker guesses from all that is published which of two neighbouring data sets was used;
+    both are equally likely. Under an (epsilon, delta) guarantee the guess is right in at most a
+    share (1 + delta e^-epsilon) / (1 + e^-epsilon) of cases. The text is rounded up. Chance is 50
+    %.
 
     >>> from fedtally.privacy.config import propose
     >>> right_guesses(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000).guarantee)
@@ -335,20 +342,21 @@ def right_guesses(found: Guarantee) -> str:
     """
     weight = math.exp(-found.epsilon)
     right = (1 + found.delta * weight) / (1 + weight)
-    # With the fewest decimals, 1 to 4, at which it is not 100: that would mean no protection.
+    # As few decimals as possible, 1 to 4, but so many that the text is not 100: this would say that
+    # nothing is protected.
     rounded = (math.ceil(100 * right * 10**decimals) / 10**decimals for decimals in (1, 2, 3, 4))
     return f"{next((most for most in rounded if most < 100), 100.0):g}"
 
 
 class JointGuarantee(NamedTuple):
-    """The privacy cost of several campaigns for a client that takes part in all of them.
+    """The privacy cost of several campaigns together, for a client that takes part in all of them.
 
     Attributes:
-        guarantee: the proven cost of all their releases, even if plans were chosen in view of
+        guarantee: the proven cost of all campaigns together, even if plans were chosen in view of
             earlier answers. None: nothing is guaranteed.
-        not_private: whether one of the campaigns is marked as not private, which guarantees
+        not_private: whether one of the campaigns is marked as not private, and so guarantees
             nothing.
-        why: the reason why nothing is guaranteed, or "".
+        why: the reason why `guarantee` is None, else "".
     """
 
     guarantee: Guarantee | None
@@ -362,9 +370,9 @@ class JointGuarantee(NamedTuple):
         return f"{NOT_PRIVATE}: {said}" if self.not_private else said
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the cost as the fields of JSON documents.
+        """Return the cost as a dict of JSON-able values.
 
-        If nothing is guaranteed, all fields but `not_private` and `why` are null.
+        If nothing is guaranteed, all entries but `not_private` and `why` are None.
         """
         found = self.guarantee
         return {
@@ -386,9 +394,9 @@ def _fields(found: Guarantee) -> dict[str, Any]:
 
 
 def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarantee:
-    """Return the privacy cost of campaigns for a client that takes part in all of them.
+    """Return the privacy cost of several campaigns, for a client that takes part in all of them.
 
-    Its delta is the largest delta of their plans.
+    The delta of the total is the largest delta of the campaigns.
 
     Args:
         campaigns: the privacy terms of each campaign; None for a campaign without privacy.
@@ -399,7 +407,7 @@ def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarant
     """
     private = [terms for terms in campaigns if terms is not None]
     not_private = any(terms.not_private for terms in private)
-    # one exact sum reveals a client's part, so that noise in other sums does not help
+    # An exact sum may reveal what a client contributed. Noise in other sums does not change this.
     if exact := len(campaigns) - len(private):
         return JointGuarantee(
             None, not_private, f"the sums of {exact} of these {len(campaigns)} are exact"

@@ -1,8 +1,8 @@
-"""The libraries of the accountant, SciPy and dp-accounting, or their replacement `light`.
+"""The choice between SciPy and dp-accounting, and their replacement `light`, for the accountant.
 
-The module `light` is used where they are not installed, as for a light agent. Only this module
-chooses between them. It imports a library at its first use, so that a command without epsilon does
-not wait for the import.
+`light` is used for a library that is not installed, as in a light agent. Only this module chooses.
+It imports a library when it is first needed, so that a command without epsilon does not wait for
+the import.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from fedtally.privacy import light
 
-_CUT = 1e-15  # the largest probability mass that is cut from the tails of a sum
+_CUT = 1e-15  # the largest mass that `_ends` leaves outside of its range
 
 
 @cache
 def special() -> Any:
-    """Return the module with the special functions: `scipy.special`, or `light`."""
+    """Return the module with the special functions: `scipy.special` or `light`."""
     with _unless_missing("scipy"):
         import scipy.special
 
@@ -33,7 +33,7 @@ def special() -> Any:
 
 @cache
 def gaussian() -> Any:
-    """Return the module with the privacy curve of a Gaussian: `dp_accounting`, or `light`."""
+    """Return the module with the privacy curve of a Gaussian: `dp_accounting` or `light`."""
     with _unless_missing("dp_accounting"):
         import dp_accounting
 
@@ -43,7 +43,7 @@ def gaussian() -> Any:
 
 @cache
 def grids() -> Any:
-    """Return the module for privacy losses on a grid: `dp_accounting.pld.pld_pmf`, or `light`."""
+    """Return the module for privacy losses on a grid: `dp_accounting.pld.pld_pmf` or `light`."""
     with _unless_missing("dp_accounting"):
         from dp_accounting.pld import pld_pmf
 
@@ -52,7 +52,7 @@ def grids() -> Any:
 
 
 def lost_by_convolution() -> float:
-    """Return the largest error of delta from one composition of two distributions on a grid.
+    """Return the largest error in delta when two distributions on a grid are composed.
 
     For dp-accounting it is five times the largest measured error. For `light` it is 0, since
     `light` keeps all digits of the tails.
@@ -61,19 +61,22 @@ def lost_by_convolution() -> float:
 
 
 def margin() -> float:
-    """Return the relative margin that is added to an epsilon for rounding errors.
+    """Return the relative margin that is added to epsilons, so that rounding errors do not matter.
 
-    dp-accounting finds epsilons by search and sums in float64, with errors of about 1e-9. `light`
-    is as exact, and its margin is a little smaller. So an agent with `light` accepts a plan whose
-    epsilon, computed with dp-accounting, is exactly the owner's limit. `docs/library.md` names the
-    range in which this holds.
+    dp-accounting computes epsilons by search and with float64 sums, with errors of about 1e-9.
+    `light` has similar errors, but a slightly smaller margin. Otherwise an agent with `light` could
+    refuse a plan whose epsilon, computed with dp-accounting, is exactly its owner's limit.
+    `docs/library.md` says in which range this works.
     """
     return 9.5e-9 if gaussian() is light else 1e-8
 
 
 @contextmanager
 def _unless_missing(library: str) -> Iterator[None]:
-    """Ignore the error if a library is not installed; raise if it is installed and broken."""
+    """Ignore the import error of a library that is not installed; let all other errors pass.
+
+    So an installed library that is broken is reported, and not replaced.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -82,11 +85,10 @@ def _unless_missing(library: str) -> Iterator[None]:
 
 
 def self_composed(one: Any, number: int) -> Any:
-    """Return `one.self_compose(number)`, the same numbers in half the time.
+    """Return the distribution of a sum of `number` independent losses, each distributed like `one`.
 
-    It is the distribution of a sum of independent losses. dp-accounting calls SciPy for each of 40
-    bounds on the range of the sum, which takes longer than the sum itself. Here each bound is
-    computed from the one before.
+    The result equals `one.self_compose(number)`, in half the time. dp-accounting calls SciPy for
+    each of 40 bounds on the range of the sum. `_ends` computes each bound from the bound before.
 
     Args:
         one: the distribution of one loss, made by the module that `grids` returns.
@@ -100,7 +102,8 @@ def self_composed(one: Any, number: int) -> Any:
     least, most = _ends(mass, number)
     length = scipy.fft.next_fast_len(max(most - least + 1, len(mass)))
     total = np.real(scipy.fft.ifft(scipy.fft.fft(mass, length) ** number))
-    # the transform wraps around; the range least .. most is no longer than the transform
+    # The transform wraps around: place i stands at i modulo its length. No place is lost, since the
+    # transform is at least as long as the range least .. most.
     return grids().DensePLDPmf(
         one._discretization,
         one._lower_loss * number + least,
@@ -111,12 +114,12 @@ def self_composed(one: Any, number: int) -> Any:
 
 
 def _ends(mass: npt.NDArray[np.float64], number: int) -> tuple[int, int]:
-    """Return the range of places (least, most) of a sum of losses, by the Chernoff bound.
+    """Return a range of places, (least, most), outside of which the sum has at most mass `_CUT`.
 
-    At most a mass of `_CUT` lies outside of it.
+    The range follows from the Chernoff bound.
 
     Args:
-        mass: float64 [n], the probability of each place of one loss.
+        mass: float64 [n], the probabilities that one loss is at the places 0, 1, ..., n - 1.
         number: the number of losses in the sum.
     """
     growth = np.exp(np.arange(len(mass)) / len(mass))

@@ -1,11 +1,11 @@
-"""The functions of SciPy and dp-accounting that the accountant needs, in NumPy alone.
+"""Replacements in NumPy for the functions of SciPy and dp-accounting that the accountant needs.
 
 They are for an agent that has neither library (see `privacy.library`). Each has the name and the
-arguments of the function or class that it replaces. Tests compare its epsilons with those of the
-libraries. `docs/library.md` says how far below these they are, and where they may be above.
+arguments of the function or class that it replaces. Tests compare its epsilons with the libraries'
+epsilons. `docs/library.md` says by how much they are smaller, and where they may be larger.
 
-`math.erf` and `math.erfc` have all digits, also in the tails. The functions of the normal
-distribution here are computed from them.
+`math.erf` and `math.erfc` have all digits, even in the tails. The functions of the normal
+distribution are computed from these two.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ F64 = npt.NDArray[np.float64]
 
 _ROOT_2 = math.sqrt(2.0)
 _LOG_ROOT_2_PI = math.log(2 * math.pi) / 2
-_FAR = -12.0  # below this argument, the asymptotic series of Mills' ratio has all digits
-_SERIES = 20  # terms of an asymptotic series: the next one is below 1e-16 where it is used
-_MOST_STEPS = 100  # of Newton's method, which needs less than ten
-_LITTLE = 30.0  # up to this argument the power series of I_0 is summed, above the asymptotic one
-# The orders at which the Chernoff bound on a tail is tried, times the standard deviation: at 9 it
-# is best for a Gaussian's.
+_FAR = -12.0  # below it, the asymptotic series of `_mills` has all digits
+_SERIES = 20  # terms of an asymptotic series: where it is used, the next term is below 1e-16
+_MOST_STEPS = 100  # the most steps of Newton's method, which needs less than ten
+_LITTLE = 30.0  # up to it, I_0 is its power series; above it, the asymptotic series
+# Orders at which the Chernoff bound on the two tails is tried, times the standard deviation. For a
+# Gaussian, 9 is about the best.
 _ORDERS = (-9.0, -3.0, 3.0, 9.0)
-_FAR_OUT = 40.0  # tails of e^-40 are far below what a transform rounds off
-_HALVINGS = 10  # they find an order with a relative error of some hundredths, which is enough
-_OVERFLOWS = 600.0  # exponents are cut here: e^600 is a finite float64, with room up to e^709
+_FAR_OUT = 40.0  # tails of e^-40 are far below a transform's rounding errors
+_HALVINGS = 10  # steps of a bisection: an order needs no better precision
+_OVERFLOWS = 600.0  # the largest exponent, so that e^ of it times other factors is finite
 
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
@@ -39,7 +39,7 @@ _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def ndtr(x: F64) -> F64:
-    """Return the normal distribution function Phi.
+    """Return the normal distribution function Phi at each number of x.
 
     >>> ndtr(np.array([0.0, -10.0]))
     array([5.00000000e-01, 7.61985302e-24])
@@ -49,7 +49,7 @@ def ndtr(x: F64) -> F64:
 
 
 def log_ndtr(x: F64) -> F64:
-    """Return the logarithm of Phi, also where Phi itself underflows to 0.
+    """Return the logarithm of Phi at each number of x, even where Phi underflows to 0.
 
     >>> log_ndtr(np.array([-40.0, 0.0, 40.0])).round(4)
     array([-8.046084e+02, -6.931000e-01, -0.000000e+00])
@@ -63,7 +63,7 @@ def log_ndtr(x: F64) -> F64:
 
 
 def _log_ndtr(x: float) -> float:
-    """Return the logarithm of Phi at one number."""
+    """Return the logarithm of Phi at one number x."""
     if x > 0:
         return math.log1p(-math.erfc(x / _ROOT_2) / 2)
     if x > _FAR:
@@ -72,9 +72,9 @@ def _log_ndtr(x: float) -> float:
 
 
 def _mills(x: F64) -> F64:
-    """Return the logarithm of Phi far below 0, by a series.
+    """Return the logarithm of Phi at numbers x far below 0, by an asymptotic series.
 
-    Phi(x) is phi(x) / -x (1 - 1/x^2 + 3/x^4 - ...), for the density phi.
+    Phi(x) = phi(x) / -x (1 - 1/x^2 + 3/x^4 - ...), where phi is the density.
     """
     term, total = np.ones_like(x), np.ones_like(x)
     for k in range(1, _SERIES):
@@ -93,13 +93,13 @@ def expit(x: float) -> float:
 
 
 def ndtri(p: float) -> float:
-    """Return the normal quantile of a probability above 0 and at most 1/2.
+    """Return the x with Phi(x) = p, for a probability p above 0 and at most 1/2.
 
     >>> round(ndtri(0.025), 6)
     -1.959964
     """
-    # Phi is log-concave: started left of the root, Newton's method comes closer with each step and
-    # never passes the root.
+    # Phi is log-concave: from a start left of the root, each step of Newton's method comes closer
+    # to the root, and none goes beyond it.
     log_p = math.log(p)
     x = -math.sqrt(-2 * log_p) - 1
     for _ in range(_MOST_STEPS):
@@ -112,13 +112,14 @@ def ndtri(p: float) -> float:
 
 
 def erfinv(p: float) -> float:
-    """Return the inverse error function of a number from 0 to 1.
+    """Return the x with erf(x) = p, for a p from 0 to 1.
 
     >>> round(erfinv(0.5), 6), erfinv(1e-300) > 0, erfinv(1.0)
     (0.476936, True, inf)
     """
     if p > 0.5:
-        # erf(x) = 2 Phi(sqrt(2) x) - 1: computed from the tail, 1 - p, which keeps its digits
+        # erf(x) = 2 Phi(sqrt(2) x) - 1. It is inverted in the tail 1 - p, since erf near 1 has few
+        # digits.
         return -ndtri((1 - p) / 2) / _ROOT_2 if p < 1 else math.inf
     x = p * math.sqrt(math.pi) / 2
     for _ in range(_MOST_STEPS):
@@ -148,17 +149,20 @@ def i0e(v: float) -> float:
 
 
 def ive(k: F64, v: float) -> F64:
-    """Return e^-v I_k(v) for several orders k, float64 [n]; I_k is the modified Bessel function.
+    """Return e^-v I_k(v) for the orders k = 0, 1, ..., n - 1; I_k is the modified Bessel function.
+
+    Returns float64 [n].
 
     Args:
-        k: float64 [n], the orders: always 0, 1, ..., n - 1.
+        k: float64 [n], the numbers 0, 1, ..., n - 1; other orders are not supported.
         v: the argument, above 0.
 
     >>> found = ive(np.arange(60.0), 4.0)
     >>> round(float(found[0] + 2 * found[1:].sum()), 12)
     1.0
     """
-    # I_k / I_(k - 1), from an order far above down to 1: each step removes most of the error.
+    # The quotients I_k / I_(k - 1), from an order far above n down to 1. The start value 0 is
+    # wrong, but each step removes most of the error.
     n = len(k)
     further = n + 100 + 4 * math.isqrt(math.ceil(v))
     quotient, quotients = 0.0, np.ones(n)
@@ -170,7 +174,7 @@ def ive(k: F64, v: float) -> F64:
 
 
 def logsumexp(terms: F64, b: F64 | float = 1.0) -> float:
-    """Return the logarithm of the sum of b times e^terms.
+    """Return the logarithm of the sum of b times e^terms, without overflow.
 
     >>> round(logsumexp(np.array([1000.0, 1000.0])), 6)
     1000.693147
@@ -183,7 +187,9 @@ def logsumexp(terms: F64, b: F64 | float = 1.0) -> float:
 
 
 def get_epsilon_gaussian(sigma: float, delta: float) -> float:
-    """Return the least epsilon of Gaussian noise at a delta, for sensitivity 1, rounded up.
+    """Return the smallest epsilon, rounded up, of Gaussian noise with standard deviation sigma.
+
+    The l2 sensitivity is 1, and delta is given.
 
     >>> round(get_epsilon_gaussian(4.2247, 1e-6), 4)
     1.0
@@ -199,21 +205,22 @@ def get_epsilon_gaussian(sigma: float, delta: float) -> float:
 
 
 def _log_delta(sigma: float, epsilon: float) -> float:
-    """Return ln delta of Gaussian noise at an epsilon (Balle and Wang 2018, theorem 8)."""
+    """Return ln delta of Gaussian noise, for l2 sensitivity 1 (Balle and Wang 2018, theorem 8)."""
     at = epsilon * sigma + 1 / (2 * sigma)
     upper, lower = _log_ndtr(1 / sigma - at), epsilon + _log_ndtr(-at)
     return upper + math.log(-math.expm1(lower - upper)) if lower < upper else -math.inf
 
 
 class _Part(NamedTuple):
-    """Independent losses of one distribution on a grid.
+    """Several independent losses with one common distribution, on a grid.
 
     Attributes:
-        highest: the largest finite loss, in steps of the grid.
-        places: float64 [n], the losses less the largest one, in steps: rising, to 0.
-        mass: float64 [n], the probability of each loss, above 0.
-        infinite: the probability of an infinite loss.
-        number: the number of independent losses.
+        highest: the largest finite value of one loss, in steps of the grid.
+        places: float64 [n], the finite values of one loss minus `highest`, in steps: rising, the
+            last is 0.
+        mass: float64 [n], the probability of each value, above 0.
+        infinite: the probability that one loss is infinite.
+        number: how many losses there are.
     """
 
     highest: int
@@ -223,10 +230,12 @@ class _Part(NamedTuple):
     number: int
 
     def tilted(self, order: float) -> tuple[F64, float]:
-        """Return mass times e^(order place), scaled to sum 1, and the logarithm of the first sum.
+        """Return the masses times e^(order place), scaled, and the logarithm of the scale.
+
+        The masses are scaled to the sum 1; the second number is the logarithm of their sum before.
 
         Args:
-            order: the order of the tilt, for one step.
+            order: the exponent for each step of the grid.
         """
         most = max(0.0, order * float(self.places[0]))
         weights = self.mass * np.exp(order * self.places - most)
@@ -235,13 +244,16 @@ class _Part(NamedTuple):
 
 
 class _Tilt(NamedTuple):
-    """An exponentially tilted sum of losses: probabilities times e^(order place), scaled to sum 1.
+    """A sum of losses with tilted probabilities: multiplied by e^(order place), scaled to sum 1.
+
+    A place is a value of the sum minus its largest finite value, in steps of the grid, so at most
+    0.
 
     Attributes:
-        order: the order of the tilt, for one step of the grid.
-        log_sum: the logarithm of the sum of the products before they are scaled.
-        mean: the mean of the place: the sum less its largest value, in steps, so at most 0.
-        variance: the variance of the place, in steps squared.
+        order: the exponent for each step of the grid.
+        log_sum: the logarithm of the probabilities' sum before they are scaled.
+        mean: the mean place under the scaled probabilities, in steps.
+        variance: the variance of the place under the scaled probabilities, in steps squared.
     """
 
     order: float
@@ -251,34 +263,34 @@ class _Tilt(NamedTuple):
 
     @property
     def log_scale(self) -> float:
-        """The logarithm of the quotient of true and tilted probability, at the tilted mean."""
+        """The logarithm of (true probability / scaled probability) at the place `mean`."""
         return self.log_sum - self.order * self.mean
 
 
 @dataclass(frozen=True)
 class LossGrid:
-    """A sum of independent losses, each of them rounded upwards to one grid.
+    """The distribution of a sum of independent privacy losses, each rounded upwards to one grid.
 
-    A Fourier transform has an error of 1e-16 times the largest probability, and probabilities in a
-    tail are less than that. So nothing is convolved before an epsilon is needed. Then each
-    distribution is tilted: multiplied by e^(order loss). The order is chosen so that the losses
-    that decide on this epsilon become the most probable. The sum of tilted losses is the tilted
-    sum (Esscher 1932). Tilted back, it has all digits at these losses.
+    A Fourier transform has an error of 1e-16 times the largest probability. Probabilities in a tail
+    are smaller than this error. So nothing is convolved until an epsilon is needed. Then each loss
+    is *tilted*: its probabilities are multiplied by e^(order loss), with an order that makes the
+    losses near this epsilon most probable. The sum of tilted losses is the tilted sum (Esscher
+    1932). It is convolved and tilted back, and has all digits near this epsilon.
 
     Args:
-        step: the distance between neighbouring losses of the grid.
-        parts: the independent losses.
+        step: the distance between neighbouring points of the grid.
+        parts: the independent losses whose sum this is.
     """
 
     step: float
     parts: tuple[_Part, ...]
 
     def to_dense_pmf(self) -> LossGrid:
-        """Return this grid itself: dp-accounting has two forms, and this module has one."""
+        """Return this object itself; in dp-accounting this call converts it to another form."""
         return self
 
     def self_compose(self, number: int) -> LossGrid:
-        """Return the distribution of a sum of independent losses, all distributed like this one.
+        """Return the distribution of a sum of `number` independent losses, each like this one.
 
         Args:
             number: the number of losses in the sum, at least 1.
@@ -287,24 +299,25 @@ class LossGrid:
         return LossGrid(self.step, parts)
 
     def compose(self, other: LossGrid, cut: float) -> LossGrid:
-        """Return the distribution of the sum of two independent losses on one grid.
+        """Return the distribution of this loss plus another, independent loss on the same grid.
 
         Args:
             other: the distribution of the other loss.
-            cut: the mass that tails may lose in dp-accounting; ignored, since they lose none here.
+            cut: ignored. In dp-accounting it is the mass of tails that may be lost; here none is
+                lost.
         """
         return LossGrid(self.step, self.parts + other.parts)
 
     def get_epsilon_for_delta(self, delta: float) -> float:
-        """Return the least epsilon at a delta above 0, up to rounding; infinity: there is none."""
+        """Return the smallest epsilon at a delta above 0, up to rounding, or infinity."""
         finite = sum(part.number * math.log1p(-part.infinite) for part in self.parts)
-        left = delta + math.expm1(finite)  # the part of delta that is left for finite losses
+        left = delta + math.expm1(finite)  # minus the probability of an infinite loss
         if left <= 0:
             return math.inf
         tilt = self._tilt_for(math.log(left))
         highest = sum(part.number * part.highest for part in self.parts)
-        # The share is cut where it would overflow. A smaller delta has no smaller epsilon, so the
-        # result stays an upper bound.
+        # The share is limited so that it does not overflow. A smaller share cannot make epsilon
+        # smaller, so that the result stays an upper bound.
         share = math.exp(min(math.log(left) - tilt.log_scale, _OVERFLOWS))
         epsilon = self.step * (highest + tilt.mean) + self._above_mean(tilt, share)
         return math.inf if math.isnan(epsilon) else max(0.0, epsilon)
@@ -320,11 +333,11 @@ class LossGrid:
         return _Tilt(order, log_sum, mean, variance)
 
     def _tilt_for(self, log_delta: float) -> _Tilt:
-        """Return the tilt whose mean is about the epsilon of a given ln delta.
+        """Return a tilt whose mean loss is about the epsilon at a given ln delta.
 
-        For every s > 0, 1 - e^-x is at most e^(s x) c with c = s^s / (1 + s)^(1 + s). So delta is
+        For every s > 0, 1 - e^-x is at most c e^(s x), where c = s^s / (1 + s)^(1 + s). So delta is
         at most c times the mean of e^(s (loss - epsilon)). For the best s of an epsilon, this bound
-        is the scale of the tilt divided by 1 + s. It falls as s grows, so s is found by bisection.
+        is the scale of the tilt divided by 1 + s. It falls as s grows, so that bisection finds s.
         """
         low, high = 0.0, -log_delta  # bounds of ln(1 + s)
         for _ in range(_HALVINGS):
@@ -335,36 +348,37 @@ class LossGrid:
         return tilt
 
     def _above_mean(self, tilt: _Tilt, delta: float) -> float:
-        """Return the epsilon of a delta less the mean loss of a tilt.
+        """Return the epsilon at a given delta, minus the mean loss of a tilt.
 
         Args:
-            tilt: the tilt for that delta (`_tilt_for`).
-            delta: the delta divided by the scale of the tilt.
+            tilt: the tilt that `_tilt_for` returned for this delta.
+            delta: the delta, divided by the scale of the tilt (e^log_scale).
         """
         first, last, beyond = self._window(tilt)
-        # Losses less the mean, in steps, falling. The last one has no known mass.
+        # Losses minus the mean, in steps, falling. All but the last have a mass in `mass`.
         steps = np.arange(last, first - 2, -1) - tilt.mean
         losses = self.step * steps
         mass = self._convolved(tilt, first, last)[::-1] * np.exp(-tilt.order * steps[:-1])
-        # for each loss: the mass of all larger losses, and the sum of their masses times e^-loss
+        # For each loss: the mass of all larger losses, and the sum of mass times e^-loss over them.
         upper = beyond + np.append(0.0, np.cumsum(mass))
         lower = np.append(0.0, np.cumsum(mass * np.exp(-losses[:-1])))
-        # Epsilon is about the mean or less. Where e^loss would overflow, losses are larger than
-        # that, and a bound is enough.
+        # Epsilon is about the mean, that is, loss 0 here. Where e^loss would overflow, losses are
+        # far larger, and need only a bound.
         is_enough = upper - lower * np.exp(np.minimum(losses, _OVERFLOWS)) <= delta
         if is_enough.all():
             return float(losses[-1])
-        place = int(np.argmin(is_enough))  # epsilon lies between this loss and the one above
+        place = int(np.argmin(is_enough))  # epsilon is between this loss and the next larger loss
         return math.log((upper[place] - delta) / lower[place])
 
     def _window(self, tilt: _Tilt) -> tuple[int, int, float]:
-        """Return the first and last place of the tilted sum, and a bound on the true mass beyond.
+        """Return the first and last place to convolve, and a bound on the true mass beyond.
 
-        By the Chernoff bound, the tilted sum lies outside of them with probability e^-40 at most
-        for each end. The mass beyond the last place is divided by the scale of the tilt.
+        By the Chernoff bound, the tilted sum lies before the first place, and beyond the last
+        place, with a probability of at most e^-40 each. The returned mass beyond the last place is
+        divided by the scale of the tilt.
         """
         first, last = sum(part.number * int(part.places[0]) for part in self.parts), 0
-        # a standard deviation of at least one step, since an order divides by it
+        # at least 1, since it divides
         for times in _ORDERS:
             order = times / math.sqrt(max(tilt.variance, 1.0))
             bound = (self._tilted(tilt.order + order).log_sum - tilt.log_sum + _FAR_OUT) / order
@@ -372,7 +386,7 @@ class LossGrid:
                 last = min(last, math.ceil(bound))
             else:
                 first = max(first, math.floor(bound))
-        # Further below the mean, a probability would overflow when it is tilted back.
+        # Before this place, a probability would overflow when it is tilted back.
         first = max(first, math.ceil(tilt.mean - _OVERFLOWS / (tilt.order + self.step)))
         beyond = math.exp(-tilt.order * (last - tilt.mean) - _FAR_OUT) if last < 0 else 0.0
         return first, last, beyond
@@ -384,7 +398,8 @@ class LossGrid:
         middle = 0
         for part in self.parts:
             weights, _ = part.tilted(tilt.order)
-            # Places are counted from about their mean: the power of the transform is then exacter.
+            # Places are counted from near their mean, which makes the power of the transform more
+            # exact.
             near = round(float(np.sum(weights * part.places)))
             at = np.asarray(part.places - near, np.int64) % length
             product *= np.fft.rfft(np.bincount(at, weights, length)) ** part.number
@@ -396,13 +411,13 @@ class LossGrid:
 def create_pmf_pessimistic_connect_dots_fixed_gap(
     step: float, lowest: int, highest: int, deltas: F64
 ) -> LossGrid:
-    """Return the distribution whose delta is linear in e^epsilon between the points of a grid.
+    """Return the loss distribution whose delta is linear in e^epsilon between the points of a grid.
 
     Args:
         step: the distance between neighbouring points.
-        lowest: the least point, in steps.
+        lowest: the smallest point, in steps.
         highest: the largest point, in steps.
-        deltas: float64 [highest - lowest + 1], the delta at each point, falling, within 0 .. 1.
+        deltas: float64 [highest - lowest + 1], the delta at each point: falling, within 0 .. 1.
     """
     falls = np.diff(deltas)
     mass = np.empty_like(deltas)

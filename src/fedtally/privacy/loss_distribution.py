@@ -1,7 +1,7 @@
-"""Privacy losses of integer noise: their distributions on one grid, and their Renyi divergences.
+"""Privacy losses of integer noise: (epsilon, delta) curves by convolution, and Renyi divergences.
 
-Every step rounds upwards, so that the composed curve lies above the true one. Proofs:
-docs/privacy-proofs/skellam.md and renyi.md.
+Each result is rounded upwards, so that it is an upper bound. Proofs: docs/privacy-proofs/skellam.md
+and renyi.md.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from fedtally.privacy.events import Event, Mechanism
 from fedtally.privacy.gaussian import gaussian_delta
 from fedtally.privacy.laws import LAWS, gaussian_bound
 
-# Steps of the grid in one standard deviation of a privacy loss. More steps make epsilon less
-# pessimistic and convolutions slower: with 100 epsilon is 1e-4 above the exact value.
+# Grid steps in one standard deviation of a privacy loss. With 100 steps, epsilon is a relative 1e-4
+# above the exact value. More steps bring it closer, and make convolutions slower.
 _STEPS = 100.0
-# Steps in one standard deviation of the total loss, where losses have few values (atoms): delta
-# then has a kink at every sum of losses, which a coarser grid would cut off.
+# Grid steps in one standard deviation of the total loss, if losses have few distinct values
+# (atoms). delta then has a kink at each possible sum of losses. A coarser grid would round the
+# kinks off, and raise epsilon.
 _STEPS_OF_TOTAL = 2000.0
-# Candidates for the step, relative to the largest one. A grid on which most losses lie adds least
-# to epsilon.
+# Grid steps to try, relative to the largest step. The best grid has most atoms at its points: it
+# adds least to epsilon.
 _CANDIDATES = np.linspace(0.5, 1.0, 500)
-_FEW_ATOMS = 64  # a distribution of more atoms than this has no kinks that matter
-_LONGEST_GRID = 2**17  # points of one loss in either direction: bounds memory and time
-# A tail below this is rounded up to a loss at the end of the grid: far below any delta in use.
+_FEW_ATOMS = 64  # with more atoms than this, kinks of delta do not matter
+_LONGEST_GRID = 2**17  # the most points on each side of 0 for one loss: bounds memory, time
+# The grid ends where the tail of a loss has a mass below this: far below any delta in use.
 _NEGLIGIBLE = 1e-20
 _MATTERS = 1e-12  # atoms of less mass are ignored when the step is chosen
-_MOST_FOLDS = 2**18  # the most pairs: with more, rounding errors add up to more than small deltas
-_OVERFLOWS = 700.0  # e^epsilon is a finite double up to about 709
+_MOST_FOLDS = 2**18  # the most pairs: with more, rounding errors would exceed small deltas
+_OVERFLOWS = 700.0  # a larger epsilon is taken as 700: beyond 709, e^epsilon is infinite
 
 
 class _Integer(NamedTuple):
-    """A pair of distributions: integer noise of a mechanism and variance, and the same shifted."""
+    """A pair of distributions: the integer noise of a mechanism, and this noise plus `shift`."""
 
     mechanism: Mechanism
     variance: float
@@ -47,7 +48,7 @@ class _Integer(NamedTuple):
 
 
 class _Normal(NamedTuple):
-    """A pair of distributions: a Gaussian, and the same shifted by mu standard deviations."""
+    """A pair of distributions: a standard Gaussian, and this Gaussian plus `mu`."""
 
     mu: float
 
@@ -57,10 +58,11 @@ class _Loss(NamedTuple):
 
     Attributes:
         stddev: the standard deviation of the loss.
-        largest: a loss that is exceeded with negligible probability; infinity if there is no bound.
-        deltas: maps epsilons to deltas.
-        atoms: the values of the loss and their probabilities, float64 [n] each; None if there are
-            many.
+        largest: a loss so large that the probability of a larger loss may be ignored; infinity if
+            there is none.
+        deltas: a function from an array of epsilons to the delta at each.
+        atoms: the distinct values of the loss and their probabilities, float64 [n] each; None if
+            there are more than 64.
     """
 
     stddev: float
@@ -70,10 +72,10 @@ class _Loss(NamedTuple):
 
 
 def loss_bound(events: Sequence[Event]) -> Bound | None:
-    """Return the (epsilon, delta) curve of events, by composing their loss distributions.
+    """Return the (epsilon, delta) curve of the events, by composing privacy-loss distributions.
 
-    None: no event has integer noise, so that loss distributions gain nothing over Gaussians; or
-    there are too many pairs of distributions; or the noise is so little that the two distributions
+    None if no event enters as integer noise, since Gaussians alone have exact curves. None also if
+    there are more than 2^18 pairs of distributions, or if so little noise makes the distributions
     of a pair hardly overlap.
 
     >>> event = Event("skellam", 5, "zero-out", variance=89.24, honest_survivors=100)
@@ -88,12 +90,15 @@ def loss_bound(events: Sequence[Event]) -> Bound | None:
 
 
 def renyi_divergence(event: Event, order: float) -> float:
-    """Return an upper bound on the Renyi divergence between neighbours, at an order above 1.
+    """Return an upper bound on an event's Renyi divergence between any two neighbours.
 
-    It is the divergence of the pairs of distributions that dominate the event, for both orders of
-    the neighbours. It is infinity where the noise is too little, or the order too large, for a
-    bound. Divergences of events add up, also if later events are chosen in view of earlier ones.
-    Proof: docs/privacy-proofs/renyi.md.
+    It holds whichever neighbour comes first. It is infinity if no bound is known: with little noise
+    or a large order. The divergences of several events add up, even if later events are chosen in
+    view of earlier events. Proof: docs/privacy-proofs/renyi.md.
+
+    Args:
+        event: the event, with its variance.
+        order: the order of the divergence, above 1.
 
     >>> event = Event("skellam", 1, "zero-out", variance=4, honest_survivors=90)
     >>> round(renyi_divergence(event, 2.0), 4), 2.0 / (2 * 4)
@@ -104,7 +109,7 @@ def renyi_divergence(event: Event, order: float) -> float:
 
 @lru_cache(maxsize=256)
 def _renyi(pair: _Integer | _Normal, order: float) -> float:
-    """Return an upper bound on the Renyi divergence of a pair of distributions."""
+    """Return an upper bound on the Renyi divergence between the two distributions of a pair."""
     if isinstance(pair, _Normal):
         return with_margin(order * pair.mu**2 / 2)
     law = LAWS[pair.mechanism]
@@ -114,16 +119,17 @@ def _renyi(pair: _Integer | _Normal, order: float) -> float:
     overlap = len(logs) - pair.shift
     if overlap <= 0:
         return math.inf
-    # E[e^((order - 1) loss)], outcome by outcome: the loss rises with the outcome
+    # the logarithms of the terms of E[e^((order - 1) loss)], one for each outcome of the noise
     terms = logs[:overlap] + (order - 1) * (logs[:overlap] - logs[pair.shift :])
-    # Beyond the largest outcome, a term is at most e^factor times the term before.
-    last = overlap - 1 - len(logs) // 2  # the largest outcome: 0 stands in the middle of `logs`
+    # Beyond the last term, each term is at most e^factor times the term before: a geometric series.
+    last = overlap - 1 - len(logs) // 2  # its outcome: outcome 0 is in the middle
     bend = law.bend(pair.variance, last, pair.shift)
     factor = float(logs[overlap] - logs[overlap - 1]) + (order - 1) * bend
     if factor >= 0:
         return math.inf
     beyond = terms[-1] + factor - math.log(-math.expm1(factor))
-    # Below the smallest outcome losses are negative, so that a term is below its probability.
+    # Below the first term, losses are negative, so that each term is below its outcome's
+    # probability.
     step = float(logs[1] - logs[0])
     below = logs[0] - step - math.log(-math.expm1(-step))
     total = float(library.special().logsumexp(np.append(terms, [beyond, below])))
@@ -131,11 +137,11 @@ def _renyi(pair: _Integer | _Normal, order: float) -> float:
 
 
 def _folds(events: Sequence[Event]) -> Counter[_Integer | _Normal]:
-    """Return the worst pairs of distributions for the events, with the number of each."""
+    """Return the worst pairs of distributions for the events, and how often each pair occurs."""
     folds: Counter[_Integer | _Normal] = Counter()
     for event in events:
-        # With a clip, the worst vector of the clip's length is not known: the lemma behind `shifts`
-        # assumes that only the number of items bounds the vector.
+        # With a clip, it is not known which vector is worst: the lemma behind `shifts` assumes that
+        # only the number of items bounds a vector. So the dominating Gaussian is used.
         if event.is_clipped or event.noise_variance > LAWS[event.mechanism].normal_from:
             folds[_Normal(gaussian_bound(event))] += 1
         else:
@@ -144,20 +150,21 @@ def _folds(events: Sequence[Event]) -> Counter[_Integer | _Normal]:
     return folds
 
 
-# Cached: a planner calibrates the noise for several widths. Their events differ only in the total
-# variation of the sampler, so that their pairs are the same.
+# Cached: a planner calibrates the noise for several widths. Their events differ only in the
+# sampler's total variation, so that all have the same pairs.
 @lru_cache(maxsize=16)
 def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None:
-    """Compose pairs of distributions on one grid; return their (epsilon, delta) curve.
+    """Compose pairs of distributions on one grid, and return the (epsilon, delta) curve.
 
-    Each pair is put on the grid from above by connecting the dots (Doroshenko et al. 2022). The
-    step of the grid decides how much this adds to epsilon: see `_step`.
+    Each pair's loss is rounded upwards to the grid by connecting the dots (Doroshenko et al. 2022).
+    `_step` chooses the step of the grid, on which it depends how much this adds to epsilon.
 
     Args:
-        folds: the pairs, each with its number.
+        folds: the pairs of distributions, and how often each occurs.
 
     Returns:
-        the curve; None if there are too many pairs, or the distributions of one hardly overlap.
+        The curve. None if there are too many pairs, or if the two distributions of a pair hardly
+        overlap.
     """
     count = sum(number for _, number in folds)
     losses = {
@@ -171,7 +178,7 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
     def composed(pair: _Integer | _Normal, number: int) -> Any:
         ends = max(1, math.ceil(losses[pair].largest / step))
         deltas: F64 = np.clip(losses[pair].deltas(step * np.arange(-ends, ends + 1.0)), 0.0, 1.0)
-        # Delta falls with epsilon, up to rounding. If it rose, a probability would be negative.
+        # Delta falls with epsilon. Where rounding makes it rise, a probability would be negative.
         falling = np.minimum.accumulate(deltas)
         one = (
             library.grids()
@@ -180,14 +187,14 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
         )
         return library.self_composed(one, number) if number > 1 else one
 
-    # also the mass of tails that a convolution may cut off
+    # `compose` may also cut off tails, of at most this mass
     lost = library.lost_by_convolution()
     total = reduce(lambda a, b: a.compose(b, lost), (composed(*fold) for fold in folds))
     error = count * lost
 
     @lru_cache(maxsize=16)
     def epsilon(delta: float) -> float:
-        # the largest rounding error of delta is subtracted from the target first
+        # the target must hold in spite of the largest rounding error in delta
         return (
             with_margin(float(total.get_epsilon_for_delta(delta - error)))
             if delta > error
@@ -196,7 +203,8 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
 
     def deltas(epsilons: F64) -> F64:
         at = np.minimum(epsilons, _OVERFLOWS)
-        # For an array, dp-accounting loops over the grid in Python; for one number it uses NumPy.
+        # dp-accounting is fast for a number (NumPy) and slow for an array (a Python loop over the
+        # grid)
         found = total.get_delta_for_epsilon(at.item() if at.size == 1 else at)
         return np.minimum(1.0, np.full(at.shape, found, np.float64) + error)
 
@@ -204,13 +212,17 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
 
 
 def _step(losses: Sequence[tuple[_Loss, int]]) -> float:
-    """Return the step of the grid for losses, each given with its number.
+    """Return the step of the grid for the given losses.
 
     Let a loss lie at a fraction f of a step h. Connecting the dots splits it between the two ends
-    of the step, which adds a variance of about f (1 - f) h^2. Where a loss has many values, 100
-    steps in a standard deviation are enough. Where it has few, delta has a kink at every sum of
-    losses, and the grid must be finer. Then the step is the one between h / 2 and h that adds the
-    least variance, so that most losses lie on the grid (docs/privacy-proofs/skellam.md).
+    of the step, which adds a variance of about f (1 - f) h^2. If losses have many values, 100 steps
+    in a standard deviation are enough. If a loss has few values, delta has kinks at sums of losses,
+    and the grid must be finer. Of the steps between h / 2 and h, the result is then the one that
+    adds the least variance, so that most losses lie at points of the grid
+    (docs/privacy-proofs/skellam.md).
+
+    Args:
+        losses: each loss, and how often it occurs.
     """
     count = sum(number for _, number in losses)
     total = math.sqrt(sum(number * loss.stddev**2 for loss, number in losses))
@@ -221,7 +233,7 @@ def _step(losses: Sequence[tuple[_Loss, int]]) -> float:
     few = [(*loss.atoms, number) for loss, number in losses if loss.atoms is not None]
     if not few:
         return max(step, least)
-    # at least twice the least step, since half of it may be chosen
+    # at least twice the least step, since the choice may be half of this
     steps = max(min(step, total / _STEPS_OF_TOTAL), 2 * least) * _CANDIDATES
     fractions = [np.mod(at / steps[:, None], 1.0) for at, _, _ in few]
     added = sum(
@@ -231,25 +243,26 @@ def _step(losses: Sequence[tuple[_Loss, int]]) -> float:
 
 
 def _normal_loss(pair: _Normal) -> _Loss:
-    # The loss is N(mu^2 / 2, mu^2): beyond ten standard deviations lies a mass of 1e-23
+    # The loss is N(mu^2 / 2, mu^2): beyond ten standard deviations, a mass of 1e-23 is left
     return _Loss(
         pair.mu, pair.mu**2 / 2 + 10 * pair.mu, lambda epsilon: gaussian_delta(pair.mu, epsilon)
     )
 
 
 def _integer_loss(pair: _Integer) -> _Loss:
-    """Return the loss of a log-concave distribution against itself shifted.
+    """Return the privacy loss of integer noise against the same noise plus a shift.
 
-    The loss rises with the outcome, so that its deltas are differences of tails.
+    The noise is log-concave, so the loss rises with the outcome, and each delta is a difference of
+    two tails.
     """
     distribution, shift = _distribution(pair.mechanism, pair.variance), pair.shift
-    tail = np.append(np.cumsum(distribution[::-1])[::-1], 0.0)  # [j]: at least the j-th outcome
+    tail = np.append(np.cumsum(distribution[::-1])[::-1], 0.0)  # [j]: outcomes from j on
     overlap = len(distribution) - shift
-    # The noise is so little that the two distributions hardly overlap: most outcomes tell them
-    # apart, and no grid holds their losses. `largest` is then infinite.
+    # So little noise that the two distributions hardly overlap: most outcomes have an infinite
+    # loss, and no grid can hold it.
     if overlap <= 0 or tail[overlap] > 0.5:
         return _Loss(0.0, math.inf, np.ones_like)
-    # the losses of the outcomes from the shift-th on; they rise, up to rounding
+    # the losses of all outcomes that both distributions have; rounding may make them fall
     loss = np.maximum.accumulate(np.log(distribution[:overlap]) - np.log(distribution[shift:]))
     mean = np.average(loss, weights=distribution[:overlap])
     stddev = math.sqrt(np.average((loss - mean) ** 2, weights=distribution[:overlap]))
@@ -257,7 +270,7 @@ def _integer_loss(pair: _Integer) -> _Loss:
     largest = max(float(loss[min(negligible, len(loss) - 1)]), stddev)
 
     def deltas(epsilon: F64) -> F64:
-        # Outcomes with a loss above epsilon count. Losses rise, so these are all from one place on.
+        # delta is about the outcomes with a loss above epsilon: all outcomes from `first` on
         first = np.searchsorted(loss, epsilon, side="right")
         delta: F64 = tail[first] - np.exp(epsilon) * tail[first + shift]
         return delta
@@ -266,15 +279,16 @@ def _integer_loss(pair: _Integer) -> _Loss:
 
 
 def _atoms(pair: _Integer, loss: F64, mass: F64) -> tuple[F64, F64] | None:
-    """Return the values of a pair's loss and their probabilities; None if there are many."""
+    """Return the distinct values of a pair's loss and their probabilities; None if over 64."""
     loss, mass = LAWS[pair.mechanism].atoms(pair.variance, pair.shift, loss, mass)
     matters = mass > _MATTERS
     return (loss[matters], mass[matters]) if matters.sum() <= _FEW_ATOMS else None
 
 
-# Cached: a ledger tries many orders (`accounting.filter_order`) while it holds its lock.
+# Cached: a ledger tries many orders (`accounting.filter_order`), and meanwhile others wait for its
+# lock.
 @lru_cache(maxsize=4)
 def _distribution(mechanism: Mechanism, variance: float) -> F64:
-    """Return the probabilities of the integers -n .. n, until they vanish: float64 [2 n + 1]."""
+    """Return the probabilities of -n .. n, float64 [2 n + 1]; beyond n they vanish."""
     half = LAWS[mechanism].half(variance)
     return np.concatenate([half[:0:-1], half])

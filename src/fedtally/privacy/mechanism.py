@@ -1,12 +1,13 @@
-"""Integer noise, drawn from exact tables: the rounded Gaussian, and Skellam shares.
+"""Integer noise, drawn from exact tables: rounded Gaussian noise, and Skellam shares.
 
-A distribution is a table of masses: integers that sum to 2^128. A draw inverts the distribution
-function with uniform bits of a key's stream (`fedtally.crypto.prg`). Neither draws nor tables use
-floating point, so that the attack on the last bits of floating-point noise (Mironov 2012) does not
-apply.
+A distribution is a table of masses: integers with the sum 2^128, one for each value of the noise. A
+draw inverts the distribution function at uniform bits of a key's stream (`fedtally.crypto.prg`).
+Neither draws nor tables use floating point. So they are safe from the attack on the last bits of
+floating-point noise (Mironov 2012).
 
-`Noise.total_variation` bounds the distance of a draw from the named distribution, for uniform bits:
-docs/privacy-proofs/table_sampler.md. For the bits of AES-256 the statement is computational.
+`Noise.total_variation` bounds how far the distribution of a draw is from the ideal one, if the bits
+are uniform: docs/privacy-proofs/table_sampler.md. The bits come from AES-256, so that this
+statement is computational.
 """
 
 from __future__ import annotations
@@ -25,39 +26,39 @@ from fedtally.crypto.keys import Secret
 from fedtally.crypto.prg import MAX_STREAM_BYTES, Masking
 from fedtally.kernels import Inversion
 
-MAX_DRAWS = MAX_STREAM_BYTES // 16  # a draw takes at most two words of 8 bytes
-MAX_VARIANCE = 2.0**30  # a table then has about a million entries
-MIN_GAUSSIAN_VARIANCE = 2.0**-6  # below it nearly every draw rounds to 0
-MIN_SKELLAM_VARIANCE = 2.0**-40  # small enough for one share of a cohort of 2^20 clients
+MAX_DRAWS = MAX_STREAM_BYTES // 16  # one draw uses at most two words of 8 bytes
+MAX_VARIANCE = 2.0**30  # its table has about a million entries
+MIN_GAUSSIAN_VARIANCE = 2.0**-6  # below it, nearly every draw rounds to 0
+MIN_SKELLAM_VARIANCE = 2.0**-40  # enough for the share of one client among 2^20
 
-# Masses have 128 bits, two words of the stream. With 64 bits, the distance from the distribution,
-# times e^epsilon and the number of draws of a release, would use a large part of delta.
+# Masses have 128 bits, two words of the stream. With 64 bits, the total variation, times e^epsilon
+# and the number of draws of a release, would use up a large part of delta.
 _MASS_BITS = 128
-_TAIL_BITS = 200  # a table leaves out tails of a probability below 2^-200
-_GAUSSIAN_BITS = 512  # bits of a fixed-point fraction: the proof needs 400
-_SMALL = 128  # the most entries of a table for draws in constant time
-_NEGLIGIBLE = 1 << 8  # a Taylor series ends at terms of at most this, in units of the last bit
+_TAIL_BITS = 200  # a table omits tails with a probability below 2^-200
+_GAUSSIAN_BITS = 512  # bits of fixed-point fractions: the proof needs 400
+_SMALL = 128  # the most entries of a table that is searched in constant time
+_NEGLIGIBLE = 1 << 8  # Taylor terms up to this, in units of the last bit, are omitted
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """A symmetric distribution over integers; `rounded_gaussian` and `skellam` make one.
+    """A symmetric distribution of integers, as a table; `rounded_gaussian` and `skellam` make it.
 
     Attributes:
         name: "rounded Gaussian" or "Skellam".
         variance: the variance of the Gaussian before rounding, or of the Skellam distribution.
-        masses: 2^128 times the probability of each of -largest .. largest.
+        masses: 2^128 times the probability of each integer from -largest to largest.
     """
 
     name: str
     variance: float
     masses: tuple[int, ...]
 
-    work: ClassVar[int] = 1  # the time of one draw, in draws from a table
+    work: ClassVar[int] = 1  # the time of one draw, in draws from a table: 1
 
     @property
     def largest(self) -> int:
-        """The largest draw; the smallest is -largest.
+        """The largest possible draw; the smallest is -largest.
 
         >>> skellam(0.03).largest
         14
@@ -66,15 +67,15 @@ class Noise:
 
     @property
     def is_small(self) -> bool:
-        """Whether the table is small enough for `draw` to compare with every entry.
+        """Whether the table has at most 128 entries: few enough to draw in constant time.
 
-        In a cohort of hundreds of clients or more, the table of a client's share is.
+        The table of a client's share is that small in a cohort of hundreds of clients or more.
         """
         return len(self.masses) <= _SMALL
 
     @property
     def total_variation(self) -> float:
-        """A bound on the total variation of one draw from the named distribution, for uniform bits.
+        """A bound on the total variation distance of one draw from ideal noise, for uniform bits.
 
         It is (entries + 1) 2^-128. Every draw of a release adds (1 + e^epsilon) times this to
         delta.
@@ -85,10 +86,10 @@ class Noise:
         return math.ldexp(len(self.masses) + 1, -_MASS_BITS)
 
     def pmf(self) -> dict[int, float]:
-        """Return the probability of each possible draw, correctly rounded, for an accountant.
+        """Return a dict from each possible draw to its probability, correctly rounded to a float.
 
-        The probabilities are the masses of the table. Far in the tails of a wide table the mass of
-        an integer may be 0; then the integer is left out.
+        The probabilities are the masses of the table. Integers with a mass of 0, in the far tails
+        of a wide table, are left out.
 
         >>> round(rounded_gaussian(289.0).pmf()[0], 9)
         0.02346381
@@ -98,28 +99,30 @@ class Noise:
         }
 
     def draw(self, key: Secret, size: int, constant_time: bool = False) -> npt.NDArray[np.int64]:
-        """Return independent draws, which depend on the key alone, and wipe the key.
+        """Return independent draws of the noise, computed from a key alone, and wipe the key.
 
-        A second use of the key would repeat the draws, and the difference of two sums with the same
-        noise has no noise.
+        A key must not be used twice: the draws would be the same, and the difference of two sums
+        with the same noise would have no noise.
 
-        The key's stream is read in 64-bit little-endian words. For draw i let a be word i, b be
+        The key's stream is read in 64-bit little-endian words. For draw i, let a be word i, b be
         word size + i, and u = 2^64 a + b. The draw is the integer k for which masses[: k + largest]
-        sum to at most u and masses[: k + largest + 1] to more. Word b is generated only if a does
-        not decide the draw, which has a probability below 2^-64 (entries + 2).
+        sum to at most u, and masses[: k + largest + 1] to more. The words b are generated only if
+        some word a does not decide its draw. For each draw the probability of this is below 2^-64
+        (entries + 2).
 
         Args:
-            key: 32 uniform bytes, used for nothing else.
+            key: 32 uniform bytes, which are used for nothing else.
             size: the number of draws, 1 .. 2^26.
-            constant_time: whether to compare with every entry of the table, so that the time does
-                not depend on the draw. It is for tables of a few dozen entries, such as a client's
-                share. Whether it holds depends on compiled kernels and the processor.
+            constant_time: whether to compare every draw with every entry of the table, so that the
+                time does not depend on the draw. It is for small tables (`is_small`). Whether the
+                time is really constant depends on the compiled kernels and the processor.
 
         Returns:
             int64 [size].
 
         Raises:
-            InvalidInputError: the key was wiped, or is of another length; the size is out of range.
+            InvalidInputError: the key was wiped or has another length, or the size is out of
+                bounds.
 
         >>> skellam(0.5).draw(Secret(bytes(32)), 8).tolist()
         [0, -1, 0, 0, 0, 1, 0, -1]
@@ -130,7 +133,7 @@ class Noise:
             words = stream(key, 2 * size)
             draws = self._inversion.draw(words[:size], words[size:], constant_time)
         key.wipe()
-        assert draws is not None  # with low words every draw is settled
+        assert draws is not None  # with both words, every draw is decided
         return draws
 
     @cached_property
@@ -139,18 +142,18 @@ class Noise:
 
 
 def rounded_gaussian(variance: float) -> Noise:
-    """Return noise that is a Gaussian rounded to the nearest integer.
+    """Return the noise that is a Gaussian, rounded to the nearest integer.
 
-    The integer k has probability Phi((k + 1/2) / s) - Phi((k - 1/2) / s). Added to integers, it is
-    the Gaussian mechanism followed by rounding, so that the Gaussian's guarantee holds: see
-    docs/privacy-proofs/. Rounding changes the variance: it adds about 1/12 if s^2 is at least 1/10,
-    and makes the variance smaller if s^2 is less.
+    The integer k has the probability Phi((k + 1/2) / s) - Phi((k - 1/2) / s). A sum with this noise
+    is a sum with Gaussian noise, rounded, so that the Gaussian's guarantee holds:
+    docs/privacy-proofs/. Rounding adds about 1/12 to the variance if s^2 is at least 1/10; for a
+    smaller s^2, it makes the variance smaller.
 
     Args:
-        variance: the variance before rounding, s^2, 2^-6 .. 2^30.
+        variance: s^2, the variance of the Gaussian before rounding, 2^-6 .. 2^30.
 
     Returns:
-        the noise, kept for the next call; making it takes 0.1 s for variance 22,500.
+        The noise. The last eight results are cached; a new one takes 0.1 s for variance 22,500.
     """
     return _rounded_gaussian(validate.real(MIN_GAUSSIAN_VARIANCE, MAX_VARIANCE, variance=variance))
 
@@ -158,14 +161,14 @@ def rounded_gaussian(variance: float) -> Noise:
 def skellam(variance: float) -> Noise:
     """Return Skellam noise, the difference of two Poisson variables of mean variance / 2.
 
-    The integer k has probability e^-v I_|k|(v) (Skellam, 1946). A sum of independent draws is
-    Skellam too, and the variances add up.
+    The integer k has the probability e^-v I_|k|(v) (Skellam 1946). A sum of independent draws is
+    Skellam noise, too: the variances add up.
 
     Args:
-        variance: the variance v of the noise, 2^-40 .. 2^30.
+        variance: v, the variance of the noise, 2^-40 .. 2^30.
 
     Returns:
-        the noise, kept for the next call.
+        The noise. The last eight results are cached.
     """
     return _skellam(validate.real(MIN_SKELLAM_VARIANCE, MAX_VARIANCE, variance=variance))
 
@@ -181,7 +184,7 @@ def _skellam(variance: float) -> Noise:
 
 
 def stream(key: Secret, words: int) -> npt.NDArray[np.uint64]:
-    """Return the first `words` 64-bit words of a key's stream, uint64; the key is not wiped."""
+    """Return the first `words` 64-bit words of a key's stream, as uint64; the key is not wiped."""
     found = np.zeros(words, "<u8")
     masking = Masking(found)
     masking.add(key)
@@ -190,13 +193,13 @@ def stream(key: Secret, words: int) -> npt.NDArray[np.uint64]:
 
 
 def _masses(weights: list[int]) -> tuple[int, ...]:
-    """Return the table of a symmetric distribution: its masses, which sum to 2^128.
+    """Return the table of a symmetric distribution: masses of -n, ..., n, with the sum 2^128.
 
-    Below 0, masses are the differences of floor(2^128 F), for the distribution function F. Above 0
-    they mirror these, and 0 gets the rest.
+    Let F be the distribution function. Masses below 0 are differences of floor(2^128 F). Masses
+    above 0 mirror them, and 0 gets the rest. Masses of 0 at both ends are left out.
 
     Args:
-        weights: the relative probabilities of 0, 1, 2, ..., on any scale.
+        weights: numbers proportional to the probabilities of 0, 1, 2, ....
     """
     total = weights[0] + 2 * sum(weights[1:])
     floors = [0, *((tail << _MASS_BITS) // total for tail in accumulate(reversed(weights[1:])))]
@@ -205,15 +208,15 @@ def _masses(weights: list[int]) -> tuple[int, ...]:
 
 
 def _gaussian_weights(variance: float) -> list[int]:
-    """Return weights of 0, 1, 2, ... in proportion to the masses of a rounded Gaussian.
+    """Return numbers proportional to the probabilities of 0, 1, 2, ... for a rounded Gaussian.
 
-    The weight of k is the density at k, e^(-k^2 / 2v), times the mean density over the interval
-    k - 1/2 .. k + 1/2 relative to that at k (`_cell`).
+    The number for k is e^(-k^2 / 2v), times the mean, over the interval k - 1/2 .. k + 1/2, of the
+    density divided by the density at k (`_cell`).
     """
     numerator, denominator = variance.as_integer_ratio()
     reach = math.ceil(0.5 + math.sqrt(2 * math.log(2) * _TAIL_BITS * variance))
     one = 1 << _GAUSSIAN_BITS
-    # e^(-(k + 1)^2 / 2v) follows from e^(-k^2 / 2v) by a ratio, which falls by a fixed step
+    # e^(-(k + 1)^2 / 2v) is e^(-k^2 / 2v) times `ratio`; each ratio is the last one times `step`
     ratio = one * one // _exponential(denominator, 2 * numerator)
     step = ratio * ratio >> _GAUSSIAN_BITS
     density, weights = one, []
@@ -225,7 +228,7 @@ def _gaussian_weights(variance: float) -> list[int]:
 
 
 def _exponential(numerator: int, denominator: int) -> int:
-    """Return e^(numerator / denominator), at least 1, as a fraction of _GAUSSIAN_BITS bits."""
+    """Return e^(numerator / denominator), at least 1, in fixed point with _GAUSSIAN_BITS bits."""
     term, total, n = 1 << _GAUSSIAN_BITS, 0, 0
     while term:
         total += term
@@ -235,12 +238,12 @@ def _exponential(numerator: int, denominator: int) -> int:
 
 
 def _cell(k: int, numerator: int, denominator: int) -> int:
-    """Return a mean over the interval of k: of e^(k t / v - t^2 / 2v), -1/2 < t < 1/2.
+    """Return the mean of e^(k t / v - t^2 / 2v) over -1/2 < t < 1/2, in fixed point.
 
-    The variance v is numerator / denominator, and the result is in fixed point. With s = 2t, the
-    exponent is x s - y s^2 / 2, for x = k / 2v and y = 1 / 4v. The Taylor coefficients u_n of the
-    exponential follow (n + 1) u_(n+1) = x u_n - y u_(n-1). The mean of s^n is 1 / (n + 1) for even
-    n, and 0 for odd n.
+    This is the mean density of a Gaussian around k (at k - t), divided by its density at k. The
+    variance v is numerator / denominator. With s = 2t, the exponent is x s - y s^2 / 2, for x = k /
+    2v and y = 1 / 4v. The Taylor coefficients u_n of the exponential satisfy (n + 1) u_(n+1) = x
+    u_n - y u_(n-1). The mean of s^n is 1 / (n + 1) for even n, and 0 for odd n.
     """
     before, term, total, n = 0, 1 << _GAUSSIAN_BITS, 0, 0
     while abs(term) > _NEGLIGIBLE or abs(before) > _NEGLIGIBLE:
@@ -252,11 +255,11 @@ def _cell(k: int, numerator: int, denominator: int) -> int:
 
 
 def _skellam_weights(variance: float) -> list[int]:
-    """Return weights of 0, 1, 2, ... in proportion to the Bessel functions I_k(v).
+    """Return numbers proportional to the probabilities of 0, 1, 2, ... for Skellam noise.
 
-    They follow from Miller's backward recurrence I_(k-1) = I_(k+1) + (2k / v) I_k. It starts with
-    the values 0 and 1 at a k where I_k is negligible (Miller 1952; Olver 1964). A forward
-    recurrence would lose all digits.
+    They are proportional to the Bessel functions I_k(v). Miller's backward recurrence computes
+    them: I_(k-1) = I_(k+1) + (2k / v) I_k. It starts with the values 0 and 1, at a k so large that
+    I_k can be ignored (Miller 1952; Olver 1964). A forward recurrence would lose all digits.
     """
     numerator, denominator = variance.as_integer_ratio()
     above, weight = 0, 1 << _TAIL_BITS
@@ -268,7 +271,7 @@ def _skellam_weights(variance: float) -> list[int]:
 
 
 def _skellam_reach(variance: float) -> int:
-    """Return a k that Skellam noise exceeds with probability below 2^-200 (Chernoff)."""
+    """Return a k that Skellam noise exceeds with a probability below 2^-200 (Chernoff)."""
     k = 1
     while True:
         t = k / variance

@@ -1,4 +1,4 @@
-"""The demands of a client on a plan's privacy; what the plan states of itself does not count.
+"""A client's demands on the privacy of a plan, checked against what is proven for the plan.
 
 >>> from fedtally.privacy.config import propose
 >>> policy = PrivacyPolicy(epsilon=1.0, delta=1e-6, trust="central")
@@ -22,31 +22,31 @@ from fedtally.privacy.events import Relation, Trust, under_demand
 
 
 class WeakPrivacyError(InvalidInputError):
-    """A plan is not proven to protect this client as its policy demands."""
+    """Refuse a plan that is not proven to protect this client as its policy demands."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPolicy:
-    """The demands of a client on the privacy of a plan, before it takes part.
+    """What a client demands of a plan's privacy before it takes part.
 
-    `check` proves a bound on epsilon for the plan's event, at the delta and for the relation given
-    here, and compares this bound with `epsilon`. The epsilon and the delta that the plan states do
-    not count.
+    `check` proves an epsilon for the plan's event, at the delta and for the relation of this
+    policy, and compares the proven epsilon with `epsilon`. The epsilon and the delta that the plan
+    states are ignored.
 
     Args:
-        epsilon: the largest epsilon, above 0, of one plan's whole campaign; with `per_part`, of one
-            part. `store.ClientRecord.cap` bounds all campaigns together.
-        delta: the largest delta, from 0 to below 1; choose it below 1 / clients. At 0, only
-            geometric noise passes.
-        relation: the neighbouring relation, or its name. `add-remove` is proven only for plans
-            whose number of people is secret and has noise, such as plans of silos. For these plans,
-            zero-out here means add-remove.
-        trust: the trust that the client accepts, or its name. `distributed` accepts no party that
-            sees exact sums; `central` accepts an aggregator too.
-        not_private: whether the client accepts a plan that is marked as not private, which
+        epsilon: the largest epsilon, above 0, of a whole campaign; with `per_part`, of one round of
+            it. `store.ClientRecord.cap` limits all campaigns together.
+        delta: the delta at which `epsilon` must hold, from 0 to below 1. Choose it below 1 /
+            (number of clients). With 0, only geometric noise is accepted.
+        relation: the neighbouring relation for which `epsilon` must hold, or its name. `add-remove`
+            accepts only plans that add noise to the number of people, such as plans of silos. With
+            these plans, `zero-out` is checked as add-remove.
+        trust: `distributed` refuses plans in which an aggregator sees exact sums; `central` accepts
+            all plans.
+        not_private: whether the client accepts a plan that is marked as not private, and so
             guarantees nothing.
-        per_part: whether the epsilon is for the client's part in one round, and not for a whole
-            campaign. A cap in days then bounds the number of parts.
+        per_part: whether `epsilon` is for one round that the client takes part in, not for a whole
+            campaign. A cap with `per_days` (`budget.Cap`) can then limit the number of rounds.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -65,7 +65,7 @@ class PrivacyPolicy:
             raise InvalidInputError(
                 f"{arg.epsilon} must be above 0, got 0: no sum of data is that private"
             )
-        # Names become enum values. The class is frozen, hence `object.__setattr__`.
+        # Names become enum values. An attribute of a frozen class can be set only in this way.
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", demanded_delta(self.delta))
         object.__setattr__(self, "relation", Relation.parse(self.relation))
@@ -74,14 +74,14 @@ class PrivacyPolicy:
         validate.flag(per_part=self.per_part)
 
     def check(self, terms: PrivacyConfig | None) -> None:
-        """Refuse a plan that protects less than this policy demands.
+        """Refuse a plan whose proven privacy is less than this policy demands.
 
         Args:
-            terms: the privacy terms of the plan, or None if it has no privacy.
+            terms: the privacy terms of the plan; None if the plan has none.
 
         Raises:
-            WeakPrivacyError: the plan protects less; the message names the demand and the plan's
-                value.
+            WeakPrivacyError: the plan does not meet a demand; the message names the demand and the
+                plan's value.
         """
         for reason in self.refusals(terms):
             raise WeakPrivacyError(reason)
@@ -91,7 +91,11 @@ class PrivacyPolicy:
         return event.relation if self.relation is Relation.ZERO_OUT else self.relation
 
     def refusals(self, terms: PrivacyConfig | None) -> Iterator[str]:
-        """Yield every reason why `check` refuses a plan, the first one first."""
+        """Yield the sentences for which `check` refuses the plan; none if it accepts the plan.
+
+        Args:
+            terms: the privacy terms of the plan; None if the plan has none.
+        """
         if terms is None:
             yield (
                 "this client's policy (epsilon) demands differential privacy, and the plan has"
@@ -103,7 +107,7 @@ class PrivacyPolicy:
                 "this client's policy demands a private plan, and the plan is marked as not"
                 " private, which guarantees nothing"
             )
-        # A client that accepts an aggregator accepts distributed noise too: it needs less trust.
+        # Distributed trust is accepted by every client: it trusts fewer parties than central trust.
         if terms.event.trust is Trust.CENTRAL and self.trust is not Trust.CENTRAL:
             yield (
                 f"this client's policy (trust) demands {self.trust} trust, and under the plan's"
@@ -113,7 +117,7 @@ class PrivacyPolicy:
         try:
             parts = 1 if self.per_part else None
             found = terms.proven(self._relation_for(terms), self.delta, parts)
-        # secure sums and samplers use up delta; or add-remove, and the number of clients is public
+        # for example: secure sums use up delta, or the policy has add-remove and the plan has not
         except InvalidInputError as error:
             yield f"nothing is proven for this client's policy: {error}"
             return

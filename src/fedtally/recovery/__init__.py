@@ -1,1 +1,1 @@
-"""From sums of sketches to estimates."""
+"""Estimates frequencies from the sums of clients' sketches, with intervals and predicted errors."""

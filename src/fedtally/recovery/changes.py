@@ -1,19 +1,19 @@
 """Find the items whose frequencies changed over the rounds of a history.
 
 Each batch of rounds has its own signs, so an item's values in two batches have independent errors.
-The item's *e-value* after t rounds compares two explanations of its values: its level changed at
-some earlier round, or it never changed. A large e-value speaks for a change. If nothing changed,
-the mean of the e-value is at most 1. Let d be the number of items. An e-value then ever reaches
-d / alpha with a probability of at most alpha / d (Ville's inequality), however often one looks. So
-the probability that any item is ever flagged wrongly is at most alpha.
+After each round, an item's *e-value* compares two explanations of its values so far: its level
+changed at some earlier round, or it never changed. A large e-value speaks for a change. If nothing
+changed, the mean of the e-value is at most 1. Then the probability that the e-value ever reaches
+d / alpha, at any round, is at most alpha / d (Ville's inequality). With d items, the probability
+that any item is ever flagged wrongly is therefore at most alpha.
 
-The e-value is a mean of Bayes factors over the round of the change, with weights that are known in
-advance, and over the size of the change in standard deviations of a round. The level before the
-change has a flat prior, so that it cancels.
+The e-value is a weighted mean of Bayes factors, one for each round at which the level may have
+changed and each size of the change. Sizes are in standard deviations of a round's value. The
+weights are fixed in advance. The level before the change has a flat prior, so that it cancels.
 
-The bound holds for independent normal errors with known standard deviations. Here a fit estimates
-the standard deviations, and outliers are cut about the median of all rounds. So the error rate is
-also measured (`python -m experiments streams`).
+The bound assumes independent normal errors with known standard deviations. Here the standard
+deviations are estimated by a fit, and outliers are clipped around the median of all rounds. So the
+error rate is also measured (`python -m experiments streams`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from fedtally.recovery.linear_system import F64, I64, Bools, Ids
 
 # Sizes of changes, in standard deviations of a round's value.
 _SIZES = (0.5, 1.0, 2.0, 4.0)
-_CLIPPED = 4.0  # standard deviations: values further from the item's median are cut
-_MOST = 600.0  # logarithm of a Bayes factor: larger ones would overflow
-_SET = 3.84 / 2  # a round is likely if its log-likelihood is this close to the best one
-_SEEN = 2.0  # standard deviations: an item with a smaller level counts as absent
-_BLOCK = 1 << 12  # items at once, to bound the memory
+_CLIPPED = 4.0  # values more than this number of standard deviations from the median are clipped
+_MOST = 600.0  # the largest logarithm of a Bayes factor; its exponential must not overflow
+_SET = 3.84 / 2  # a round is likely if its log-likelihood is at most this much below the best
+_SEEN = 2.0  # standard deviations; an item with a smaller level is regarded as absent
+_BLOCK = 1 << 12  # items that are processed at once, to bound the memory
 _TINY = 1e-300
 
 
@@ -51,13 +51,13 @@ class Kind(StrEnum):
 
 
 class RoundValues(NamedTuple):
-    """Values of items in single batches of rounds.
+    """The values of items in each batch of rounds.
 
     Attributes:
-        value: values in clients, float64 [n, batches].
-        stddev: standard deviations of their errors, float64 [n, batches].
-        clients: clients of each batch, float64 [batches].
-        batches: numbers of the batches, rising.
+        value: estimated counts, in clients, float64 [n, batches].
+        stddev: the standard deviations of their errors, float64 [n, batches].
+        clients: the number of clients in each batch, float64 [batches].
+        batches: the batch numbers, ascending.
     """
 
     value: F64
@@ -67,16 +67,16 @@ class RoundValues(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The evidence for a change of each item's level, from all rounds so far.
+    """The evidence that each item's level (its mean frequency) changed, from all rounds so far.
 
     Attributes:
-        log_e: logarithms of e-values after the last round, float64 [n].
-        largest: logarithm of the largest e-value after any round so far, float64 [n].
-        since: the batch in which the new level most likely begins, int64 [n]: an index into
+        log_e: the logarithm of each item's e-value after the last round, float64 [n].
+        largest: the logarithm of its largest e-value after any round so far, float64 [n].
+        since: the batch in which the new level most likely begins, int64 [n], as an index into
             `RoundValues.batches`.
-        since_low, since_high: the first and the last batch in which the new level may begin almost
-            as likely (`_SET`), int64 [n]: indexes like `since`.
-        before, after: levels in the batches before `since`, and from `since` on.
+        since_low, since_high: the first and the last batch in which the new level is almost as
+            likely to begin (`_SET`), int64 [n]: indices like `since`.
+        before, after: the item's levels in the batches before `since`, and from `since` on.
     """
 
     log_e: F64
@@ -89,14 +89,17 @@ class Changes(NamedTuple):
 
 
 class Level(NamedTuple):
-    """Mean frequencies over some rounds, and the standard deviations of their errors: [n] each."""
+    """Mean frequencies of items over some rounds, and the standard deviations of their errors.
+
+    Both are float64 [n].
+    """
 
     frequency: F64
     stddev: F64
 
 
 class Difference(NamedTuple):
-    """Frequencies in one window less those in another, with limits: float64 [n] each."""
+    """Frequencies in one window of rounds minus those in another, with limits: float64 [n] each."""
 
     change: F64
     low: F64
@@ -104,11 +107,13 @@ class Difference(NamedTuple):
 
 
 def round_values(decoder: FittedDecoder, ids: Ids) -> RoundValues:
-    """Return the values of items in each batch that has clients, by one fit of all batches.
+    """Return the values of items in each batch that has clients.
+
+    The values of each batch use the one fit of all batches.
 
     Args:
-        decoder: decoder of all batches, which has a fit (`has_fit`).
-        ids: the items.
+        decoder: a decoder of all batches for which `has_fit` is true.
+        ids: the ids of the items, n in all.
     """
     there = np.flatnonzero(decoder.clients)
     found = []
@@ -124,13 +129,13 @@ def round_values(decoder: FittedDecoder, ids: Ids) -> RoundValues:
 
 
 def find_changes(values: RoundValues) -> Changes:
-    """Return the evidence that each item's level changed.
+    """Return the evidence that the level of each item changed.
 
     Args:
-        values: values of at least 2 batches.
+        values: the items' values in at least 2 batches with clients.
 
     Raises:
-        InvalidInputError: fewer batches.
+        InvalidInputError: there are fewer than 2 batches.
     """
     if len(values.clients) < 2:
         raise InvalidInputError(
@@ -153,13 +158,13 @@ def find_changes(values: RoundValues) -> Changes:
 
 
 def flagged(changes: Changes, alpha: float) -> Bools:
-    """Return a mask of the items that changed: bool [n].
+    """Return which items changed, as a mask: bool [n].
 
-    The probability that the mask ever holds an item that did not change is at most `alpha`, for all
-    items of `changes` and all looks together.
+    With probability at least 1 - `alpha`, the mask never contains an item that did not change. This
+    holds for all items together, and even if the function is called after every round.
 
     Args:
-        changes: changes of all items that are tested.
+        changes: the evidence for all items that are tested.
         alpha: above 0 and below 1.
     """
     found: Bools = changes.largest >= np.log(len(changes.largest) / _rate(alpha))
@@ -167,13 +172,14 @@ def flagged(changes: Changes, alpha: float) -> Bools:
 
 
 def listed(changes: Changes, alpha: float) -> Bools:
-    """Return a mask, bool [n], of items that changed; on average at most `alpha` of them did not.
+    """Return which items changed, as a mask, bool [n], with a bound on the share of wrong ones.
 
-    It is the rule of Benjamini and Hochberg for e-values (Wang and Ramdas 2022), at one look. It
-    finds more items than `flagged`.
+    The expected share of items in the mask that did not change is at most `alpha`. It is the rule
+    of Benjamini and Hochberg, for e-values (Wang and Ramdas 2022). The bound holds for one look at
+    the data, not for a look after every round. The mask usually has more items than `flagged`.
 
     Args:
-        changes: changes of all items that are tested.
+        changes: the evidence for all items that are tested.
         alpha: above 0 and below 1.
 
     >>> one = np.array([9.0, 3.5, 0.0])
@@ -192,9 +198,10 @@ def listed(changes: Changes, alpha: float) -> Bools:
 
 
 def kinds(changes: Changes) -> list[Kind]:
-    """Return the kind of each item's change, as if every item had changed.
+    """Return how each item changed, in the order of the items; each is assumed to have changed.
 
-    An item is absent if its level is below two standard deviations (`_SEEN`).
+    An item is NEW if it rose and was absent before, and GONE if it fell and is absent now. It is
+    absent if its level is below two of its standard deviations (`_SEEN`).
     """
     before, after = changes.before, changes.after
     up = after.frequency > before.frequency
@@ -209,18 +216,18 @@ def kinds(changes: Changes) -> list[Kind]:
 def difference(
     window: Measured, clients: float, against: Measured, before: float, confidence: float
 ) -> Difference:
-    """Return by how much frequencies in one window exceed those in another.
+    """Return by how much the frequencies in one window exceed those in another, with limits.
 
-    The windows hold different rounds, so that their errors are independent. The limits are for the
-    frequencies among the clients that took part. Each limit is at least 1 / `clients` + 1 /
-    `before` away from the difference.
+    The windows must hold different rounds, so that their errors are independent. The limits are for
+    the frequencies among the clients that took part. Each limit differs from the estimate by at
+    least 1 / `clients` + 1 / `before`.
 
     Args:
-        window: values in the window.
-        clients: number of clients in the window.
-        against: values in the other window.
-        before: number of clients in the other window.
-        confidence: above 0 and below 1.
+        window: the counts in the window.
+        clients: the number of clients in the window.
+        against: the counts in the other window.
+        before: the number of clients in the other window.
+        confidence: the confidence of the limits, above 0 and below 1.
     """
     z = float(-ndtri((1.0 - check_confidence(confidence)) / 2))
     change = window.value / clients - against.value / before
@@ -230,7 +237,7 @@ def difference(
 
 
 def _rate(alpha: float) -> float:
-    """Return `alpha`, checked to be above 0 and below 1."""
+    """Return `alpha` if it is above 0 and below 1, or raise InvalidInputError."""
     rate = validate.real(alpha=alpha)
     if not 0 < rate < 1:
         raise InvalidInputError(f"alpha must be above 0 and below 1, got {rate}")
@@ -238,13 +245,15 @@ def _rate(alpha: float) -> float:
 
 
 def _frequencies(values: RoundValues) -> tuple[F64, F64]:
-    """Return frequencies by batch, and their variances if nothing changes: [n, batches] each.
+    """Return frequencies by batch, and their variances if nothing changed: [n, batches] each.
 
-    The clients of a round are a random sample. So the variance of a count is its mean, and the
-    variance of the value's error is added. A mean below one client counts as one client: otherwise
-    a rare item that a few clients hold by chance would look like a change. Frequencies far from the
-    item's median are cut, since errors have heavier tails than normal ones. A mean in place of the
-    median would move towards an outlier, and the other rounds would be cut on one side.
+    The clients of a round are a random sample, so the variance of a count is its mean. The variance
+    of the value's error is added to it. A mean below one client is raised to one client: otherwise
+    a rare item that a few clients hold by chance would look like a change.
+
+    Frequencies far from the item's median are clipped, since errors have heavier tails than a
+    normal distribution. The median is used because an outlier would move the mean, and then the
+    other rounds would be clipped on one side.
     """
     clients = values.clients
     mean = np.maximum(values.value.sum(axis=1), 0.0) / clients.sum()
@@ -257,9 +266,10 @@ def _frequencies(values: RoundValues) -> tuple[F64, F64]:
 
 
 def _middle(frequency: F64, variance: F64) -> F64:
-    """Return each item's median, weighted by the inverse deviations of its rounds: [n, 1].
+    """Return the weighted median of each item's frequencies: [n, 1].
 
-    Many small rounds therefore do not outvote a few large ones, whose frequencies are known better.
+    A round has the weight 1 / its standard deviation. Then many small rounds do not outvote a few
+    large rounds, whose frequencies are known better.
     """
     order = np.argsort(frequency, axis=1)
     weight = np.cumsum(np.take_along_axis(variance**-0.5, order, axis=1), axis=1)
@@ -274,7 +284,13 @@ def _level(frequency: F64, variance: F64) -> Level:
 
 
 def _levels(frequency: F64, variance: F64, since: I64) -> tuple[Level, Level]:
-    """Return each item's level before the batch `since`, and its level from `since` on."""
+    """Return each item's level before the batch `since`, and its level from `since` on.
+
+    Args:
+        frequency: float64 [n, batches].
+        variance: float64 [n, batches].
+        since: the index of a batch for each item, int64 [n].
+    """
     later = np.arange(frequency.shape[1]) >= since[:, None]
     return (
         _level(frequency, np.where(later, np.inf, variance)),
@@ -283,9 +299,9 @@ def _levels(frequency: F64, variance: F64, since: I64) -> tuple[Level, Level]:
 
 
 def weights_of_rounds(number: int) -> F64:
-    """Return the weights of changes at rounds 1, 2, ...: float64 [number], with a sum below 1.
+    """Return the prior weights of a change at round 1, 2, ...: float64 [number].
 
-    They fall slowly, and their sum over all rounds there may ever be is below 1, too.
+    They fall slowly. Their sum is below 1 for any number of rounds.
 
     >>> bool(0.75 < weights_of_rounds(10**6).sum() < 1.0)
     True
@@ -296,10 +312,15 @@ def weights_of_rounds(number: int) -> F64:
 
 
 def _of_block(frequency: F64, variance: F64) -> tuple[F64, I64, I64, I64]:
-    """Return the log e-values after each round, and the likeliest round of a change.
+    """Return the log e-values of a block of items, and the likely rounds of a change.
 
-    These are followed by the first and the last likely round. All are for a block of n items:
-    float64 [n, rounds], and three int64 [n].
+    Args:
+        frequency: float64 [n, rounds].
+        variance: float64 [n, rounds].
+
+    Returns:
+        The log e-value after each round, float64 [n, rounds]; then the likeliest round of a change,
+        the first and the last likely round, int64 [n] each.
     """
     size, rounds = frequency.shape
     precision = 1.0 / variance
@@ -327,11 +348,14 @@ def _of_block(frequency: F64, variance: F64) -> tuple[F64, I64, I64, I64]:
 
 
 def _evidence(so_far: F64, sums: F64) -> tuple[F64, F64]:
-    """Return the evidence for a change at each round, and the variance of the change.
+    """Return the evidence for a change at each of the rounds 1 .. t, and the change's variance.
 
-    The change is the level from the round on, less the level before it. The evidence is half the
-    squared change, divided by its variance. Both are float64 [n, t], for a change at each of the
-    rounds 1 .. t of t + 1.
+    The change is the level from the round on, minus the level before it. The evidence is
+    change^2 / (2 * variance). Both results are float64 [n, t].
+
+    Args:
+        so_far: the sums of the precisions of the rounds up to each round, float64 [n, t + 1].
+        sums: the sums of precision * frequency up to each round, float64 [n, t + 1].
     """
     before, total = so_far[:, :-1], so_far[:, -1:]
     after = total - before

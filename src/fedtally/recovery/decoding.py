@@ -1,4 +1,4 @@
-"""The choice of a decoder, and of the form of its answer: objective, confidence and intervals."""
+"""Chooses a decoder and the form of its answer: objective, confidence and kind of intervals."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fedtally.recovery.limits import KINDS
 AUTO = "auto"
 RECOVERIES = (AUTO, *Recovery)
 OBJECTIVES = ("linf", "l2")
-# The most candidates that are enumerated, which takes minutes. In larger domains, users must name
+# The most candidates that are enumerated, which takes minutes. For larger domains, users must name
 # the items whose counts they want.
 MAX_ENUMERATED = 2**36
 
 
 def kind_of(recovery: str) -> DecoderKind:
-    """Return the registry's entry of the decoder of that name.
+    """Return the facts and functions of the decoder with a given name.
 
     Raises:
         InvalidInputError: there is no such decoder.
@@ -35,10 +35,10 @@ def kind_of(recovery: str) -> DecoderKind:
 
 
 def kind_of_decoder(decoder: CampaignDecoder) -> DecoderKind:
-    """Return the registry's entry of a decoder.
+    """Return the facts and functions of a decoder's kind.
 
     Raises:
-        InvalidInputError: the registry has no entry of its class.
+        InvalidInputError: it is no decoder of campaigns, or the registry does not know its name.
     """
     if not isinstance(decoder, CampaignDecoder):
         known = " or ".join(name.kind.decoder.__name__ for name in Recovery)
@@ -55,19 +55,19 @@ def recovery_of(
     batches: int = 1,
     planned: bool = False,
 ) -> Recovery:
-    """Return the decoder to use for a decoder's name, or for "auto".
+    """Return the decoder that a name stands for; "auto" chooses by the sizes of the task.
 
     Args:
-        recovery: a decoder's name, or "auto".
+        recovery: the name of a decoder, or "auto".
         domain_size: the number of candidates.
         rows: the number of rows of the sketch.
         encoding: how items become counters.
         batches: the number of batches of rounds that landed, or that can land.
-        planned: whether a plan predicts its error with this decoder, or the domain is open. Then
-            "auto" never means belief propagation.
+        planned: True if a plan predicts its error with this decoder, or if the domain is open. Then
+            "auto" never chooses belief propagation.
 
     Raises:
-        InvalidInputError: there is no such decoder, it needs more rows, or it is for another
+        InvalidInputError: the named decoder is unknown, needs more rows, or is for another
             encoding.
 
     >>> [str(recovery_of("auto", 1000, rows)) for rows in (5, 4, 2)]
@@ -94,9 +94,9 @@ def recovery_of(
 
 
 def resting() -> list[Recovery]:
-    """Return the decoders whose own predicted error plans do not use (`DecoderFacts.rests_on`).
+    """Return the decoders for which a plan uses the predicted error of another decoder.
 
-    A plan uses the predicted error of another decoder instead.
+    See `DecoderFacts.rests_on`.
 
     >>> [str(name) for name in resting()]
     ['belief']
@@ -105,7 +105,7 @@ def resting() -> list[Recovery]:
 
 
 def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
-    """Yield notes for the reader on a decoder with this number of rows and candidates."""
+    """Yield notes to the reader about a decoder that is used with these rows and candidates."""
     kind, usual = kind_of(recovery), USUAL.kind
     if kind.on_even_rows and rows % 2 == 0:
         yield f"{rows} rows: {kind.on_even_rows}"
@@ -129,17 +129,17 @@ class Decoding:
     """The choices that turn landed sums into an answer.
 
     Args:
-        recovery: a decoder's name, or "auto". For sums of sketches, "auto" takes the first of these
-            that is possible: belief propagation, with at most 2^17 candidates, at most 2^24
-            candidates x rows x batches, and at least 5 rows; joint recovery, with at most 2^28
-            candidates and at least 3 rows; median recovery.
-        objective: "linf" for estimates as they are, or "l2" for estimates that are shrunk towards
-            0, so that the sum of squared errors is small.
-        confidence: confidence of the intervals, below 1; 0 for no intervals.
+        recovery: a decoder's name, or "auto". A histogram is decoded by `direct`. For sketches,
+            "auto" takes the first decoder of this list that is possible: belief propagation, with
+            at most 2^17 candidates, at most 2^24 for candidates x rows x batches, and at least 5
+            rows; joint recovery, with at most 2^28 candidates and at least 3 rows; the median.
+        objective: "linf": return the estimates as they are. "l2": shrink them towards 0, so that
+            the sum of squared errors is small.
+        confidence: the confidence of the intervals, below 1; 0: no intervals.
         intervals: "auto", "pointwise" or "simultaneous": see `recovery.intervals.make_intervals`.
 
     Raises:
-        InvalidInputError: a value is none of these.
+        InvalidInputError: a value is not allowed.
 
     >>> Decoding(confidence=95)
     Traceback (most recent call last):
@@ -173,15 +173,15 @@ class Decoding:
         object.__setattr__(self, "confidence", confidence)
 
     def check_rows(self, rows: int) -> None:
-        """Raise InvalidInputError if the named decoder needs more rows; "auto" never raises."""
+        """Raise InvalidInputError if the named decoder needs more rows; never for "auto"."""
         if self.recovery != AUTO:
             Recovery(self.recovery).check_rows(rows)
 
     def check_domain(self, domain: Domain | None) -> None:
-        """Raise MemoryLimitError if the domain must be enumerated and is too large for that.
+        """Raise MemoryLimitError if the domain is too large, and the choices need to enumerate it.
 
-        Objective "l2", and decoders that fit items (`DecoderFacts.fits_items`), enumerate the
-        domain. None stands for a domain that is not known yet: it is not checked.
+        Objective "l2" enumerates the domain, and so do decoders that fit items
+        (`DecoderFacts.fits_items`). A domain of None is not known yet and is not checked.
 
         >>> from fedtally.domain import IntegerRange
         >>> Decoding("median").check_domain(IntegerRange(1, 10**12))
@@ -192,7 +192,7 @@ class Decoding:
 
 
 def named_kind(intervals: str) -> str:
-    """Return the kind of intervals for items that the user names, given the option `intervals`.
+    """Return the kind of intervals for items that the user named, given the option `intervals`.
 
     >>> named_kind("auto")
     'pointwise'
@@ -210,7 +210,7 @@ def listed_kind(intervals: str) -> str:
 
 
 def check_enumerable(domain: Domain) -> None:
-    """Raise MemoryLimitError if a domain is too large to enumerate."""
+    """Raise MemoryLimitError if a domain has more than MAX_ENUMERATED candidates."""
     if domain.size > MAX_ENUMERATED:
         raise MemoryLimitError(
             f"a domain of {domain.size:,} candidates is too large to enumerate (at most"

@@ -1,8 +1,8 @@
-"""The error that a plan will have, predicted before it runs: from frequencies, sketch and noise.
+"""Predicts the error of a plan before it runs, from the frequencies, the sketch and the noise.
 
-`Sums` holds the sizes and the noise of the sums. Each decoder has its own error model
-(`DecoderKind.predict`). No constant of these models was fitted to simulations. docs/accuracy.md
-derives the models, states what they assume, and says where they fail; `python -m experiments
+`Sums` describes the sizes and the noise of the sums. Each decoder has its own error model
+(`DecoderKind.predict`). No constant in these models was fitted to simulations. docs/accuracy.md
+derives the models, states their assumptions, and says where they fail. `python -m experiments
 error_model` compares them with simulations.
 """
 
@@ -38,12 +38,12 @@ def predict(
     """Return the predicted error of a campaign.
 
     Args:
-        frequencies: [d], expected frequencies in any order, in [0, 1], together at most
-            `max_items`.
+        frequencies: the expected frequencies of items, [d], in any order, in [0, 1]. Their sum is
+            at most `max_items`.
         recovery: the name of a decoder. Joint recovery needs 3 rows.
-        probability: probability, in (0, 1), that the largest error exceeds linf.
+        probability: the probability, in (0, 1), that the largest error exceeds the result's `linf`.
         given: the arguments of `Sums.of`, and the arguments `numbers` and `max_items` of `rising`.
-            `candidates` may be left out if every candidate has an entry in `frequencies`.
+            `candidates` may be left out if `frequencies` has an entry for every candidate.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -69,10 +69,10 @@ def failure(
     """Return the predicted probability that the largest error of a campaign exceeds `tau`.
 
     Args:
-        frequencies: frequencies as in `predict`.
+        frequencies: the frequencies, as in `predict`.
         tau: the size of an error, as a frequency, above 0.
         recovery: the name of a decoder, as in `predict`.
-        given: further arguments, as in `predict`.
+        given: more arguments, as in `predict`.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -90,12 +90,12 @@ def failure(
 
 
 def exceedance(frequencies: npt.ArrayLike, size: float, **given: Any) -> float:
-    """Return the predicted share of light items whose error under median recovery exceeds `size`.
+    """Return the predicted share of rare items whose error under median recovery exceeds `size`.
 
     Args:
-        frequencies: frequencies as in `predict`.
+        frequencies: the frequencies, as in `predict`.
         size: the size of an error, as a frequency, above 0.
-        given: further arguments, as in `predict`.
+        given: more arguments, as in `predict`, without `probability`.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -121,9 +121,11 @@ def _checked(
     candidates: int | None = None,
     **given: Any,
 ) -> tuple[F64, F64, Sums, DecoderKind]:
-    """Return the checked arguments of an error model, and the decoder's kind, which holds it.
+    """Check the arguments of an error model.
 
-    The arguments are frequencies above 0, rising, the number of items of each, and the sums.
+    Returns:
+        The frequencies above 0, ascending; the number of items of each frequency; the sizes of the
+        sums; and the kind of the decoder, which has the error model.
     """
     known, number = _known(frequencies, numbers, validate.integer(1, max_items=max_items))
     sums = Sums.of(candidates=_candidates(number, candidates), **given)
@@ -135,13 +137,13 @@ def _checked(
 def rising(
     frequencies: npt.ArrayLike, numbers: npt.ArrayLike | None = None, max_items: int = 1
 ) -> tuple[F64, F64]:
-    """Return the frequencies above 0, rising, as error models need them, and the items of each.
+    """Return the frequencies above 0, ascending, and the number of items of each: float64 [k] each.
 
-    The second array is the number of items that have each frequency.
+    Error models take them in this form.
 
     Args:
-        frequencies: frequencies as in `predict`.
-        numbers: [d], the number of items of each frequency; one if None.
+        frequencies: the frequencies, as in `predict`.
+        numbers: [d], how many items have each frequency; None: one each.
         max_items: the most items of one client.
 
     Raises:
@@ -152,11 +154,12 @@ def rising(
 
 
 def _candidates(number: F64, candidates: int | None) -> int:
-    """Return the checked number of candidates; None stands for the number of items.
+    """Return the number of candidates, checked.
 
     Args:
-        number: float64 [d], the number of items of each frequency.
-        candidates: the number of candidates, at least 1 and the number of items.
+        number: float64 [d], how many items have each frequency.
+        candidates: the number of candidates; None: the number of items. At least 1 and at least the
+            number of items.
     """
     items = math.ceil(float(number.sum()) * (1 - 1e-9))
     size = items if candidates is None else validate.integer(candidates=candidates)
@@ -170,7 +173,7 @@ def _candidates(number: F64, candidates: int | None) -> int:
 def _known(
     frequencies: npt.ArrayLike, numbers: npt.ArrayLike | None, max_items: int
 ) -> tuple[F64, F64]:
-    """Return checked frequencies, rising, and how many items have each."""
+    """Return the frequencies, checked and ascending, and how many items have each: float64 [d]."""
     known = _numbers(frequencies=frequencies)
     each = np.ones_like(known) if numbers is None else _numbers(numbers=numbers)
     if len(each) != len(known):
@@ -194,7 +197,7 @@ def _known(
 
 
 def _numbers(**named: npt.ArrayLike) -> F64:
-    """Return the one array that is given by name, checked: float64 [n], finite, at least 0."""
+    """Return the one keyword argument as float64 [n], checked to be finite and at least 0."""
     [(name, values)] = named.items()
     try:
         known = np.asarray(values, dtype=np.float64)

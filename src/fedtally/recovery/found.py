@@ -1,4 +1,4 @@
-"""The result of a joint fit, which a file keeps so that the fit need not be repeated."""
+"""`FoundFit`: the result of a joint fit, which is stored in a file to avoid a second fit."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import numpy as np
 
 from fedtally.recovery.linear_system import F64, I64, Candidates, Landed
 
-# Rounding may make fit plus residual differ from the sums by this much, as a frequency.
+# Because of rounding, fit + residual may differ from the sums by this, as a frequency.
 _SAME = 1e-9
 
 
 @dataclass(frozen=True)
 class FoundFit:
-    """The result of a joint fit. It restores the fit without a look at all candidates.
+    """The result of a joint fit, from which the fit is restored without decoding all candidates.
 
     Attributes:
-        most: the largest number of items on the support.
-        selected: the threshold that the fit began with.
-        threshold: the threshold that was in force at the end.
-        positions: int64 [n], the support: the places of the fitted items among the candidates.
-        values: float64 [n, batches], their frequencies in each batch.
-        shrinkage: float64 [n, batches], the share of the distance from its mean over all batches
-            that each value keeps.
-        residual: float64 [rows, width, batches], the sums less the fitted items, as frequencies.
-        draws: the state of the generator before the last probe.
-        kappa: the scale of fitted items' errors and its source, as for `joint_intervals.Kappa`;
-            None: not measured yet.
-        largest_error: the predicted largest error, a frequency; None: not predicted yet.
+        most: the largest number of items that may be fitted.
+        selected: the threshold with which the fit began.
+        threshold: the threshold at its end.
+        positions: int64 [n], the fitted items, as positions among the candidates.
+        values: float64 [n, batches], the frequencies of the fitted items in each batch.
+        shrinkage: float64 [n, batches], how much of the distance of each value from the item's mean
+            over all batches was kept, 0 .. 1.
+        residual: float64 [rows, width, batches], the sums minus the fitted items, as frequencies.
+        draws: the state of the random generator before the last probe.
+        kappa: the scale of the errors of fitted items, and its source, as in
+            `joint_intervals.Kappa`; None: not measured.
+        largest_error: the predicted largest error, a frequency; None: not predicted.
     """
 
     most: int
@@ -46,7 +46,7 @@ class FoundFit:
     def fits(self, landed: Landed, candidates: Candidates) -> bool:
         """Return whether this is a fit of these sums and candidates.
 
-        A result that was read from a file may belong to other sums, or be damaged.
+        A result that was read from a file may be damaged, or belong to other sums.
         """
         shape = (len(self.positions), len(landed.clients))
         if not (
@@ -57,11 +57,11 @@ class FoundFit:
         ):
             return False
         try:
-            np.random.PCG64().state = self.draws  # only a test: raises if this is no such state
+            np.random.PCG64().state = self.draws  # only a test: raises if `draws` is no state
         except (KeyError, OverflowError, TypeError, ValueError):
             return False
         explained = self.residual.copy()
         places = landed.places(candidates.ids(self.positions))
         landed.add(explained, *places, self.values)
-        # Values that are not finite fail this comparison, too.
+        # This is also False if a value is not finite.
         return bool(np.allclose(explained, landed.frequencies, rtol=0.0, atol=_SAME))

@@ -1,25 +1,26 @@
-"""Estimate counts in a window of rounds from its own values and from the rest of a history.
+"""Estimates counts in a window of rounds from the window and from the rest of a history of rounds.
 
-Sums are linear, so a window of rounds has values of its own, and so have the other rounds of the
-history. Their errors are independent, since every batch of rounds has signs of its own. The values
-from the other rounds give a prior of an item's count in the window, if items change little. How
-much they change is learned from all items together.
+Sums are linear, so the sums of the window's rounds give each item a value, and the sums of the
+other rounds give it another value. The two errors are independent, since each batch of rounds has
+its own signs. If items change little, the other rounds tell in advance which counts are likely in
+the window: they give a prior. How much items change is learned from all items together.
 
-An item has a rate: the number of clients that are expected to hold it in a window. Its rate in the
-rest of the history has an unknown distribution G. Its rate in the window is the same, or the old
-one times a log-normal factor, or a new draw from a distribution H: where items jump, the window
-holds rates that are not in G. Shares of these kinds, G and H are found by expectation-maximization:
-they make the values likeliest. Counts are Poisson variables given rates, and values are counts with
-normal errors. The estimate is the mean of the window's count given both values.
+An item has a rate: the expected number of clients in the window that hold it. Its rate in the rest
+of the history has an unknown distribution G. Its rate in the window is of one of these kinds: the
+same rate, the old rate times a log-normal factor, or a new draw from a distribution H. H is needed
+because items that change suddenly may have rates that do not occur in G. G, H and the shares of the
+kinds are those under which the values are most likely (expectation-maximization). Counts are
+Poisson variables given rates. Values are counts with normal errors. The estimate is the mean of the
+window's count given both values.
 
-The shares of the kinds are learned for each class of old rates. The values of rare items hardly
-tell one kind from another. If all items had the same shares, the many rare items would keep these
-shares near the start of learning, whatever the frequent items show.
+The shares of the kinds are learned for each class of old rates. Values of rare items hardly tell
+which kind they are of. If all items had the same shares, the many rare items would keep the shares
+near their initial values, whatever the frequent items show.
 
-Light items' values are counted in a table, by the ratio of a value to its standard deviation, and
-by the standard deviation. The likelihood of two values given two rates is a product, so that a step
-of learning multiplies small matrices. Heavy items, whose values say their counts themselves, have
-formulas of normal variables instead.
+The values of light items are counted in a table. Its axes are the standard deviation, and the ratio
+of the value to it. The likelihood of two values given two rates is a product, so a step of learning
+multiplies small matrices. For heavy items, whose values show their counts without a prior, formulas
+for normal variables are used instead.
 """
 
 from __future__ import annotations
@@ -31,38 +32,38 @@ from scipy.special import gammaln, xlogy
 
 from fedtally.recovery.linear_system import F64, Bools
 
-FAR = 12.0  # standard deviations: an item with a larger value, in either part, is heavy
+FAR = 12.0  # standard deviations; an item with a larger value in the window or the rest is heavy
 _STEP = 0.25  # from one value of the table to the next, in standard deviations
 _LOWEST = -6.0
 _Z = np.arange(_LOWEST, FAR + _STEP / 2, _STEP)
-_RATIO = 0.15  # logarithm of the ratio of neighbouring standard deviations of the table
+_RATIO = 0.15  # step of the logarithm of the standard deviation along the table
 _MOST_SCALES = 12
-_RATES = 0.1  # logarithm of the ratio of neighbouring rates
+_RATES = 0.1  # step of the logarithm of the rate
 _MOST_RATES = 160
-_LEAST_RATE = 0.02  # clients; smaller rates than this share of a client are as good as 0
+_LEAST_RATE = 0.02  # clients; smaller rates are treated as 0
 _FACTORS = (0.3, 1.0)  # small and large changes: standard deviations of log(new rate / old rate)
-_CHANGED = 0.05  # the share of items that changes, from which learning starts
-# The old rates between classes, in standard deviations of the window's values. Each class of items
-# has its own shares of the kinds.
+_CHANGED = 0.05  # the initial share of items that change
+# Borders between the classes of old rates, in standard deviations of the window's values. Each
+# class of items has its own shares of the kinds.
 _EDGES = np.array([0.5, 1.0, 2.0, 4.0])
-_ALIKE = 2.0  # items that each class gets in addition, with the shares learning starts from
+_ALIKE = 2.0  # each class gets this number of imaginary items, which have the initial shares
 _STEPS = 30  # of expectation-maximization
-_POISSON = 30.0  # below this rate a count is treated as Poisson, not as normal
-_WIDE = 5.0  # clients: with larger errors, Poisson and normal counts do not differ visibly
-# Relative changes of heavy items, as standard deviations, and the shares that learning starts with.
+_POISSON = 30.0  # below this rate a count is treated as Poisson, otherwise as normal
+_WIDE = 5.0  # clients; with larger errors, Poisson and normal counts cannot be distinguished
+# Relative changes of heavy items, as standard deviations, and their initial shares.
 _CHANGES = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0])
 _SHARES = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
 _HEAVY_STEPS = 30
-_TINY = 1e-300  # instead of a density of 0
+_TINY = 1e-300  # replaces a density of 0
 
 
 class Part(NamedTuple):
-    """The values of all candidates in some rounds, with their errors.
+    """The values of items in some rounds, with their errors.
 
     Attributes:
-        value: counts with independent normal errors, float64 [n].
-        stddev: standard deviations of the errors, above 0, float64 [n].
-        clients: number of clients in these rounds.
+        value: the items' counts plus independent normal errors, float64 [n].
+        stddev: the standard deviations of the errors, above 0, float64 [n].
+        clients: the number of clients in these rounds.
     """
 
     value: F64
@@ -74,12 +75,13 @@ class Rates(NamedTuple):
     """The learned distributions of light items' rates.
 
     Attributes:
-        rates: rates that items may have, rising from 0, float64 [k].
-        old: shares of the rates in the rest of the history, G, float64 [k].
+        rates: the possible rates, ascending from 0, float64 [k].
+        old: the probability of each rate in the rest of the history, G, float64 [k].
         kinds: the shares of four kinds of items in each class of old rates, float64 [5, 4]. The
-            classes rise. The kinds are: same rate, changed by a small factor, changed by a large
-            factor, new rate.
-        joint: the joint probabilities of the old rate and the rate in the window, float64 [k, k].
+            classes are in ascending order. The kinds are: same rate, changed by a small factor,
+            changed by a large factor, new rate.
+        joint: the joint probabilities of the old rate (row) and the rate in the window (column),
+            float64 [k, k].
     """
 
     rates: F64
@@ -89,18 +91,18 @@ class Rates(NamedTuple):
 
 
 class History:
-    """Estimates a window's counts from the window and from the rest of the history.
+    """Estimates the counts in a window of rounds from the window and the rest of the history.
 
     Args:
-        window: values of the candidates in the window. Rates and shares are learned from these and
-            `rest`.
-        rest: values of the candidates in the rest of the history, with independent errors.
+        window: the values of all candidates in the window. Rates and shares are learned from
+            `window` and `rest`.
+        rest: the values of the same candidates in the rest of the history.
 
     Attributes:
-        gain: the increase of the log-likelihood of the window's values by the rest of the history.
-            If it is below 0, the rest is a bad prior: items changed too much.
+        gain: how much the log-likelihood of the window's values grows if the rest of the history is
+            used. If it is negative, the rest is a bad prior, since items changed too much.
         rates: the learned distributions of light items' rates.
-        shares: the learned share of heavy items with each of `_CHANGES`, float64 [6].
+        shares: the learned share of heavy items with each change in `_CHANGES`, float64 [6].
 
     >>> rng = np.random.default_rng(0)
     >>> rates = np.where(rng.random(4000) < 0.2, 30.0, 0.5)
@@ -127,8 +129,8 @@ class History:
         """Return the expected counts of items in the window: float64 [n], at least 0.
 
         Args:
-            window: values of these items in the window.
-            rest: values of the same items in the rest of the history.
+            window: the items' values in the window.
+            rest: the values of the same items in the rest of the history.
         """
         light = _light(window, rest)
         found = np.empty(len(light))
@@ -151,15 +153,17 @@ def _of(part: Part, chosen: Bools) -> Part:
 
 
 class _Table:
-    """The likelihoods of light items' values given rates, by values and standard deviations.
+    """The likelihoods of light items' values given rates.
+
+    Values are in standard deviations. The tables have an axis of standard deviations (scales).
 
     Attributes:
-        rates: rates as numbers of clients in the window, float64 [k].
-        classes: classes of the rates, by `_EDGES`, int64 [k].
+        rates: the possible rates, in clients of the window, float64 [k].
+        classes: the class of each rate, by `_EDGES`, int64 [k].
         now: the likelihood of each value in the window given each rate, as a density per standard
             deviation, float64 [scales, values, k].
-        counts: mean counts given the value and the rate, float64 like `now`.
-        before: likelihoods like `now` of the values in the rest of the history.
+        counts: the mean count given the value and the rate, shaped like `now`.
+        before: likelihoods like `now`, for values in the rest of the history.
     """
 
     def __init__(self, window: Part, rest: Part) -> None:
@@ -168,7 +172,7 @@ class _Table:
         self._first = np.log(least)
         self._ratio = max(np.log(most / least) / (scales - 1), 1e-9)
         stddev = np.exp(self._first + self._ratio * np.arange(scales))
-        # Both parts have nearly the same cells, so that their deviations have nearly one ratio.
+        # Both parts have nearly the same cells: the ratio of their deviations is nearly constant.
         theirs = stddev * float(np.median(rest.stddev / window.stddev))
         a = rest.clients / window.clients
         self.rates = _rates(stddev, theirs / a)
@@ -188,9 +192,9 @@ class _Table:
         return scale, now, before
 
     def count(self, window: Part, rest: Part) -> F64:
-        """Return how many items lie nearest to each entry: float64 [scales, values, values].
+        """Return how many items are closest to each entry: float64 [scales, values, values].
 
-        The axes are the scale, the value in the window and the value in the rest.
+        The axes are the scale, the value in the window, and the value in the rest.
         """
         shape = (len(self.now), len(_Z), len(_Z))
         places = [np.rint(place).astype(np.intp) for place in self._places(window, rest)]
@@ -200,7 +204,7 @@ class _Table:
     def means(self, learned: Rates) -> F64:
         """Return the mean count for each entry of `count`: float64 [scales, values, values].
 
-        Counts are divided by the standard deviation of the value in the window.
+        The counts are in standard deviations of the window's value.
         """
         total = self.now @ learned.joint.T @ np.swapaxes(self.before, 1, 2) + _TINY
         counts = (self.now * self.counts) @ learned.joint.T @ np.swapaxes(self.before, 1, 2)
@@ -209,7 +213,7 @@ class _Table:
         return found
 
     def read(self, table: F64, window: Part, rest: Part) -> F64:
-        """Return the items' mean counts, interpolated in a table of `means`: float64 [n]."""
+        """Return the mean count of each item, interpolated in a table from `means`: float64 [n]."""
         found = np.zeros(len(window.value))
         places = self._places(window, rest)
         lows = [
@@ -227,11 +231,12 @@ class _Table:
 
 
 def _rates(stddev: F64, theirs: F64) -> F64:
-    """Return the rates that light items may have: float64 [k], from 0 on in geometric steps.
+    """Return the possible rates of light items: float64 [k], 0 and then geometric steps.
 
     Args:
-        stddev: standard deviations of the window's errors, float64 [scales].
-        theirs: standard deviations of the rest's errors, scaled to the window, float64 [scales].
+        stddev: the standard deviations of the window's errors, float64 [scales].
+        theirs: the standard deviations of the rest's errors, scaled to the number of clients in the
+            window, float64 [scales].
     """
     largest = max(1.0, (FAR + 4) * max(float(stddev.max()), float(theirs.max())))
     least = min(_LEAST_RATE, float(np.median(theirs)) / 4)
@@ -240,16 +245,15 @@ def _rates(stddev: F64, theirs: F64) -> F64:
 
 
 def _window_likelihood(stddev: F64, rates: F64) -> tuple[F64, F64]:
-    """Return the likelihood of a window's values given rates, and the mean counts given both.
-
-    The likelihood is a density per standard deviation.
+    """Return the likelihood of a window's values given rates, and the mean count given both.
 
     Args:
-        stddev: standard deviations of the errors, float64 [scales].
-        rates: rates that items may have, float64 [k].
+        stddev: the standard deviations of the errors, float64 [scales].
+        rates: the possible rates, float64 [k].
 
     Returns:
-        Two float64 [scales, values, k].
+        The likelihood, as a density per standard deviation, and the mean count: both float64
+        [scales, values, k].
     """
     values = _Z * stddev[:, None]
     own = stddev[:, None, None] ** 2
@@ -257,7 +261,7 @@ def _window_likelihood(stddev: F64, rates: F64) -> tuple[F64, F64]:
     likelihood = _normal(away, own + rates)
     counts = rates + rates / (rates + own) * away
     if np.median(stddev) < _WIDE:
-        # Errors are small, so low counts are treated as Poisson: the likelihood is a sum over them.
+        # With small errors, low counts must be treated as Poisson: the likelihood sums over counts.
         low = rates < _POISSON
         whole = np.arange(2 * _POISSON + 1)
         chance = np.exp(
@@ -276,7 +280,11 @@ def _normal(away: F64, square: F64) -> F64:
 
 
 def _kernels(rates: F64) -> list[F64]:
-    """Return the distributions of the window's rate given the old one: float64 [k, k] each."""
+    """Return distributions of the rate in the window given the old rate: float64 [k, k] each.
+
+    There is one for each kind of item except the last: same rate, small change, large change. Row i
+    is the distribution for old rate i.
+    """
     found = [np.eye(len(rates))]
     logs = np.log(rates[1:])
     for factor in _FACTORS:
@@ -291,10 +299,10 @@ def _joint(old: F64, new: F64, kinds: F64, moves: list[F64]) -> list[F64]:
     """Return, for each kind of item, the joint probabilities of old and new rate: [k, k] each.
 
     Args:
-        old: shares of old rates, G, float64 [k].
-        new: shares of new rates, H, float64 [k].
-        kinds: shares of the kinds given the old rate, float64 [k, 4].
-        moves: distributions of the window's rate given the old one, for all kinds but the last.
+        old: the probabilities of old rates, G, float64 [k].
+        new: the probabilities of new rates, H, float64 [k].
+        kinds: the shares of the kinds given each old rate, float64 [k, 4].
+        moves: the distributions of the new rate given the old rate, for all kinds except the last.
     """
     shares = (kinds * old[:, None]).T[..., None]
     return [
@@ -304,9 +312,13 @@ def _joint(old: F64, new: F64, kinds: F64, moves: list[F64]) -> list[F64]:
 
 
 def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
-    """Return the most likely rates and kinds, and the log-likelihood of the window.
+    """Learn rates and kinds; return them, and the log-likelihood of the window's values.
 
-    The log-likelihood is of the values in the window, given the values in the other rounds.
+    The log-likelihood is conditional on the values in the other rounds.
+
+    Args:
+        table: the likelihoods.
+        seen: how many items have each pair of values, from `_Table.count`.
     """
     moves = _kernels(table.rates)
     size = len(table.rates)
@@ -317,14 +329,14 @@ def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
     for _ in range(_STEPS):
         parts = _joint(old, new, kinds[table.classes], moves)
         total = table.now @ np.sum(parts, axis=0).T @ before + _TINY
-        # `given` is [old rate, rate in the window]. Times the probability of a pair of rates, it is
-        # the expected number of items that have this pair.
+        # given[old rate, rate in the window] * probability of this pair = the expected number of
+        # items with this pair.
         weighed = np.swapaxes(seen / total, 1, 2) @ table.now
         given = np.tensordot(table.before, weighed, axes=((0, 1), (0, 1)))
         by_kind = np.stack([np.einsum("km,km->k", part, given) for part in parts], axis=1)
         old = by_kind.sum(axis=1) + _TINY
         old /= old.sum()
-        # One further item, like the old ones: unseen rates are rare, but not impossible.
+        # One more item, distributed like the old ones, so that unseen rates stay possible.
         new = np.einsum("km,km->m", parts[-1], given) + old
         new /= new.sum()
         kinds = np.tile(_ALIKE * start, (len(kinds), 1))
@@ -338,7 +350,7 @@ def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
 
 
 def _alone(table: _Table, seen: F64) -> float:
-    """Return the log-likelihood of the window's values under a prior learned from them alone."""
+    """Return the log-likelihood of the window's values if the prior is learned from them alone."""
     mine = seen.sum(axis=2)
     weights = np.full(len(table.rates), 1.0 / len(table.rates))
     for _ in range(_STEPS):
@@ -352,10 +364,11 @@ def _alone(table: _Table, seen: F64) -> float:
 
 
 def _heavy(window: Part, rest: Part, ratio: float) -> tuple[F64, F64, F64]:
-    """Return old rates, [n], and the variances of counts and of values for each change: [n, 6].
+    """Return the old rates, [n], and the variances of counts and of values, [n, 6] each.
 
-    The last change is relative to the old rate, or to the window's value if it is larger: a new
-    item changes by more than its old rate.
+    The 6 columns are the changes in `_CHANGES`. They are relative to the old rate. The last one is
+    relative to the window's value if that is larger, since a new item changes by more than its old
+    rate.
     """
     old = np.maximum(rest.value / ratio, 0.1)
     size = np.repeat(old[:, None], len(_CHANGES), axis=1)
@@ -365,7 +378,7 @@ def _heavy(window: Part, rest: Part, ratio: float) -> tuple[F64, F64, F64]:
 
 
 def _chances(window: Part, rest: Part, ratio: float, shares: F64) -> F64:
-    """Return the probabilities of the changes of heavy items: float64 [n, 6]."""
+    """Return the probability of each change in `_CHANGES`, for each item: float64 [n, 6]."""
     old, _, square = _heavy(window, rest, ratio)
     found = shares * (_normal((window.value - old)[:, None], square) + _TINY)
     found /= found.sum(axis=1, keepdims=True)
@@ -373,7 +386,7 @@ def _chances(window: Part, rest: Part, ratio: float, shares: F64) -> F64:
 
 
 def _changes(window: Part, rest: Part, ratio: float) -> F64:
-    """Return the learned share of heavy items with each of `_CHANGES`: float64 [6]."""
+    """Learn the share of heavy items with each change in `_CHANGES`: float64 [6]."""
     shares = _SHARES
     for _ in range(_HEAVY_STEPS):
         shares = _chances(window, rest, ratio, shares).sum(axis=0) + 1.0

@@ -1,14 +1,15 @@
-"""Confidence intervals for estimates, and a simultaneous band for all of them.
+"""Confidence intervals for estimated frequencies, for single items or for all items at once.
 
 An interval covers the frequency of an item among the clients that took part. Its confidence is a
-probability over the hash seed, for an item fixed in advance or for all candidates. The data must
-not depend on the seed. A list of the largest estimates has limits of its own, since estimates that
-were chosen for their size are too large more often than not. Another error is not covered: how the
-clients that took part differ from a wider population (`sampling_error`).
+probability over the seed of the hashes, for an item that was named in advance, or for all
+candidates at once. The data must not depend on the seed. The items of a list of the largest
+estimates get other limits: items that are chosen for large estimates are overestimated more often
+than not. The intervals do not cover how the clients that took part differ from a wider population
+(`sampling_error` does).
 
-The error of an estimate comes from the other items in the item's cells. Random ids that no client
-holds (*phantoms*) suffer the same error, so they show how large it is. docs/recovery.md has the
-construction and its measured coverage.
+An estimate is wrong because of the other items in its cells. *Phantoms*, random ids that no client
+holds, get the same kind of error, so they show its size. docs/recovery.md describes the method and
+its measured coverage.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ def make_intervals(
         sketches: the landed sums.
         domain: the candidate items.
         confidence: above 0 and below 1.
-        kind: "pointwise": each interval of an item named beforehand holds with this confidence;
-            "auto": the same, but lists have limits that allow for the choice of their items;
-            "simultaneous": the intervals of all candidates hold at once.
+        kind: "pointwise": an interval holds with this confidence if its item was named in advance.
+            "auto": the same, but the limits of a list allow for the choice of its items.
+            "simultaneous": all intervals of all candidates hold together with this confidence.
 
     Raises:
-        InvalidInputError: a confidence outside (0, 1), an unknown kind, or a decoder that the
-            registry does not know.
+        InvalidInputError: the confidence or the kind is not allowed, or the registry does not know
+            the decoder.
     """
     check_confidence(confidence)
     if kind not in KINDS:
@@ -73,19 +74,19 @@ def make_intervals(
 def merged_intervals(
     made: Sequence[Intervals], shares: Sequence[float], domain: Domain, confidence: float, kind: str
 ) -> Intervals | None:
-    """Return intervals of the frequencies among the clients of several results together.
+    """Return intervals for the frequencies among the clients of several results together.
 
-    The answer is None in the cases of `Intervals.merged`.
+    Returns None in the cases in which `Intervals.merged` returns None.
 
     Args:
         made: the intervals of each result; the results have different hashes.
-        shares: the share of each result in the contributions of all.
-        domain: the candidates of all results.
-        confidence: the confidence of all results.
-        kind: the kind of all intervals.
+        shares: the share of each result in the contributions of all results.
+        domain: the candidates, the same for all results.
+        confidence: the confidence of all intervals.
+        kind: the kind of all intervals, as in `make_intervals`.
     """
-    # The noise of each result's number of clients is taken out, so that it is not counted twice:
-    # the merged intervals get the noise of the total number.
+    # The intervals are merged without the noise on each number of clients. The noise on the total
+    # number is added afterwards; otherwise it would be counted twice.
     noise = [
         share * one.relative if isinstance(one, NoisyNumberIntervals) else 0.0
         for one, share in zip(made, shares, strict=True)
@@ -101,14 +102,14 @@ def merged_intervals(
 
 
 class NoisyNumberIntervals(UsualIntervals):
-    """Intervals of frequencies where the number of clients has noise, too.
+    """Intervals for frequencies if the number of clients has noise as well.
 
-    Counts are divided by the number of clients. A relative error r of this number makes a frequency
-    f wrong by r f. This error is independent of the others, so the half-widths are added as
-    squares.
+    Frequencies are counts divided by the number of clients. If this number has the relative error
+    r, a frequency f gets the error r f. It is independent of the other errors, so the squares of
+    the half-widths are added.
 
     Args:
-        intervals: the intervals if the number that was released were exact.
+        intervals: the intervals as if the number of clients were exact.
         relative: the standard deviation of the number of clients, divided by this number.
         confidence: the confidence of the intervals.
     """
@@ -122,7 +123,7 @@ class NoisyNumberIntervals(UsualIntervals):
 
     @property
     def predicted_linf(self) -> float:
-        """The median of the largest error, if the number of clients were exact."""
+        """The median of the largest error, as if the number of clients were exact."""
         return self.intervals.predicted_linf
 
     def at(self, ids: Ids) -> Limits:
@@ -130,35 +131,40 @@ class NoisyNumberIntervals(UsualIntervals):
         return self._widened(self.intervals.at(ids))
 
     def centres(self, ids: Ids) -> F64 | None:
-        """Return the values whose errors the limits bound, or None where these are not normal."""
+        """Return the frequencies around which limits lie; None if their errors are not normal."""
         return self.intervals.centres(ids)
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies."""
+        """Return the limits of the items of a list, in frequencies; see `Intervals.listed`."""
         return self._widened(self.intervals.listed(ids, threshold))
 
     def _widened(self, limits: Limits) -> Limits:
         low, high = limits
         middle, half = (low + high) / 2, (high - low) / 2
-        # Both ends move by the same amount, so that limits that are not symmetric stay so.
+        # Both ends move by the same amount, so asymmetric limits keep their asymmetry.
         more = np.sqrt(half**2 + (self._share * middle) ** 2) - half
         return Limits(low - more, high + more)
 
 
 def sampling_error(frequency: F64, num_clients: int, confidence: float) -> F64:
-    """Return how far the share in a wider population may be from the frequency among the clients.
+    """Return how far frequencies in a wider population may be from those among the clients.
 
-    The clients that took part are treated as a uniform sample of that population. The answer is the
-    distance to the further limit of Wilson's interval (1927): about z sqrt(f (1 - f) / n), and
-    z^2 / n for shares next to 0 and 1. Wilson's interval, unlike the simple one, keeps its level
-    there.
+    The clients that took part are treated as a uniform sample of the population. The result is the
+    distance from the frequency f to the further limit of Wilson's interval (1927): about
+    z sqrt(f (1 - f) / n), and z^2 / n if f is near 0 or 1. There, too, Wilson's interval keeps its
+    confidence, unlike the simple interval.
+
+    Args:
+        frequency: float64 [n], estimated frequencies among the clients.
+        num_clients: the number of clients, at least 1.
+        confidence: above 0 and below 1.
 
     >>> float(np.round(sampling_error(np.array([0.5]), 10_000, 0.95), 4)[0])
     0.0098
     """
     validate.integer(1, num_clients=num_clients)
     check_confidence(confidence)
-    f = np.clip(frequency, 0.0, 1.0)  # estimates may lie outside, where the root does not exist
+    f = np.clip(frequency, 0.0, 1.0)  # outside, where estimates may lie, the root does not exist
     z, n = float(-ndtri((1.0 - confidence) / 2)), num_clients
     half = z * np.sqrt(f * (1.0 - f) / n + z**2 / (4.0 * n**2))
     further: F64 = (half + np.abs(0.5 - f) * z**2 / n) / (1.0 + z**2 / n)

@@ -1,4 +1,4 @@
-"""The predicted largest error of the sums so far: a campaign may end once it is small enough."""
+"""Predicts the largest error of the sums so far; a campaign may end when it is small enough."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from fedtally.recovery.decoders.joint.joint import JointDecoder, usual_kappa
 from fedtally.recovery.decoders.joint.joint_intervals import JointIntervals, Kappa
 from fedtally.sketch import CountSketch
 
-# Clients. A wrong fit may explain the sums as well as the truth does, and be wrong by a few whole
-# clients. So no smaller error than this is claimed, however little the fit leaves in the residual.
+# In clients. A wrong fit may explain the sums as well as the true one, and be wrong by a few
+# clients. So no smaller error is promised, even if the fit leaves nothing in the residual.
 LEAST_KNOWN = 4
 
 
 def known_error(
     sketches: Sequence[CountSketch], domain: Domain, probability: float
 ) -> float | None:
-    """Return a frequency that the largest error of all candidates exceeds with a given probability.
+    """Return the frequency that the largest error of all candidates exceeds with a probability.
 
-    The prediction is for joint recovery, whatever decoder answers: belief propagation has smaller
-    errors. The scale of the errors of fitted items is taken as a constant, since a measurement
-    would take several fits.
+    The prediction is for joint recovery, whatever decoder will answer: the errors of belief
+    propagation are smaller. The scale of the errors of fitted items is a constant here, since
+    measuring it would take several fits.
 
     Args:
         sketches: the sums so far, with their noise.
         domain: the candidates.
-        probability: the probability that the largest error is larger, above 0 and below 1.
+        probability: the probability, above 0 and below 1, that the largest error is larger.
 
     Returns:
-        The frequency, at least that of `LEAST_KNOWN` clients. None: the fit of joint recovery was
-        given up. The median would answer, and the prediction for the median is too small.
+        The frequency, at least LEAST_KNOWN clients. None if joint recovery gave up its fit: then
+        the median would answer, and the prediction for the median is too small.
     """
     decoder = JointDecoder(sketches, domain)
     if decoder.fallback is not None:

@@ -1,4 +1,4 @@
-"""The common parts of all intervals: their shape, their kinds, and their slack for rounding."""
+"""What all intervals have in common: their interface, kinds, and tolerance for rounding."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fedtally.errors import InvalidInputError
 from fedtally.recovery.linear_system import F64, U64, Ids
 
 KINDS = ("auto", "pointwise", "simultaneous")
-# How far an exact answer may miss the truth: sums of frequencies are rounded in float64. Without
-# this slack an interval of width 0 around an exact estimate could exclude the true frequency.
+# By how much rounding in float64 may change an exact frequency. Without this tolerance, an interval
+# of width 0 around an exact estimate could exclude the true frequency.
 ROUNDING = 1e-12
-# The share of a list's probability of error that goes to a limit which holds however the list was
-# chosen. The rest goes to the tighter limit that takes the threshold of the list into account.
+# A list's limit may be wrong with some probability. This share of it goes to a limit that holds
+# however the list was chosen. The rest goes to a tighter limit that uses the list's threshold.
 _ANYHOW = 0.1
 _STEPS = 200  # lower limits that are tried for each item of a list
-_AT_ONCE = 4096  # items whose limits are tried together, to bound the memory: x _STEPS x 8 bytes
+_AT_ONCE = 4096  # items that are tried at once, to bound the memory: x _STEPS x 8 bytes
 
 
 class Limits(NamedTuple):
@@ -31,20 +31,20 @@ class Limits(NamedTuple):
 
 
 class Intervals(Protocol):
-    """Gives every id an interval.
+    """Gives each id an interval for its frequency.
 
     Attributes:
-        about: how the intervals were computed, in words; "" where recovery is exact, so that there
-            is nothing to say.
+        about: how the intervals were computed, as a text; "" if recovery is exact, since the
+            intervals then need no explanation.
     """
 
     about: str
 
     @property
     def predicted_range(self) -> tuple[float, float] | None:
-        """The range in which the largest error of all candidates' frequencies mostly lies.
+        """Two frequencies between which the largest error of all candidates mostly lies.
 
-        None: `predicted_linf` is close enough.
+        None if `predicted_linf` is close enough.
         """
 
     @property
@@ -52,56 +52,57 @@ class Intervals(Protocol):
         """The median of the largest error of all candidates' frequencies."""
 
     def at(self, ids: Ids) -> Limits:
-        """Return the limits, in frequencies, of ids that were named before the answer was seen."""
+        """Return the limits, in frequencies, of ids that were named before any result was seen."""
 
     def centres(self, ids: Ids) -> F64 | None:
-        """Return the values, in frequencies, whose errors the limits bound.
+        """Return the frequencies around which the limits lie: float64 [n].
 
-        The answer is None where these errors are not normal. Normal errors of independent results
-        can be added in squares, quantiles of other errors cannot.
+        Returns None if the errors are not normal. The squares of normal errors of independent
+        results can be added; quantiles of other errors cannot.
         """
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
         """Return the limits of the items of a list, in frequencies.
 
-        Only intervals of kind "auto" allow for the choice of the items by their estimates.
+        Intervals of the kind "auto" allow for the fact that the items were chosen by their
+        estimates. Other kinds return the same limits as `at`.
 
         Args:
             ids: uint64 [n], the whole list.
-            threshold: the frequency that an estimate had to reach for its item to be listed; None
-                where it is not known.
+            threshold: the frequency that an estimate had to reach to get its item into the list;
+                None: not known.
         """
 
     def merged(
         self, others: Sequence[Intervals], domain: Domain, confidence: float, kind: str
     ) -> Intervals | None:
-        """Return intervals of frequencies in several results together.
+        """Return intervals for the frequencies in several results together.
 
-        The answer is None if the limits of the single results are enough, or if `others` are from
+        Returns None if the limits of the single results are enough, or if `others` come from
         another decoder.
 
         Args:
             others: the intervals of the other results, which have other hashes.
-            domain: the candidates of all results.
-            confidence: the confidence of all results.
-            kind: the kind of all intervals.
+            domain: the candidates, the same for all results.
+            confidence: the confidence of all intervals.
+            kind: the kind of all intervals, as in `make_intervals`.
         """
 
 
 class UsualIntervals:
-    """The defaults of most intervals: no range of the largest error, and no special merging."""
+    """The usual defaults of intervals: no `predicted_range`, and no merged intervals."""
 
     predicted_range: tuple[float, float] | None = None
 
     def merged(
         self, others: Sequence[Intervals], domain: Domain, confidence: float, kind: str
     ) -> Intervals | None:
-        """Return None: the limits of each result tell enough."""
+        """Return None: the limits of the single results are enough."""
         return None
 
 
 def check_confidence(confidence: float) -> float:
-    """Return the confidence, checked to be above 0 and below 1.
+    """Return the confidence as a float; raise InvalidInputError unless it is between 0 and 1.
 
     >>> check_confidence(0.95)
     0.95
@@ -113,12 +114,21 @@ def check_confidence(confidence: float) -> float:
 
 
 def list_tails(tail: float, listed: int, size: int, threshold: float | None) -> tuple[float, float]:
-    """Return the probabilities with which the two lower limits of a list's item may be too high.
+    """Split the probability that a list's lower limit is too high between two limits of each item.
 
-    The first limit takes into account that the estimate reached the threshold. The second holds
-    however the list was chosen: if each limit of a list of R out of d items is too high with
+    The first limit takes into account that the estimate reached the list's threshold. The second
+    holds however the list was chosen: if each limit in a list of R out of d items is too high with
     probability `tail` R / d, the expected share of wrong limits is at most `tail` (Benjamini and
-    Yekutieli 2005). Both probabilities together use up `tail`.
+    Yekutieli 2005).
+
+    Args:
+        tail: the probability that a lower limit may be too high.
+        listed: R, the number of items in the list.
+        size: d, the number of candidates.
+        threshold: the frequency that estimates had to reach; None: not known.
+
+    Returns:
+        The probabilities for the first and the second limit; their sum is at most `tail`.
 
     >>> list_tails(0.025, 20, 1000, None)
     (0.0, 0.0005)
@@ -138,30 +148,34 @@ def listed_lows(
     given: float,
     at_least: Callable[[F64], F64],
 ) -> F64:
-    """Return lower limits of a list's items, given that their estimates reached a threshold.
+    """Return lower limits for a list's items, given that their estimates reached a threshold.
 
-    Frequencies are tried one by one, upwards from the limit that holds however the list was chosen.
-    The lower limit is the first plausible frequency. Where errors have uneven tails, a frequency
-    may be plausible although a higher one is not, so bisection would not do.
+    Frequencies are tried upwards, from the limit that holds however the list was chosen. The lower
+    limit is the first plausible frequency. Bisection could miss it: with uneven tails of errors, a
+    frequency may be plausible while a higher one is not.
 
     Args:
         values: float64 [n], the estimates.
         least: float64 [n], limits that hold however the list was chosen.
-        low: float64 [n], the limits of items named beforehand, at least as high as `least`.
+        low: float64 [n], the limits for items named in advance, at least `least`.
         threshold: the frequency that an estimate had to reach.
-        given: the probability that a limit is too high, where the estimates reached the threshold.
-        at_least: returns the probability that an error is at least as large as each number.
+        given: the probability that a limit is too high, given that the estimate reached the
+            threshold.
+        at_least: returns for each number the probability that an error is at least as large.
     """
     found = np.empty(len(values))
     for part in (slice(start, start + _AT_ONCE) for start in range(0, len(values), _AT_ONCE)):
         tried = least[part, None] + (low - least)[part, None] * np.linspace(0.0, 1.0, _STEPS)
         # P(error >= value - f | error >= threshold - f) >= given, written without a division
         plausible = at_least(values[part, None] - tried) >= given * at_least(threshold - tried)
-        plausible[:, -1] = True  # the limit of items named beforehand, if none below is plausible
+        plausible[:, -1] = True  # if nothing below is plausible, the limit is `low`
         found[part] = np.take_along_axis(tried, plausible.argmax(axis=1)[:, None], axis=1)[:, 0]
     return found
 
 
 def or_none(error: float, num_clients: int) -> float:
-    """Return an error, or 0 where it is below a thousandth of a client, which is only rounding."""
+    """Return `error`, a frequency, or 0 if it is less than a thousandth of a client.
+
+    Such a small error is only rounding.
+    """
     return error if error * num_clients >= 1e-3 else 0.0

@@ -1,6 +1,7 @@
 """The landed sums of a campaign as one linear system.
 
-It says which cells an item touches, with which signs, in which round.
+A batch is a group of rounds with equal hashes. A cell is a counter. Each item has a cell and a sign
+in each row and batch, and adds sign * frequency to the cell.
 """
 
 from __future__ import annotations
@@ -25,30 +26,34 @@ I8 = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
-Ids = U64 | range  # a range counts mod 2^64
-# [256, 1]: the signs of the lowest 8 bits of a word, all in one number. So one look-up gives them.
+Ids = U64 | range  # numbers in a range are taken mod 2^64
+# [256, 1]: the signs that the 8 bits of a byte give, packed into one number: then one look-up gives
+# them all.
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 _SIGNS = (1 - 2 * _BITS.view(np.int8)).view(np.uint64)
-BLOCK = 1 << 18  # candidates that are decoded at once, to bound the memory: 2 MiB a float64 array
+BLOCK = 1 << 18  # candidates that are decoded at once, to bound the memory: 2 MiB of float64
 
 
 class Decoder(Protocol):
-    """Gives every id a number: a decoder of `kernels`, or a sum of several."""
+    """Computes a number for each id, such as an estimate: a `kernels.Decoder`, or a sum of them."""
 
     def at(self, ids: U64) -> F64:
-        """Return the numbers of chosen ids: float64 [n]."""
+        """Return the number of each id: float64 [n]."""
 
     def range(self, first_id: int, count: int) -> F64:
         """Return the numbers of the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
 
 
 def ask(decoder: Decoder, ids: Ids) -> F64:
-    """Return the numbers that a decoder gives to ids: float64 [n]."""
+    """Return the number that a decoder computes for each id: float64 [n]."""
     return decoder.range(ids.start % 2**64, len(ids)) if isinstance(ids, range) else decoder.at(ids)
 
 
 def ask_above(decoder: Decoder, ids: Ids, floor: float) -> tuple[I64, F64]:
-    """Return which ids get a number above `floor`, as indexes into `ids`, and these numbers."""
+    """Return which ids have a number above `floor`, as indices into `ids`, and these numbers.
+
+    Both have one entry for each such id, in the order of `ids`.
+    """
     if isinstance(ids, range) and isinstance(decoder, kernels.Decoder):
         found = decoder.above(ids.start % 2**64, len(ids), floor)
         if found is not None:
@@ -61,7 +66,7 @@ def ask_above(decoder: Decoder, ids: Ids, floor: float) -> tuple[I64, F64]:
 def ids_between(domain: Domain, start: int, stop: int) -> Ids:
     """Return the ids of the candidates at the positions start .. stop - 1.
 
-    In a domain of consecutive integers the ids are a Python range: no array is made of them.
+    If the domain's ids are consecutive, they are returned as a Python range, which needs no memory.
 
     >>> from fedtally.domain import IntegerRange
     >>> ids_between(IntegerRange(5, 9), 1, 3)
@@ -72,7 +77,7 @@ def ids_between(domain: Domain, start: int, stop: int) -> Ids:
 
 
 def as_array(ids: Ids) -> U64:
-    """Return ids as uint64 [n]; a range counts mod 2^64.
+    """Return ids as an array, uint64 [n]; numbers in a range are taken mod 2^64.
 
     >>> as_array(range(2**64 - 1, 2**64 + 1)).tolist()
     [18446744073709551615, 0]
@@ -83,7 +88,9 @@ def as_array(ids: Ids) -> U64:
 
 
 def check_landed(sketches: Sequence[CountSketch]) -> SketchSpec:
-    """Return the spec of landed sums that belong together: all of one spec, at most one per round.
+    """Check that sums can be decoded together, and return their common spec.
+
+    They must have one spec, and there must be at most one for each round.
 
     Raises:
         InvalidInputError: no sketch, or two of one round.
@@ -109,7 +116,7 @@ def check_landed(sketches: Sequence[CountSketch]) -> SketchSpec:
 
 
 def landed_batches(spec: SketchSpec, sketches: Sequence[CountSketch]) -> list[int]:
-    """Return the batches that have a landed sum, rising.
+    """Return the numbers of the batches that have at least one landed sum, ascending.
 
     >>> spec = SketchSpec(rows=1, width=2, schedule="hybrid", num_rounds=2**20, seed=bytes(32))
     >>> landed_batches(spec, [CountSketch(spec, 70_000), CountSketch(spec, 3)])
@@ -119,20 +126,24 @@ def landed_batches(spec: SketchSpec, sketches: Sequence[CountSketch]) -> list[in
 
 
 class Summed:
-    """A decoder that adds the numbers of several decoders."""
+    """A decoder whose number for an id is the sum of the numbers of several decoders.
+
+    Args:
+        parts: the decoders, at least one.
+    """
 
     def __init__(self, parts: Sequence[Decoder]) -> None:
         self._parts = list(parts)
 
     def at(self, ids: U64) -> F64:
-        """Return the sums at chosen ids: float64 [n]."""
+        """Return the sum for each id: float64 [n]."""
         total = self._parts[0].at(ids)
         for part in self._parts[1:]:
             total += part.at(ids)
         return total
 
     def range(self, first_id: int, count: int) -> F64:
-        """Return the sums at the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
+        """Return the sums for the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
         total = self._parts[0].range(first_id, count)
         for part in self._parts[1:]:
             total += part.range(first_id, count)
@@ -140,19 +151,22 @@ class Summed:
 
 
 class Landed:
-    """The landed sums, by batches of rounds with equal hashes.
+    """The landed sums, added up within each batch: the rounds with equal hashes.
 
-    Batches without a landed sum are left out, so they cost no memory.
+    Batches without a landed sum are left out and need no memory.
 
     Attributes:
         spec: the spec of all sketches.
-        fresh: whether every batch has locations of its own.
-        batches: the batches that landed, rising.
-        clients: float64 [batches], the clients of each batch.
+        fresh: whether each batch has its own locations (schedule "fresh").
+        batches: the numbers of the landed batches, ascending.
+        clients: float64 [batches], the number of clients in each batch.
         weights: float64 [batches], each batch's share of all clients.
-        num_clients: the number of all clients.
-        frequencies: float64 [rows, width, batches], sums divided by clients. The batches of one
-            cell lie together in memory.
+        num_clients: the number of clients in all batches.
+        frequencies: float64 [rows, width, batches], the sums divided by the number of clients. The
+            batches of a cell are next to each other in memory.
+
+    Raises:
+        InvalidInputError: no client took part in any landed round.
     """
 
     def __init__(self, spec: SketchSpec, sketches: Sequence[CountSketch]) -> None:
@@ -172,7 +186,7 @@ class Landed:
             )
         self.num_clients = int(self.clients.sum())
         self.weights = self.clients / self.clients.sum()
-        # Batches without clients are all 0: dividing them by 1 leaves them so.
+        # A batch without clients has sums of 0: dividing by 1 keeps them 0.
         self.frequencies /= np.maximum(self.clients, 1.0)
         if self.fresh:
             self._tables = [spec.round_hash(batch).location[None] for batch in self.batches]
@@ -182,12 +196,12 @@ class Landed:
 
     @property
     def several(self) -> bool:
-        """Whether the clients are spread over several batches, not nearly all in one."""
+        """Whether clients are spread over several batches; False if nearly all are in one."""
         return self.effective > 1.5
 
     @property
     def effective(self) -> float:
-        """The effective number of batches: 1 over the sum of the squared weights."""
+        """The effective number of batches: 1 / the sum of the squared weights."""
         return 1.0 / float(self.weights @ self.weights)
 
     @property
@@ -201,13 +215,16 @@ class Landed:
         return self.spec.rows * self.spec.width
 
     def places(self, ids: U64) -> tuple[I64, I8]:
-        """Return where items lie: their cells and signs.
+        """Return the cells and signs of items.
 
-        A cell is an index into `frequencies` seen as one dimension. Where the batches share
-        locations, it is the index of the first batch.
+        A cell is an index into the flattened `frequencies`. If all batches share their locations,
+        only the index for batch 0 is returned; batch b adds b to it.
+
+        Args:
+            ids: uint64 [n].
 
         Returns:
-            Cells int64 [n, rows, batches or 1] and signs int8 [n, rows, batches].
+            The cells, int64 [n, rows, batches or 1], and the signs, int8 [n, rows, batches].
         """
         rows, width, batches = self.frequencies.shape
         base = np.arange(rows) * width
@@ -229,28 +246,35 @@ class Landed:
         return cells, signs
 
     def words(self, ids: U64) -> U32:
-        """Return the hash words of items: uint32 [groups, rows, n].
+        """Return the hash words of items, which give cells and signs: uint32 [groups, rows, n].
 
-        Under schedule "fresh" each batch has a group, and bit 0 of a word is the sign. Under the
-        other schedules the words of group 0 give the cells, and the lowest 8 bits of a word of
-        group g give the signs of the batches 8 g .. 8 g + 7.
+        Under schedule "fresh" there is a group for each batch, and bit 0 of a word is the sign.
+        Otherwise the words of group 0 give the cells. The lowest 8 bits of a word of group g give
+        the signs in the batches 8 g .. 8 g + 7.
         """
         groups = [one for tables in self._tables for one in tables]
         return np.stack([kernels.hash_words(tables, ids) for tables in groups])
 
     def add(self, frequencies: F64, cells: I64, signs: I8, values: F64) -> None:
-        """Add the signed values of items, float64 [n, batches], to their `places`, in place."""
+        """Add sign * value of each item to its cells, in place.
+
+        Args:
+            frequencies: float64 [rows, width, batches], C-contiguous; changed.
+            cells: the items' cells, from `places`.
+            signs: the items' signs, from `places`.
+            values: the items' frequencies, float64 [n, batches].
+        """
         offsets = np.arange(signs.shape[2]) if cells.shape[2] == 1 else 0
         np.add.at(frequencies.reshape(-1), cells + offsets, signs * values[:, None, :])
 
     def with_items(self, ids: U64, values: F64) -> Self:
-        """Return these sums with further items in them.
+        """Return a copy of these sums to which items are added.
 
         Args:
-            ids: uint64 [n].
-            values: float64 [n, batches], counts divided by the clients of the batch.
+            ids: uint64 [n], the items.
+            values: float64 [n, batches], their frequencies in each batch.
         """
-        # A copy that shares the tables: making them anew would take longer than the rest.
+        # The copy shares the hash tables: computing them again would take longer than the rest.
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.frequencies = self.frequencies.copy()
@@ -258,10 +282,10 @@ class Landed:
         return other
 
     def weighted(self, chosen: Bools) -> Self:
-        """Return these sums, weighted as if only the chosen batches had clients.
+        """Return a copy of these sums in which the batches that are not chosen have weight 0.
 
         Args:
-            chosen: bool [batches], at least one with clients.
+            chosen: bool [batches]; at least one chosen batch has clients.
         """
         other = copy.copy(self)
         other.num_clients = int(self.clients[chosen].sum())
@@ -269,7 +293,11 @@ class Landed:
         return other
 
     def only(self, chosen: Bools) -> Self:
-        """Return the sums of the `chosen` batches: bool [batches], at least one with clients."""
+        """Return the sums of some batches.
+
+        Args:
+            chosen: bool [batches]; at least one chosen batch has clients.
+        """
         other = copy.copy(self)
         other.batches = [one for one, taken in zip(self.batches, chosen, strict=True) if taken]
         other.clients = self.clients[chosen]
@@ -287,14 +315,13 @@ class Landed:
     def decoder(self, residual: F64, fold: Literal["median", "mean"], expected: int) -> Decoder:
         """Return a decoder that estimates frequencies from a residual.
 
-        The decoder takes the paper's medians or the mean over all rows. It works in single
-        precision: the rounding error, 1e-7 of the residual in an item's cells, is small beside this
-        residual.
+        It computes in single precision. The rounding error, 1e-7 of the residual in an item's
+        cells, is negligible.
 
         Args:
-            residual: residual of the sums, float64 [rows, width, batches].
-            fold: "median" or "mean".
-            expected: about how many ids will be asked for.
+            residual: the sums minus what is already explained, float64 [rows, width, batches].
+            fold: how rows are combined: "median", as in the paper, or "mean".
+            expected: about how many ids will be estimated.
         """
         sums = np.empty(residual.shape, np.float32)
         np.multiply(residual, self.weights, out=sums, casting="same_kind")
@@ -307,40 +334,40 @@ class Landed:
         return kernels.Decoder(sums, self._tables[0], expected, fold)
 
     def halves(self, first_id: int, count: int) -> kernels.Halves:
-        """Return the prepared search by cells among the ids first_id, first_id + 1, ...
+        """Return the prepared search for the heavy ones of the ids first_id, first_id + 1, ...
 
-        It is prepared at the first call, and kept. Copies of these sums with the same batches share
-        it.
+        It is prepared at the first call and then stored. Copies of these sums with the same batches
+        share it.
         """
         asked = first_id, count
         if asked not in self._halves:
-            tables = self._tables[0][0]  # of the first eight batches
+            tables = self._tables[0][0]  # the signs of 8 batches, which is enough
             width, batches = self.spec.width, len(self.weights)
             self._halves[asked] = kernels.Halves(tables, width, batches, first_id, count)
         return self._halves[asked]
 
     def largest_median(self, residual: F64) -> float:
-        """Return a value that no id's median over rows exceeds.
+        """Return an upper bound on the median over rows of any id.
 
         It is the median over rows of the largest value that a cell of the row can give.
 
         Args:
-            residual: residual of the sums, float64 [rows, width, batches].
+            residual: the sums minus what is already explained, float64 [rows, width, batches].
         """
         sizes = np.abs(residual)
-        # The batches of a cell lie together, unless each batch has locations of its own.
+        # Summing first over the adjacent batches of a cell is only possible with shared locations.
         largest = (
             sizes.max(axis=1) @ self.weights if self.fresh else (sizes @ self.weights).max(axis=1)
         )
         return median(largest)
 
     def cell_mean(self, values: F64) -> Decoder:
-        """Return a decoder that gives the mean of `values` over an item's cells.
+        """Return a decoder whose number for an id is the mean of `values` over the id's cells.
 
         Batches are weighted by their clients.
 
         Args:
-            values: float64 [rows, width], or [rows, width, batches] under schedule "fresh".
+            values: float64 [rows, width]; under schedule "fresh" [rows, width, batches].
         """
         if self.fresh:
             weighted = np.ascontiguousarray(np.moveaxis(values * self.weights, 2, 0), np.float32)
@@ -356,15 +383,15 @@ class Landed:
         )
 
     def joiners(self, sums: F64, precision: F64, expected: int) -> list[tuple[Decoder, Decoder]]:
-        """Return pairs of decoders that give precision-weighted means of sums.
+        """Return pairs of decoders from which precision-weighted means of sums are computed.
 
-        The first decoder of a pair gives the mean over rows of precision * sum, the second gives
-        the mean over rows of the precision. Under schedule "fresh" each batch has a pair; else
-        there is one pair.
+        The first decoder of a pair gives the mean over rows of precision * sum. The second gives
+        the mean over rows of the precision. Their quotient is the weighted mean. There is one pair,
+        or under schedule "fresh" one for each batch.
 
         Args:
-            sums: sums of cells, float64 [rows, width, batches].
-            precision: float64 [rows, width, 1], or [rows, width, batches] under schedule "fresh".
+            sums: the sums of the cells, float64 [rows, width, batches].
+            precision: float64 [rows, width, 1]; under schedule "fresh" [rows, width, batches].
             expected: about how many ids will be asked for.
         """
         weighted = np.ascontiguousarray(np.moveaxis(sums * precision, 2, 0), np.float32)
@@ -381,9 +408,10 @@ class Landed:
 
 
 class Candidates:
-    """The ids that may be heavy, each with a position.
+    """The ids that may be heavy; each has a position, from 0.
 
-    First come the *listed* ids: the ids of a domain, or some of them. *Extra* ids may follow.
+    First come the *listed* ids: those of a domain, or some of them. Further ids, called *extra*,
+    may follow.
 
     Args:
         domain: the candidate items.
@@ -393,12 +421,12 @@ class Candidates:
         self._first, self._listed = domain.first_id or 0, domain.size
         self._ids = None if domain.first_id is not None else domain.ids(0, domain.size)
         self._extra = np.empty(0, np.uint64)
-        self._order: I64 | None = None  # sorts the listed ids; made when it is needed
+        self._order: I64 | None = None  # the order that sorts the listed ids; computed if needed
         self._test: Callable[[U64], Bools] | None = None
 
     @property
     def listed_range(self) -> tuple[int, int]:
-        """The first id and the number of the listed ids; the number is 0 if they are no range."""
+        """The first listed id and the number of listed ids, which is 0 if they are no range."""
         return self._first, self._listed if self._ids is None else 0
 
     @property
@@ -407,9 +435,9 @@ class Candidates:
         return self._listed + len(self._extra)
 
     def with_extra(self, extra: U64, only: U64 | None = None) -> Candidates:
-        """Return the listed ids, or `only` in place of them, followed by the ids `extra`.
+        """Return candidates with other extra ids, and with `only` as listed ids if it is given.
 
-        The extra ids of these candidates are left out.
+        The previous extra ids are left out.
         """
         other = copy.copy(self)
         other._extra = extra
@@ -418,23 +446,26 @@ class Candidates:
         return other
 
     def passing(self, test: Callable[[U64], Bools]) -> Candidates:
-        """Return these candidates, marked such that only those that pass a test may be heavy.
+        """Return these candidates with a test that an id must pass to be heavy.
 
-        The other candidates keep their positions, and `may_be_heavy` leaves them out. Extra ids
-        need no test.
+        All candidates keep their positions. `may_be_heavy` and `above` leave out listed ids that
+        fail the test. Extra ids are not tested.
+
+        Args:
+            test: returns for ids, uint64 [n], which of them pass, bool [n].
         """
         other = copy.copy(self)
         other._test = test
         return other
 
     def may_be_heavy(self, positions: I64) -> I64:
-        """Return the given positions without those of candidates that may not be heavy."""
+        """Return those of the positions whose candidates may be heavy (see `passing`)."""
         if self._test is None or not len(positions):
             return positions
         return positions[(positions >= self._listed) | self._test(self.ids(positions))]
 
     def ids(self, positions: I64) -> U64:
-        """Return the ids at positions: uint64 [n]."""
+        """Return the ids at these positions: uint64 [n]."""
         if self._ids is None:
             found = positions.astype(np.uint64) + np.uint64(self._first)
         elif not len(self._extra):
@@ -449,7 +480,7 @@ class Candidates:
         return found
 
     def positions(self, ids: Ids) -> I64:
-        """Return the positions of ids among the listed ids: int64 [n], -1 for all other ids.
+        """Return the position of each id among the listed ids: int64 [n]; -1 for any other id.
 
         >>> from fedtally.domain import IntegerRange
         >>> Candidates(IntegerRange(5, 7)).positions(range(4, 9)).tolist()
@@ -469,21 +500,21 @@ class Candidates:
         return np.where(self._ids[place] == asked, place, -1)
 
     def above(self, positions: I64, decoder: Decoder, floor: float) -> I64:
-        """Return the positions of candidates whose values are above a floor.
+        """Return the positions of candidates whose number exceeds a floor.
 
-        Candidates that may not be heavy are left out.
+        Listed candidates that may not be heavy are left out (see `passing`).
 
         Args:
-            positions: int64 [n], the listed ids to look at; all extra ids are looked at, too.
-            decoder: gives the values.
-            floor: a value.
+            positions: int64 [n], the positions of listed ids to test. All extra ids are tested too.
+            decoder: computes the number of each id.
+            floor: the number to exceed.
         """
         if len(self._extra):
             positions = np.append(positions, np.arange(self._listed, self.size))
         return self.may_be_heavy(positions[decoder.at(self.ids(positions)) > floor])
 
     def blocks(self) -> Iterator[tuple[int, Ids]]:
-        """Yield (first position, ids from there on) in blocks that cover all candidates."""
+        """Yield pairs (first position, ids from it on) that cover all candidates in order."""
         for start in range(0, self._listed, BLOCK):
             stop = min(start + BLOCK, self._listed)
             yield (
@@ -498,25 +529,25 @@ class Candidates:
             yield self._listed, self._extra
 
     def decoded(self, decoder: Decoder) -> Iterator[tuple[int, F64]]:
-        """Yield (first position, numbers of the candidates from there on), block by block."""
+        """Yield pairs (first position, numbers of the candidates from it on) for all candidates."""
         for start, ids in self.blocks():
             yield start, ask(decoder, ids)
 
     def decoded_above(self, decoder: Decoder, floor: float) -> Iterator[tuple[int, I64, F64]]:
         """Yield the candidates whose numbers are above a floor, block by block.
 
-        Each block gives the number of candidates that were looked at, the positions of those above
-        the floor, and their numbers.
+        A block is a triple: how many candidates were decoded, the positions of those above the
+        floor, and their numbers.
         """
         for start, ids in self.blocks():
             places, numbers = ask_above(decoder, ids, floor)
             yield len(ids), places + start, numbers
 
     def fresh_ids(self, rng: np.random.Generator, count: int) -> U64:
-        """Return random ids that are no candidates, all different: uint64 [count]."""
+        """Draw distinct random ids that are no candidates: uint64 [count], in random order."""
         found = np.empty(0, np.uint64)
-        # `np.isin` would hash all taken ids, which takes a minute for the contenders of 2^26
-        # candidates. The contenders are rising, so they need no sort.
+        # `np.isin` would hash all candidates, which takes a minute for the contenders of 2^26
+        # candidates. Contenders are ascending, so they need no sort.
         taken = [
             ids if (ids[1:] > ids[:-1]).all() else np.sort(ids)
             for ids in (self._extra, self._ids)
@@ -530,8 +561,8 @@ class Candidates:
             for ids in taken:
                 place = np.minimum(np.searchsorted(ids, drawn), len(ids) - 1)
                 drawn = drawn[ids[place] != drawn]
-            # Sorted and without repetitions; `np.unique` takes five times as long.
+            # Sort and drop duplicates; `np.unique` takes five times as long.
             found = np.sort(np.concatenate([found, drawn]))
             found = found[np.append(True, found[1:] != found[:-1])[: len(found)]]
-        # The first `count` of the sorted ids would be the smallest ones: shuffle before the cut.
+        # Shuffled before the cut, since the first `count` sorted ids would be the smallest ones.
         return rng.permutation(found)[:count]

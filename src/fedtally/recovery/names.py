@@ -1,22 +1,22 @@
-"""The names of hashes that stand out, read from the spelling of the sums.
+"""Reads the names of heavy hashes from the part of the sums that spells strings.
 
-A string is spelled by symbols at positions: copies of its bytes with an end mark, and then parity
-(`fedtally.domain.symbols`). For each position t, the sums hold a sketch of hash * 256 + symbol_t
-over the clients that spell this position. For a hash that joint recovery found, only 256 integers a
-position are looked at. Each integer has a score z: the mean of its signed counters over the rows,
-divided by the standard deviation of the noise of such a mean. A name is accepted on three
-conditions: its own hash is the one that was found, the scores of its symbols look like a string of
-that frequency, and no other string of that hash has scores that are nearly as good. A hash whose
-name cannot be read stays a hash.
+A string is spelled by symbols at positions: copies of its bytes with an end mark, then parity
+(`fedtally.domain.symbols`). For each position t, the sums hold a sketch of the integers
+hash * 256 + symbol_t, over the clients that spell this position. For a hash that joint recovery
+found, only 256 integers have to be estimated at each position. Each gets a score z: the mean of its
+signed counters over the rows, divided by the standard deviation of the noise of such a mean. A name
+is accepted on three conditions. Its own hash is the found one. The scores of its symbols fit a
+string of that frequency. No other string with that hash has scores that are nearly as good. A hash
+whose name cannot be read is reported as a hash.
 
-Hashes are read from the most frequent to the rarest, in several sweeps. Before the next hash is
-read, the symbols of this hash are taken out of the sums. Each position has a value of its own to
-take out, since the clients of each position are another sample.
+Hashes are read from the most frequent to the rarest, in several sweeps. After a hash is read, its
+symbols are subtracted from the sums. The amount is estimated for each position, since each position
+is spelled by a different sample of clients.
 
 Symbols are decoded softly. A score z times the expected score (at most `_SURE`) is a log
-likelihood, up to a constant. The names that were read before give the prior of the next ones: a
-Markov chain of bytes. Words are tried in an order that log likelihoods and prior suggest, at most
-`MOST_TRIES` for each hash. If a hash has b bits, a wrong word has the hash by chance with
+likelihood, up to a constant. Names that were read before give a prior for the next names, a Markov
+chain of bytes. Words are tried in the order that log likelihoods and prior suggest, at most
+`MOST_TRIES` for each hash. With hashes of b bits, a wrong word has the right hash by chance with
 probability 2^-b. docs/protocol.md states the rules.
 """
 
@@ -39,44 +39,45 @@ from fedtally.sketch import CountSketch
 
 U8 = npt.NDArray[np.uint8]
 Progress = Callable[[int, int], None]
-MOST_TRIES = 16_384  # words for one hash, in all sweeps together
+MOST_TRIES = 16_384  # words that are tried for one hash, in all sweeps together
 MOST_NAMES = 4096  # hashes that are read, the most frequent ones
 SWEEPS = 6
-_PATIENT_FROM = 2  # the sweep from which more lengths and more words are tried
-_MAY_STOP_FROM = 3  # from this sweep on, reading stops after a sweep that gives no new name
-_MEASURE_EVERY = 16  # hashes between two measurements of the noise
-# The largest weight of a score. A larger expected score gets no larger weight: other hashes in the
-# same counters cause larger errors than noise does.
+_PATIENT_FROM = 2  # from this sweep on (the first is 0), more lengths and more words are tried
+_MAY_STOP_FROM = 3  # from this sweep on, reading ends after a sweep without a new name
+_MEASURE_EVERY = 16  # the noise is measured again after this number of hashes
+# The largest weight of a score. Larger expected scores get no larger weight, since the main errors
+# are then due to other hashes in the same counters, not to noise.
 _SURE = 6.0
-_STANDS_OUT = 3.0  # the least score of a symbol that is taken out while its hash has no name
-_LEADS = 1.0  # by how much such a score must exceed the second best one
-# A length of names is tried only if a symbol is expected to score more than this, with all copies
-# and parity together.
-# If even names of _SHORT symbols do not reach this, the hash is not looked at.
+_STANDS_OUT = 3.0  # without a name, a symbol is subtracted only if its score is above this ...
+_LEADS = 1.0  # ... and exceeds the second best score by this
+# A length of names is tried only if the expected score of a symbol, all copies and parity together,
+# is above _READABLE. A hash is skipped if this fails even for names of _SHORT symbols.
 _READABLE, _SHORT = 1.5, 4
-# The symbols of a name must have at least the share _FITS of the expected scores. If they have less
-# than _WHOLE, a second string may have the same hash.
+# The symbols of a name must have at least the share _FITS of the expected scores. With less than
+# _WHOLE, a second string may have the same hash, and is searched for.
 _FITS, _WHOLE = 0.5, 0.8
 # The words of a public list are compared only if the expected scores together are at least _STRONG.
-# A word becomes the name only if its scores together exceed those of all other words of its hash by
+# A word becomes the name only if its scores together exceed those of any other word of its hash by
 # at least _AHEAD. Both numbers are in standard deviations.
 _STRONG, _AHEAD = 6.0, 4.0
-_BRANCHES = 16  # most bytes of each place by which `_likeliest` continues a word
-_LISTED = 24  # names that have parity and more symbols than this are made by `_interpolated` alone
-SINGLE = 3.0  # observed pairs that the shares of single bytes count like
-_TINY = 1e-300  # stands for a probability of 0
+_BRANCHES = 16  # how many bytes `_likeliest` tries at each place
+_LISTED = 24  # longer names with parity, in symbols, are only guessed by `_interpolated`
+SINGLE = 3.0  # the shares of single bytes have the weight of this number of observed pairs
+_TINY = 1e-300  # replaces a probability of 0
 
 
 class _Effort(NamedTuple):
-    """How much is tried in a sweep.
+    """How many words are tried for a hash in a sweep.
+
+    `_interpolated` chooses the surest places of a name, as many as it has symbols.
 
     Attributes:
         lengths: the number of name lengths to try, clearest end marks first.
         words: the most words that `_likeliest` returns for a length.
-        flips: the number of places at which `_interpolated` also tries the second best symbol, in
-            all combinations. They are the least sure ones of the chosen places.
-        replaced: the most places that `_interpolated` replaces, one at a time, by the surest place
-            that was not chosen. They are the least sure ones of the chosen places.
+        flips: how many of the chosen places, the least sure ones, also get their second-best
+            symbol, in all combinations.
+        replaced: how many of the chosen places, the least sure ones, are replaced, one at a time,
+            by the surest place that was not chosen.
     """
 
     lengths: int
@@ -96,16 +97,15 @@ def read_names(
     progress: Progress | None = None,
     words: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> dict[int, str]:
-    """Return the names of those hashes whose names can be read.
+    """Return the names of hashes, by hash; hashes whose names cannot be read are left out.
 
     Args:
         sketches: the landed sums, with a spelling.
         domain: the open domain, with the seed of the campaign.
-        frequencies: frequencies of the hashes that stand out; the largest `MOST_NAMES` are read.
-        progress: called with the hashes looked at, and the hashes to look at, over all sweeps.
-        words: for a hash, the words of a public list that have it, in the form in which they are
-            hashed. If the scores are strong enough, these words and those spelled are compared
-            by the same rule.
+        frequencies: the frequencies of the heavy hashes; only the MOST_NAMES largest are read.
+        progress: called with the number of hashes looked at so far and in all, over all sweeps.
+        words: for a hash, the words of a public list that have it, in normal form if the domain
+            normalises. If the scores are strong enough, these words compete with the spelled ones.
 
     >>> from fedtally.domain import Names
     >>> from fedtally.sketch import SketchSpec, Spelling
@@ -121,9 +121,12 @@ def read_names(
 
 
 class _Taken(NamedTuple):
-    """The part of the sums that a hash explains.
+    """The counts that were subtracted from the sums for one hash.
 
-    Counters and signs are [positions, rows], values are [positions].
+    Attributes:
+        cells: the counters of its symbols, [positions, rows].
+        signs: the signs of its symbols in these counters, [positions, rows].
+        values: the subtracted frequencies, [positions].
     """
 
     cells: I64
@@ -132,7 +135,7 @@ class _Taken(NamedTuple):
 
 
 class _Reader:
-    """The state while names are read: the rest of the sums, and the parts subtracted from them."""
+    """Reads names; holds the remaining sums, and what was subtracted for each hash."""
 
     def __init__(
         self,
@@ -151,11 +154,11 @@ class _Reader:
         size = spelling.rows * spelling.width
         sums, clients = np.zeros((self._positions, size)), np.zeros(self._positions)
         for sketch in sketches:
-            # Part 0 is the finder, column 0. Column t + 1 belongs to position t.
+            # Part 0 counts the hashes. The part with column t + 1 spells position t.
             for part in spec.parts(sketch.round)[1:]:
                 sums[part.column - 1] += part.of(sketch.vector).reshape(-1)
                 clients[part.column - 1] += sketch.num_clients
-        # a position that nobody spelled is an erasure: it has no scores
+        # A position that nobody spelled gives no information.
         self._is_missing = clients == 0
         self._clients = np.maximum(clients, 1.0)
         self._left = sums / self._clients[:, None]
@@ -165,7 +168,7 @@ class _Reader:
         )
         self._row_starts = np.arange(spelling.rows) * spelling.width
         self._places = np.arange(self._positions)
-        # Row size - 1 has a 1 at each position that holds the end mark of a name of `size` symbols.
+        # Row size - 1 has a 1 at each position with an end mark of a name of `size` symbols.
         self._ends = np.zeros((self._max_size, self._positions))
         for size in range(1, self._max_size + 1):
             self._ends[size - 1, size - 1 : self._positions - self._positions % size : size] = 1.0
@@ -176,7 +179,7 @@ class _Reader:
         self._measure()
 
     def read(self, frequencies: Mapping[int, float], progress: Progress) -> dict[int, str]:
-        """Return the names, as `read_names`."""
+        """Return the names by hash; see `read_names`."""
         order = sorted(frequencies, key=lambda h: (-frequencies[h], h))[:MOST_NAMES]
         for sweep in range(SWEEPS):
             before = len(self._names)
@@ -195,13 +198,19 @@ class _Reader:
         return {h: name.tobytes().decode() for h, name in self._names.items()}
 
     def _measure(self) -> None:
-        """Measure the noise of a mean over rows, by position, in frequencies."""
+        """Measure the noise of a mean over rows at each position, as a frequency."""
         scale = 1.4826 * np.median(np.abs(self._left), axis=1) / self._rows**0.5
-        # If most counters are 0, their median is 0. Then 0.3 clients keep the scores finite.
+        # If most counters are 0, the median is 0. At least 0.3 clients keep the scores finite.
         self._scale = np.maximum(scale, 0.3 / self._clients)
 
     def _look_at(self, h: int, frequency: float, effort: _Effort) -> None:
-        """Try to read the name of a hash, and subtract the hash's symbols from the sums."""
+        """Try to read the name of a hash, and subtract the hash's symbols from the sums.
+
+        Args:
+            h: the hash.
+            frequency: its frequency.
+            effort: how many words are tried.
+        """
         expected = self._expected(frequency)
         weights = np.minimum(expected, _SURE)
         if h not in self._taken and not self._is_readable(weights, _SHORT):
@@ -218,9 +227,10 @@ class _Reader:
             best = z[self._places, chosen]
             z[self._places, chosen] = -np.inf
             clear = (best > _STANDS_OUT) & (best - z.max(axis=1) > _LEADS)
-        # The clients of a position are a sample: the variance `drawn` is how much the share of the
-        # hash varies among them. The variance `_scale`^2 is the noise of the mean. So the value
-        # keeps the share drawn / (drawn + _scale^2) of the distance from frequency to mean.
+        # The clients of a position are a sample, so the frequency of the hash varies among them,
+        # with the variance `drawn`. The observed mean has noise of the variance _scale^2 as well.
+        # So the value keeps the share drawn / (drawn + _scale^2) of the distance of the mean from
+        # the frequency.
         drawn = frequency / self._clients
         kept = drawn / (drawn + self._scale**2)
         values = frequency + kept * (means[self._places, chosen] - frequency)
@@ -228,14 +238,21 @@ class _Reader:
         self._add(self._taken[h], -1.0)
 
     def _expected(self, frequency: float) -> F64:
-        """Return the score of each position's symbol, if all clients of a hash hold one string."""
+        """Return the expected score of a symbol at each position: float64 [positions].
+
+        It assumes that all clients with a hash of this frequency hold the same string.
+        """
         expected: F64 = frequency / self._scale * ~self._is_missing
         return expected
 
     def _counters(self, h: int, chosen: I64) -> tuple[I64, F64]:
-        """Return the counters of one symbol of a hash at each position, and their signs.
+        """Return the counters of a hash's symbol at each position, and their signs.
 
         Both are [positions, rows].
+
+        Args:
+            h: the hash.
+            chosen: the symbol at each position, int64 [positions].
         """
         word = h << 8
         words = np.bitwise_xor.reduce(
@@ -245,12 +262,13 @@ class _Reader:
         return kernels.locations(words, self._width) + self._row_starts, 1.0 - 2.0 * (words & 1)
 
     def _scores(self, h: int, frequency: float) -> tuple[F64, F64]:
-        """Return the mean of each symbol's counters, as a frequency and in standard deviations.
+        """Return the mean of each symbol's signed counters, and the score z of each symbol.
 
-        Both are [positions, 256]. Each counter is cut to the largest size that the clients of the
-        hash are likely to give it: a larger part comes from other hashes.
+        The means are frequencies, the scores are in standard deviations: both [positions, 256]. A
+        counter is first cut to the largest size that the clients of the hash are likely to give it.
+        A larger part comes from other hashes.
         """
-        # 3 standard deviations of the sample of clients, and 2 of the noise of one counter
+        # plus 3 standard deviations of the sample of clients, and 2 of the noise of one counter
         most = frequency + 3 * np.sqrt(frequency / self._clients)
         most += 2 * self._scale * self._rows**0.5
         left = self._left.reshape(self._positions, self._rows, -1)
@@ -259,7 +277,7 @@ class _Reader:
 
     def _add(self, taken: _Taken, sign: float) -> None:
         values = sign * taken.signs * taken.values[:, None]
-        # two rows of a position never share a counter
+        # the rows of a position have different counters, so += adds every value
         self._left[self._places[:, None], taken.cells] += values
 
     def _symbols(self, name: U8) -> I64:
@@ -271,15 +289,15 @@ class _Reader:
     # ---- one name ----
 
     def _is_readable(self, weights: F64, size: int) -> bool:
-        """Return whether a name of this number of symbols is worth a try."""
+        """Return whether names of `size` symbols are worth trying (`_READABLE`)."""
         return bool(weights.mean() * (self._positions / size) ** 0.5 > _READABLE)
 
     def _name(self, h: int, z: F64, expected: F64, effort: _Effort) -> None:
-        """Give a hash the name that fits, if its score is ahead of all other words of the hash.
+        """Give a hash the name that fits, if no other word of this hash is nearly as good.
 
-        Many clients may hold another string with the same hash, perhaps because an attacker chose
-        it. So the search goes on after the first word that fits. If two words fit, the hash gets no
-        name. It also gets none if the best word is hardly better than another one.
+        The search continues after the first word that fits, because many clients may hold another
+        string with the same hash, perhaps chosen by an attacker. If two words fit, or the best word
+        is hardly better than another one, the hash gets no name.
         """
         weights = np.minimum(expected, _SURE)
         sizes = self._sizes(z, expected, effort)
@@ -290,12 +308,12 @@ class _Reader:
             self._prior.learn(self._names[h])
 
     def _check(self, h: int, frequency: float) -> None:
-        """Delete a name if the search missed a second string of its hash.
+        """Delete the name of a hash if there may be a second string with this hash.
 
-        The symbols of the name hide those of the second string. So if the name has only a share of
-        the expected scores, this share is subtracted from the scores of its symbols, and the hash
-        is spelled again. The check comes after all sweeps: by then all that other hashes explain is
-        taken out of the sums, and no hash gets a name afterwards.
+        The symbols of the name hide those of a second string. So if the name has only a part of the
+        expected scores, this part is subtracted from the scores of its symbols, and the hash is
+        spelled again. This is done after all sweeps: then everything that other hashes explain is
+        subtracted, and no hash gets a name later.
         """
         expected, name = self._expected(frequency), self._names[h]
         self._add(self._taken[h], 1.0)
@@ -313,10 +331,10 @@ class _Reader:
             del self._names[h]
 
     def _ahead(self, h: int, spelled: set[bytes], z: F64, expected: F64) -> bytes | None:
-        """Return the only word of a hash that fits, if it is ahead of all others by enough.
+        """Return the only word of a hash that fits, if it is better than all others by enough.
 
-        None: no word fits, several fit, or another word is too close. The words are those of
-        `spelled`, and those of the public list if the scores are strong enough.
+        Returns None if no word or several words fit, or if another word is too close. The words are
+        `spelled`, and if the scores are strong enough also those of the public list.
         """
         strength = _length(expected)
         listed = self._listed.get(h, []) if strength >= _STRONG else []
@@ -330,14 +348,14 @@ class _Reader:
         return first
 
     def _score(self, word: bytes, z: F64, expected: F64) -> float:
-        """Return the joint score of a word's symbols, in standard deviations."""
+        """Return the joint score of a word's symbols at all positions, in standard deviations."""
         scores = z[self._places, self._symbols(np.frombuffer(word, np.uint8))]
         return float(scores @ expected) / _length(expected)
 
     def _spelled(
         self, h: int, z: F64, expected: F64, sizes: list[int], effort: _Effort
     ) -> set[bytes]:
-        """Return the words with this hash, among the words that the scores make likely."""
+        """Return those of the likely words that have the hash h, as UTF-8 bytes."""
         found: set[bytes] = set()
         if self._tries.get(h, 0) >= MOST_TRIES:
             return found
@@ -355,11 +373,11 @@ class _Reader:
         return found
 
     def _sizes(self, z: F64, expected: F64, effort: _Effort) -> list[int]:
-        """Return the sizes of names, in symbols, whose end marks are clearest, in that order."""
-        # A share is about 1 at an end mark of the hash, and 0 elsewhere. A mark that is there
-        # counts for a size, and a missing mark counts against it. Weights are bounded by _SURE:
-        # otherwise a few strong marks, of another size or of another string of the same hash,
-        # would outweigh those that are missing.
+        """Return the likeliest lengths of the name, in symbols, the clearest end marks first."""
+        # A share is about 1 at an end mark of the hash, and about 0 elsewhere. A mark that is found
+        # counts for a length, a missing mark counts against it. Weights are at most _SURE:
+        # otherwise a few strong marks, of another length or another string with this hash, would
+        # outweigh the missing marks.
         shares = z[:, symbols.END] / np.maximum(expected, _TINY)
         clarity = np.minimum(expected, _SURE) ** 2 * (shares - 0.5)
         clearest = 1 + np.argsort(-(self._ends @ clarity), kind="stable")[: effort.lengths]
@@ -368,7 +386,7 @@ class _Reader:
 
 
 class _Prior:
-    """A Markov chain of the bytes of names, learned from the names that were read."""
+    """A Markov chain of the bytes of names, learned from the names that were read so far."""
 
     def __init__(self) -> None:
         self.pairs = np.zeros((257, 256))  # the 257th row: the first byte of a name
@@ -381,14 +399,14 @@ class _Prior:
         self._update()
 
     def learn(self, name: U8) -> None:
-        """Count the pairs of bytes of a name."""
+        """Learn the pairs of successive bytes in a name."""
         word = np.append(name, np.uint8(symbols.END)).astype(np.int64)
         np.add.at(self.pairs, (np.append(256, word[:-1]), word), 1.0)
         self._update()
 
     def _update(self) -> None:
-        # The usual shares count like 20 observed bytes in the shares of single bytes. The shares of
-        # single bytes count like 3 observed pairs in the shares of what follows a byte.
+        # The usual shares have the weight of 20 observed bytes. The shares of single bytes have the
+        # weight of 3 observed pairs when the shares of the next byte are computed.
         single = self.pairs.sum(axis=0)
         self.single = (single + 20 * self._usual) / (single.sum() + 20)
         more = self.pairs.sum(axis=1, keepdims=True) + SINGLE
@@ -397,13 +415,15 @@ class _Prior:
 
 
 def _words(likely: F64, sizes: list[int], prior: _Prior, effort: _Effort) -> Iterator[U8]:
-    """Yield words of some sizes to try, the likeliest first, in lists: uint8 [n, size - 1].
+    """Yield the words of some lengths that are worth trying, in arrays: uint8 [n, size - 1].
+
+    Within an array the likeliest word comes first.
 
     Args:
         likely: [positions, 256], the log likelihoods of symbols.
-        sizes: sizes of the names in symbols, with their end marks.
+        sizes: the lengths of names in symbols, end marks included, in the order to try.
         prior: the prior of the names' bytes.
-        effort: the number of words to try.
+        effort: how many words are tried.
     """
     positions, every = len(likely), []
     for size in sizes:
@@ -437,29 +457,29 @@ def _log_sum(logs: F64) -> F64:
 def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
     """Return the log probability of each byte at each place, given the scores of all places.
 
-    This is the forward-backward algorithm (Baum and others 1970), scaled at each step. In this
-    function a "name" is one possible size of the name that is looked for. All sizes go through the
-    chain together: the product of a matrix with a few vectors takes as long as with one vector.
+    This is the forward-backward algorithm (Baum and others 1970), scaled at each step. Here a
+    "name" is one of the possible lengths of the name. All lengths are processed together, because
+    multiplying a matrix by a few vectors takes as long as multiplying it by one.
 
     Args:
-        every: for each size, the log likelihoods of the bytes of the name, [places, 256].
+        every: for each length, the log likelihoods of the bytes of the name, [places, 256].
         prior: the prior of the bytes.
 
     Returns:
-        For each size, [places, 256].
+        For each length, [places, 256].
     """
     if kernels.backend() != "numpy":
         own = [np.exp(one - one.max(axis=1, keepdims=True)) for one in every]
         shares = letters.posteriors(own, prior.pairs, prior.single, SINGLE, symbols.END)
         return [np.log(share + _TINY) for share in shares]
-    # The longest name comes first. So the names that have a given place are the first rows.
+    # The longest name comes first, so the names that have a given place are the first rows.
     order = sorted(range(len(every)), key=lambda name: -len(every[name]))
     lengths = np.array([len(every[name]) for name in order], np.int64)
     shape = (len(order), int(lengths.max(initial=0)), 256)
-    # In `ahead` and `before` places count from the first one, in `back` and `after` from the last
-    # one. `ahead` and `back` hold the likelihoods of the bytes at each single place. `before` also
-    # includes the places before it. `after` holds the likelihood of the places behind it and of the
-    # end mark.
+    # In `ahead` and `before`, places are numbered from the first one; in `back` and `after`, from
+    # the last one. `ahead` and `back` hold the likelihoods of the bytes at each place alone.
+    # `before` also includes the earlier places. `after` holds the likelihood of the later places
+    # and the end mark.
     ahead, back, before, after = (np.zeros(shape) for _ in range(4))
     for row, name in enumerate(order):
         own = np.exp(every[name] - every[name].max(axis=1, keepdims=True))
@@ -485,7 +505,16 @@ def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
 
 
 def _likeliest(copies: F64, posterior: F64, prior: _Prior, most: int) -> U8:
-    """Return the likeliest words by copies and prior, parity aside: uint8 [n, size - 1]."""
+    """Return the likeliest words by copies and prior, without parity: uint8 [n, size - 1].
+
+    The likeliest word comes first.
+
+    Args:
+        copies: [places, 256], the log likelihoods of the bytes at each place.
+        posterior: [places, 256], the log probabilities by which the bytes to try are chosen.
+        prior: the prior of the bytes.
+        most: the most words to return.
+    """
     if kernels.backend() != "numpy":
         return letters.likeliest(copies, posterior, prior.log, _BRANCHES, most)
     branches = np.argsort(-posterior, axis=1, kind="stable")[:, :_BRANCHES]
@@ -509,11 +538,19 @@ def _likeliest(copies: F64, posterior: F64, prior: _Prior, most: int) -> U8:
 def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
     """Return words that are interpolated from the surest places of the name and of its parity.
 
-    This is the order-statistics decoding of Fossorier and Lin (1995). The surest places are chosen,
-    as many as the name has symbols: that many symbols determine the word. Words are made from the
-    best symbols at the chosen places, with all combinations of the second best symbols at the least
-    sure ones of these places. Then the same is done with the least sure chosen place replaced by
-    the surest place that was not chosen, then with the second least sure one replaced, and so on.
+    This is the order-statistics decoding of Fossorier and Lin (1995). The symbols at any `size`
+    places determine a word of `size` symbols. So the `size` surest places are chosen, and words are
+    made from their best symbols; the least sure of them also get their second-best symbols, in all
+    combinations. Then this is repeated with one place replaced by the surest place that was not
+    chosen: first the least sure place, then the second least sure one, and so on.
+
+    Args:
+        posterior: [size - 1, 256], the log probabilities of the bytes of the name.
+        parity: [parity symbols, 256], the log probabilities of the parity symbols.
+        effort: how many places are flipped and replaced.
+
+    Returns:
+        uint8 [n, size - 1], the bytes without the end mark, in the order to try.
     """
     size = len(posterior) + 1
     flips = min(effort.flips, size - 1)
@@ -522,8 +559,8 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
         tried = replaced, _by_flips(flips)
         return letters.interpolated(posterior, parity, *tried, symbols.END, symbols.FIRST_UNUSED)
     logs = np.vstack([posterior, np.full((1, 256), -np.inf), parity])
-    # The end mark is certain: its gap is infinite. So its place is the first in `order`, and the
-    # bounds `size - 1` below keep it from being flipped or replaced.
+    # The end mark is certain, so its gap is infinite and it is the first in `order`. The bounds
+    # `size - 1` above keep it from being flipped or replaced.
     logs[size - 1, symbols.END] = 0.0
     every = np.arange(len(logs))
     best = logs.argmax(axis=1)
@@ -545,29 +582,30 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
 
 @cache
 def _by_flips(flips: int) -> I64:
-    """Return the combinations of flips, those of the fewest first: int64 [2^flips]."""
-    # the bound on tries cuts words off at the end, so the likelier words come first
+    """Return all combinations of flips as bit masks, those with few flips first: int64."""
+    # Likelier words come first, because the limit on tries cuts off the last words.
     flipped = np.arange(1 << flips)
     return np.argsort((flipped[:, None] >> np.arange(flips) & 1).sum(axis=1), kind="stable")
 
 
 def _combined(places: I64, best: I64, changes: I64, flips: int) -> U8:
-    """Return the words that symbols at some places determine, with all combinations of flips.
+    """Return the words that symbols at some places determine, in all combinations of flips.
+
+    A flip replaces the best symbol of a place by the second-best one.
 
     Args:
         places: int64 [size], the places, the surest first.
-        best: int64 [n], the best symbol at each place.
-        changes: int64 [n], the xor of the best and the second best symbol at each place.
-        flips: the number of places, the last ones, whose symbols are flipped.
+        best: int64 [n], the best symbol at each place of the name and its parity.
+        changes: int64 [n], the xor of the best and the second-best symbol at each of these places.
+        flips: how many of `places`, the last ones, may be flipped.
 
     Returns:
-        uint8 [2^flips, size]: bit i of a row's number says whether place size - flips + i is
-        flipped in it.
+        uint8 [2^flips, size]: in row r, place size - flips + i is flipped if bit i of r is 1.
     """
     size = len(places)
-    # The code is linear: flipping a symbol adds (xor) the same word, whatever the other symbols
-    # are. So the word of the best symbols and one such word for each flip are interpolated. All
-    # combinations are sums of these words.
+    # The code is linear: a flip adds (xor) the same word whatever the other symbols are. So only
+    # the word of the best symbols and one word for each flip are interpolated. All combinations are
+    # sums of these words.
     known = np.zeros((1 + flips, size), np.uint8)
     known[0] = best[places]
     doubtful = np.arange(size - flips, size)

@@ -1,7 +1,7 @@
-"""The distribution of the privacy noise in one counter of all sums together, as the plan sets it.
+"""The distribution of the privacy noise in one counter, summed over all sums, as the plan sets it.
 
-A narrow distribution is tabulated: with a small standard deviation its tails are far from those of
-a normal distribution.
+If the distribution is narrow, it is a table: with a small standard deviation its tails differ much
+from those of a normal distribution.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class NoiseLaw:
-    """The distribution of the noise in a counter of all sums together: symmetric, of integers.
+    """The distribution of the noise in one counter, summed over all sums; it is symmetric.
+
+    The noise is an integer.
 
     Attributes:
-        stddev: the standard deviation of the noise, in counts; 0 where there is no noise.
-        beyond: float64 [k], the probabilities that the size of the noise exceeds 0, 1, ...; None
-            where the noise is so wide that it counts as normal.
+        stddev: the standard deviation of the noise, in counts; 0 if there is no noise.
+        beyond: float64 [k]; entry i is the probability that the absolute noise exceeds i. None: the
+            noise is so wide that it is treated as normal.
     """
 
     stddev: float
@@ -39,11 +41,11 @@ class NoiseLaw:
 
     @classmethod
     def of(cls, terms: PrivacyConfig | None, sketches: Sequence[CountSketch]) -> NoiseLaw:
-        """Return the distribution of the noise in sums that landed, as a plan says.
+        """Return the distribution of the noise that landed sums hold together, as the plan says.
 
         Args:
             terms: the privacy terms of the plan; None: there is no noise.
-            sketches: the sums.
+            sketches: the landed sums.
 
         >>> NoiseLaw.of(None, []).half(0.05)
         0
@@ -55,22 +57,22 @@ class NoiseLaw:
 
     @classmethod
     def of_releases(cls, terms: PrivacyConfig, number: int) -> NoiseLaw:
-        """Return the distribution of the noise that an aggregator, or two servers, add.
+        """Return the distribution of the noise that an aggregator or two servers add to some sums.
 
         Args:
             terms: the privacy terms of the plan.
-            number: sums that are opened and added up.
+            number: how many sums are released and then added up.
         """
         return cls.of_draws(terms.event.mechanism, *terms.draws_of_all(0, number))
 
     @classmethod
     def of_draws(cls, mechanism: Mechanism, variance: float, number: int) -> NoiseLaw:
-        """Return the distribution of a sum of independent draws.
+        """Return the distribution of a sum of independent draws of noise.
 
         Args:
-            mechanism: mechanism of the noise.
+            mechanism: the mechanism that makes the draws.
             variance: the variance of one draw; for a Gaussian, before it is rounded.
-            number: number of the draws.
+            number: how many draws there are; 0: no noise.
 
         >>> NoiseLaw.of_draws(Mechanism.SKELLAM, 0.08, 2).half(0.005)
         2
@@ -80,7 +82,7 @@ class NoiseLaw:
         return _of_draws(mechanism, variance, number)
 
     def exceeded(self, size: F64 | float) -> F64:
-        """Return the probability that the size of the noise exceeds each number, at least 0."""
+        """Return the probability that the absolute noise exceeds each size, which is at least 0."""
         below = np.floor(np.asarray(size, np.float64))
         if self.beyond is None:
             return 2.0 * ndtr(-(below + 0.5) / self.stddev)
@@ -89,7 +91,9 @@ class NoiseLaw:
         return found
 
     def half(self, probability: float) -> int:
-        """Return the smallest size, in counts, that the noise exceeds with at most `probability`.
+        """Return the smallest size that the absolute noise exceeds with at most `probability`.
+
+        The size is in counts.
 
         >>> law = NoiseLaw.of_draws(Mechanism.ROUNDED_GAUSSIAN, 100.0, 1)
         >>> law.half(0.05), float(law.exceeded(19)) > 0.05
@@ -100,7 +104,7 @@ class NoiseLaw:
         return int(np.argmax(self.beyond <= probability))
 
     def at_least(self, size: F64) -> F64:
-        """Return the probability that the noise is at least each size, which may be negative."""
+        """Return the probability that the noise is at least each number, which may be negative."""
         above = 0.5 * self.exceeded(np.maximum(np.ceil(size) - 1.0, 0.0))
         below = 1.0 - 0.5 * self.exceeded(np.maximum(-size, 0.0))
         return np.where(size > 0, above, below)
@@ -111,5 +115,5 @@ NONE = NoiseLaw(0.0, np.zeros(1))
 
 @lru_cache(maxsize=48)
 def _of_draws(mechanism: Mechanism, variance: float, number: int) -> NoiseLaw:
-    """Return the distribution of the sum of `number` draws, at least one; the answer is cached."""
+    """Return the distribution of the sum of `number` draws, at least one; results are cached."""
     return NoiseLaw(*LAWS[mechanism].total(variance, number))

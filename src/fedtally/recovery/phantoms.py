@@ -1,4 +1,4 @@
-"""Ids that no client holds, which suffer the errors of candidates, and their random generator."""
+"""Phantoms: random ids that no client holds. Their estimates show the errors of candidates."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import hashlib
 
 import numpy as np
 
-NUM_PHANTOMS = 20_000  # phantoms that show the scale of the errors
+NUM_PHANTOMS = 20_000  # enough to measure the errors of candidates
 
 
 def generator(seed: bytes, purpose: bytes) -> np.random.Generator:
-    """Return the generator of a decoder's own draws.
+    """Return the random generator of a decoder for one purpose.
 
-    The generator's seed follows from the sketches' seed, so that the same sums give the same
-    answers. Each purpose has a generator of its own.
+    It is seeded from the seed of the sketches, so that the same sums always give the same answers.
+    Each purpose gets independent draws.
+
+    Args:
+        seed: the seed of the sketches.
+        purpose: a name for what is drawn.
     """
     return np.random.default_rng(
         int.from_bytes(

@@ -1,15 +1,15 @@
-"""Estimates with a small expected squared error: means given the estimates of all candidates.
+"""Estimates with a small expected squared error: posterior means, shrunk towards 0.
 
 Most candidates are rare, and the estimate of a rare item is mostly noise. The distribution of the
-noise is known, so the distribution of the frequencies can be read from all estimates together. Then
-each estimate is replaced by the mean frequency of items with that estimate. This is empirical Bayes
-(Robbins 1956) in the form of Stephens (Biostatistics 2017). The l2 error falls several times. In
-return, estimates near the noise are biased towards 0, and the largest single error may grow
-somewhat. Items far above the noise hardly change.
+noise is known. Therefore the distribution of the true frequencies can be learned from all estimates
+together. Then each estimate is replaced by the mean frequency of the items with that estimate. This
+is empirical Bayes (Robbins 1956) in the form of Stephens (Biostatistics 2017). The l2 error becomes
+several times smaller. But estimates near the noise are biased towards 0, and the largest single
+error may grow a little. Items far above the noise hardly change.
 
-The distribution is a mixture of a point at 0 and of normal components with geometrically rising
-means. Their weights are those of maximum likelihood. docs/accuracy.md has the reasons and the
-figures.
+The learned distribution is a mixture of a point at 0 and of normal components. The means of the
+components rise geometrically, and their weights are those of maximum likelihood. docs/accuracy.md
+has the reasons and the measurements.
 """
 
 from __future__ import annotations
@@ -29,21 +29,27 @@ from fedtally.sketch import SketchSpec
 # Lengths are in standard deviations of the noise.
 _GRID = (0.3, 0.3)  # means of the prior's components: the first step, and the growth of the steps
 _WIDTH = 0.35  # the width of a component, as a share of the step that ends at its mean
-_BINS = (0.15, 0.08)  # of the values: the first step, and the growth of the steps
-# Standard deviations of the components of the median's noise: the smallest, and their ratio.
+_BINS = (0.15, 0.08)  # bins of the values: the first step, and the growth of the steps
+# The median's noise is a mixture of normal components. These are the smallest of their standard
+# deviations, and the ratio from one to the next.
 _SIZES = (0.2, 1.4)
-# Phantoms further out share cells with the heaviest items. Those items do not disturb themselves,
-# so their ghosts are left out of the distribution of the noise.
+# A phantom (an id that nobody holds) beyond this shares cells with one of the heaviest items. Such
+# items cause no error in their own estimates, so these phantoms are left out.
 _FURTHEST = 10.0
 _STEPS = 500  # the most steps of expectation-maximization
-_RISE = 0.01  # of the log-likelihood: after a step that gains less the weights are good enough
-EXACT = 0.01  # clients: a noise below it leaves nothing to shrink
+_RISE = 0.01  # after a step that raises the log-likelihood by less, the weights are good enough
+EXACT = 0.01  # in clients; if the noise is smaller, nothing is shrunk
 NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
-_TINY = 1e-300  # instead of a density of 0, which has no logarithm
+_TINY = 1e-300  # replaces a density of 0, which has no logarithm
 
 
 class Noise(NamedTuple):
-    """A symmetric distribution, as a mixture of centred normal distributions: float64 [k] each."""
+    """A symmetric distribution: a mixture of normal distributions with mean 0.
+
+    Attributes:
+        stddevs: the standard deviation of each component, float64 [k].
+        shares: the weight of each component, float64 [k].
+    """
 
     stddevs: F64
     shares: F64
@@ -53,14 +59,16 @@ NORMAL = Noise(np.ones(1), np.ones(1))
 
 
 class Noisy(NamedTuple):
-    """The values of items that a decoder gives to be shrunk, and their noise.
+    """The values that `ShrunkDecoder` shrinks, and their noise, as a decoder reports them.
 
     Attributes:
-        stddev: the standard deviation of the noise, in clients, of an item that shares no cell with
-            a fitted one.
+        stddev: the standard deviation of the noise, in clients, for an item that shares no cell
+            with a fitted item. If it is at most EXACT, the decoder's estimates are used as they
+            are.
         law: the distribution of the noise, in units of its standard deviation.
-        standard: returns the values of ids in standard deviations of their noise, and these
-            deviations, in clients: float64 [n] each, or one deviation for all.
+        standard: a function of ids. It returns their values in standard deviations of their noise,
+            float64 [n], and these standard deviations in clients: float64 [n], or one number for
+            all.
     """
 
     stddev: float
@@ -69,35 +77,35 @@ class Noisy(NamedTuple):
 
 
 class Shrinkable(Decoder, Protocol):
-    """A decoder of landed sums that also gives the noise in its estimates."""
+    """A decoder of landed sums that also reports the noise of its estimates."""
 
     spec: SketchSpec
     num_clients: int
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the values to be shrunk, and their noise."""
+        """Return the values that are shrunk, and their noise."""
 
 
 class ShrunkDecoder:
     """Shrinks the estimates of another decoder to posterior means of nonnegative counts.
 
-    Each decoder says which values are shrunk, and what is known of their noise (`noisy`). At equal
-    scale a larger value never gives a smaller result. The same sums always give the same results.
-    All candidates are decoded once in advance, in blocks.
+    The other decoder reports the values to shrink and their noise (`noisy`). If two values have
+    noise of the same scale, the larger one never gets the smaller result. The same sums always give
+    the same results. The constructor decodes all candidates once, in blocks.
 
     Attributes:
         spec: the spec of the sketches.
-        num_clients: the clients of all landed rounds.
-        noise: the standard deviation of the noise, in clients, of an item that shares no cell with
-            a fitted one.
+        num_clients: the number of clients in all landed rounds.
+        noise: the standard deviation of the noise, in clients, for an item that shares no cell with
+            a fitted item.
 
     Args:
-        decoder: the decoder whose estimates are shrunk.
-        domain: the candidate items, from which the distribution is learned; any id may be asked
-            for.
+        decoder: the other decoder.
+        domain: the candidate items, from which the distribution of the counts is learned. Any id
+            may be decoded later.
 
     Raises:
-        InvalidInputError: a decoder that does not know its noise.
+        InvalidInputError: the decoder does not report its noise.
 
     >>> from fedtally import JointDecoder
     >>> from fedtally.domain import IntegerRange
@@ -131,16 +139,16 @@ class ShrunkDecoder:
             for _, ids in candidates.blocks():
                 seen += binned(self._standard(ids)[0], self._values)
             means = posterior_means(seen, self._values, distribution, _axis(largest, *_GRID))
-            # Moves, not means, are interpolated: a value beyond the last bin moves as much as the
-            # bin does, which is next to nothing.
+            # The differences are interpolated, not the means: beyond the last bin a value then
+            # moves as much as the last bin, which is nearly 0.
             self._moves = means - self._values
 
     def at(self, ids: U64) -> F64:
-        """Return the posterior mean counts of chosen ids, candidates or not: float64 [n]."""
+        """Return the posterior mean count of each id, candidate or not: float64 [n]."""
         return self._in_blocks(ids)
 
     def range(self, first_id: int, count: int) -> F64:
-        """Return the posterior means for the ids from `first_id` on (mod 2^64): float64 [count]."""
+        """Return the posterior means of the ids from `first_id` on (mod 2^64): float64 [count]."""
         return self._in_blocks(range(first_id, first_id + validate.integer(0, count=count)))
 
     def _in_blocks(self, ids: Ids) -> F64:
@@ -155,10 +163,10 @@ class ShrunkDecoder:
 
 
 def noise_distribution(phantoms: F64) -> Noise:
-    """Return the distribution of the noise, up to 10 standard deviations.
+    """Return the distribution of the noise, fitted to phantoms; values above 10 are left out.
 
     Args:
-        phantoms: float64 [n], estimates of ids that no client holds, in units of about their
+        phantoms: float64 [n], the estimates of ids that no client holds, divided by about their
             standard deviation.
 
     >>> distribution = noise_distribution(np.random.default_rng(0).normal(size=20_000))
@@ -178,17 +186,17 @@ def noise_distribution(phantoms: F64) -> Noise:
 
 
 def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
-    """Return the mean of the true values given each noisy value: float64 [n].
+    """Return the mean of the true values given each noisy value: float64 [n], never falling.
 
-    The means do not fall from one value to the next.
+    The distribution of the true values is learned from `seen`.
 
     Args:
-        seen: float64 [n], how often each value was seen.
-        values: float64 [n], rising.
-        noise: the distribution of the noise, which is added to the truth to give the value.
-        grid: float64 [k], rising from 0: the means of the truth's components. The first component
-            is a point, the others are normal with a deviation in proportion to the step that ends
-            at their mean.
+        seen: float64 [n], how many items have each value.
+        values: float64 [n], the noisy values, ascending.
+        noise: the distribution of value - true value.
+        grid: float64 [k], ascending from 0: the means of the components of the true values'
+            distribution. The first component is a point. The others are normal, with standard
+            deviations proportional to the step that ends at their mean.
     """
     spread = _WIDTH * np.diff(grid, prepend=0.0)
     away = values[:, None] - grid
@@ -199,13 +207,13 @@ def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
         density = share / np.sqrt(variance) * np.exp(-0.5 * away**2 / variance)
         likelihood += density
         moments += density * np.maximum(grid + away * spread**2 / variance, 0.0)
-    # One further item, spread over the components: unseen values are rare, but not impossible.
+    # One more item is spread over the components, so that unseen values stay possible.
     weights = mixing_weights(likelihood, seen, 1.0 / len(grid))
     marginal = np.maximum(likelihood @ weights, _TINY)
-    # Noise of several components can make the mean fall from one value to the next, where a larger
-    # value is more likely an outlier. Then shrinking would change the order of the items, which
-    # users would not understand. So the means are made to rise.
-    # SciPy's module is imported here, since a plan does not need it.
+    # If the noise has several components, a larger value is more likely an outlier, and its mean
+    # may be smaller. Shrinking would then change the order of the items, which users would not
+    # understand. So the means are made ascending.
+    # SciPy's module is imported here, since plans do not need it.
     from scipy.optimize import isotonic_regression
 
     rising: F64 = isotonic_regression(moments @ weights / marginal, weights=marginal).x
@@ -213,14 +221,14 @@ def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
 
 
 def mixing_weights(likelihood: F64, seen: F64, pseudo: float = 0.0) -> F64:
-    """Return the weights of maximum likelihood of a mixture's components: float64 [k].
+    """Return the maximum-likelihood weights of the components of a mixture: float64 [k].
 
-    They are found by expectation-maximization.
+    They are computed by expectation-maximization.
 
     Args:
         likelihood: float64 [n, k], the density of each value under each component.
-        seen: float64 [n], how often each value was seen; at least one was.
-        pseudo: the number of values that every component gets in addition to those seen.
+        seen: float64 [n], how often each value was observed; at least one value was.
+        pseudo: this number of observed values is added to each component.
 
     >>> mixing_weights(np.eye(2), np.array([3.0, 1.0])).tolist()
     [0.75, 0.25]
@@ -241,9 +249,13 @@ def mixing_weights(likelihood: F64, seen: F64, pseudo: float = 0.0) -> F64:
 
 
 def binned(x: F64, values: F64) -> F64:
-    """Return how many entries of x lie nearest to each value: float64, like `values`.
+    """Return how many entries of x are closest to each of `values`: float64, like `values`.
 
-    An entry beyond either end counts for the value at that end.
+    An entry beyond either end is closest to the value at that end.
+
+    Args:
+        x: float64, in any order.
+        values: float64, ascending.
 
     >>> binned(np.array([-9.0, 0.4, 0.6, 2.0]), np.array([0.0, 1.0])).tolist()
     [2.0, 2.0]
@@ -253,7 +265,7 @@ def binned(x: F64, values: F64) -> F64:
 
 
 def both_sides(axis: F64) -> F64:
-    """Return an axis from 0 and its mirror image: float64 [2 n - 1].
+    """Return an axis that starts at 0, with its mirror image before it: float64 [2 n - 1].
 
     >>> both_sides(np.array([0.0, 1.0])).tolist()
     [-1.0, 0.0, 1.0]
@@ -262,9 +274,9 @@ def both_sides(axis: F64) -> F64:
 
 
 def _axis(largest: float, first: float, growth: float) -> npt.NDArray[np.float64]:
-    """Return points from 0 past `largest`.
+    """Return ascending points from 0 to a little above `largest`.
 
-    The steps are `first` near 0, and further out the share `growth` of the point.
+    Near 0 the step is `first`; further out it is `growth` times the point.
     """
     steps = np.ceil(np.arcsinh(largest * growth / first) / growth)
     points: F64 = first / growth * np.sinh(growth * np.arange(steps + 2))

@@ -1,4 +1,4 @@
-"""What the error models of all decoders share: the sums they read, a prediction, and groups."""
+"""What the error models of all decoders share: the sizes of the sums, and the predicted errors."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ class Prediction:
     """The predicted errors of a plan, in frequencies.
 
     Attributes:
-        scale: standard deviation of one item's error; 0 if recovery is exact. Under joint recovery
-            it is for fitted items. Under the median it is the .95 quantile of any item's error,
-            divided by 1.96, since the tails of these errors are not normal.
+        scale: the standard deviation of one item's error; 0 if recovery is exact. For joint
+            recovery it is that of a fitted item. For the median it is the .95 quantile of any
+            item's absolute error, divided by 1.96, since the tails of these errors are not normal.
         support: how many items joint recovery fits; 0 for the median and for a histogram.
-        linf: the size that the largest error of all candidates exceeds with the given probability.
+        linf: the size that the largest error of all candidates exceeds with the probability that
+            was asked for.
     """
 
     scale: float
@@ -35,21 +36,23 @@ class Prediction:
 
 
 class Sums(NamedTuple):
-    """The sums that a decoder reads, in the numbers that decide its error.
+    """The sums that a decoder reads, described by the numbers that determine its error.
+
+    A batch is a group of rounds with equal signs.
 
     Attributes:
-        rows: rows of the sketch.
-        width: counters of a row.
-        sizes: float64 [batches], in proportion to the clients of each batch; the rounds of a batch
-            have the same signs.
-        fresh: whether each batch has locations of its own, too.
-        clients: clients of all batches together.
-        noise: variance of one counter of the sum over all rounds, before any rounding.
-        candidates: candidates whose counts are read.
-        heterogeneity: how much the distributions of the batches differ, the h of `of`, from 1 to
-            the effective number of batches.
-        mechanism: mechanism of the noise; the models of sketches take it as normal.
-        draws: the number of independent integer draws that add up to the noise.
+        rows: the number of rows of the sketch.
+        width: the number of counters in a row.
+        sizes: float64 [batches], proportional to the number of clients in each batch.
+        fresh: whether each batch also has its own locations.
+        clients: the number of clients in all batches.
+        noise: the variance of the noise in one counter, summed over all rounds, before any
+            rounding.
+        candidates: the number of candidates.
+        heterogeneity: how much the distributions of the batches differ, from 1 (equal) to the
+            effective number of batches; see the argument `heterogeneity` of `of`.
+        mechanism: the mechanism that makes the noise; the models of sketches treat it as normal.
+        draws: how many independent integer draws add up to the noise.
     """
 
     rows: int
@@ -79,24 +82,26 @@ class Sums(NamedTuple):
         mechanism: Mechanism = Mechanism.ROUNDED_GAUSSIAN,
         draws: int = 1,
     ) -> Self:
-        """Return the sums of a campaign.
+        """Describe the sums of a campaign.
 
         Args:
-            rows: rows of the sketch, at least 1.
-            width: counters of a row, at least 1.
+            rows: the number of rows of the sketch, at least 1.
+            width: the number of counters in a row, at least 1.
             schedule: shared, fresh, hybrid or batched:B.
-            num_rounds: rounds, at least 1.
-            candidates: candidates whose counts are read.
-            num_clients: clients of all rounds together, at least 1; may be left out where
-                `round_sizes` are given.
-            noise: standard deviation of the noise in each counter of each round's sum, in counts.
-            round_sizes: [num_rounds], clients of each round, at least 1; of equal size if None.
-            heterogeneity: h of the rounds, at least 1: the squared l2 norm of the tail's
-                frequencies as a mean over rounds, divided by the squared l2 norm of the tail's mean
-                distribution. 1: all rounds have one distribution. Values above the number of rounds
-                count as this number.
-            mechanism: mechanism of the noise, which decides the tails of a histogram's errors.
-            draws: the number of draws of the noise in all rounds together, at least 1; for a
+            num_rounds: the number of rounds, at least 1.
+            candidates: the number of candidates.
+            num_clients: the number of clients in all rounds, at least 1; may be left out if
+                `round_sizes` is given.
+            noise: the standard deviation of the noise in each counter of each round, in counts.
+            round_sizes: [num_rounds], the number of clients in each round, at least 1; None: equal
+                sizes.
+            heterogeneity: how much the rounds differ, at least 1. It is the squared l2 norm of the
+                rare items' frequencies in a round, averaged over rounds, divided by the squared l2
+                norm of their mean frequencies. 1: all rounds have the same distribution. Values
+                above the number of rounds are treated as this number.
+            mechanism: the mechanism that makes the noise; only the tails of a histogram's errors
+                depend on it.
+            draws: how many draws make the noise in all rounds together, at least 1; only used for a
                 histogram.
 
         Raises:
@@ -125,19 +130,22 @@ class Sums(NamedTuple):
 
     @property
     def batches(self) -> float:
-        """The effective number of batches, see `effective`."""
+        """The effective number of batches; see the function `effective`."""
         return effective(self.sizes)
 
     @property
     def cancelling(self) -> float:
-        """The number M' of equal batches in which an item's collisions would cancel as much."""
+        """The number M' of batches of equal size and distribution that would cancel as much.
+
+        Signs differ between batches, so the errors by collisions partly cancel.
+        """
         return self.batches / self.heterogeneity
 
 
 def _clients_of_rounds(
     num_rounds: int, num_clients: int | None, round_sizes: Sequence[int] | None
 ) -> F64:
-    """Return numbers in proportion to the clients of rounds: float64 [num_rounds]."""
+    """Return the sizes of the rounds: float64 [num_rounds], in clients, or all 1 if not given."""
     rounds = np.ones(validate.integer(1, num_rounds=num_rounds))
     if round_sizes is None:
         if num_clients is None:
@@ -156,22 +164,21 @@ def _clients_of_rounds(
 
 
 def effective(sizes: F64) -> float:
-    """Return the effective number of batches or rounds of these sizes: (sum)^2 / sum of squares."""
+    """Return the effective number of batches with these sizes: (their sum)^2 / sum of squares."""
     return float(sizes.sum()) ** 2 / float(sizes @ sizes)
 
 
 def heterogeneity_of_batches(heterogeneity: float, batches: float, num_rounds: float) -> float:
     """Return the heterogeneity of batches of rounds: 1 + (h - 1) (B - 1) / (M - 1).
 
-    Here h is the heterogeneity of the rounds, B the number of batches and M the number of rounds. A
-    batch's distribution is the mean of its k = M / B rounds. If these are drawn at random, the
-    variance of their mean is (M - k) / (k (M - 1)) times that of one round. The formula is exact
-    for items that each occur in one round alone: then h is M, and the answer is B.
+    The distribution of a batch is the mean of its k = M / B rounds. If these rounds are a random
+    choice, the variance of their mean is (M - k) / (k (M - 1)) times that of one round. The formula
+    is exact if each item occurs in only one round: then h = M, and the result is B.
 
     Args:
-        heterogeneity: h of the rounds, at least 1; no more than M is used.
-        batches: B, their effective number, at least 1.
-        num_rounds: M, effective, at least B.
+        heterogeneity: h, the heterogeneity of the rounds, at least 1; above M, M is used.
+        batches: B, the effective number of batches, at least 1.
+        num_rounds: M, the effective number of rounds, at least B.
 
     >>> [heterogeneity_of_batches(10.0, batches, 10) for batches in (1, 4, 10)]
     [1.0, 4.0, 10.0]
@@ -182,9 +189,15 @@ def heterogeneity_of_batches(heterogeneity: float, batches: float, num_rounds: f
 
 
 def grouped(values: F64, numbers: F64, ratio: float) -> tuple[F64, F64]:
-    """Return means and sizes of groups of values within a ratio of each other.
+    """Group values that are within a ratio of each other.
 
-    The values are positive and rising; `numbers` says how many there are of each.
+    Args:
+        values: float64 [n], above 0, ascending.
+        numbers: float64 [n], how many there are of each value.
+        ratio: the ratio, above 1.
+
+    Returns:
+        The mean of each group, ascending, and the number of values in it.
     """
     if not len(values):
         return np.empty(0), np.empty(0)

@@ -1,13 +1,14 @@
-"""Windows: estimate counts in some rounds of a campaign, with help from the rounds near them.
+"""Estimates counts in some rounds of a campaign, a window, with help from the rounds near them.
 
-Sums are linear, so a window of rounds needs no other sums than those that landed. One fit over a
-*history* of landed rounds knows more of the items than a fit of the window alone. The window's
-values are read from this fit, but their errors come from the window's own signs alone.
+Sums are linear, so a window needs only sums that landed anyway. A *history* is the window with the
+landed rounds near it. One fit of a whole history knows more about the items than a fit of the
+window alone. The values in the window use this fit, but their errors come from the window's own
+signs.
 
-The length of the history follows from the sums alone: ids that no client holds (phantoms) show how
-large the window's errors are. The rest of the history is also a prior of the window's counts
-(`history.py`), if it raises the likelihood of the window's values. Limits rest on the values, and
-never on this prior.
+How long the history should be is decided from the sums: ids that no client holds (phantoms) show
+how large the window's errors are. The rest of the history also serves as a prior of the window's
+counts (`history.py`) if it raises the likelihood of the window's values. Limits use only the
+values, never this prior.
 """
 
 from __future__ import annotations
@@ -27,33 +28,33 @@ from fedtally.recovery.linear_system import F64, U64, Bools, Candidates, Ids, ch
 from fedtally.recovery.shrinkage import EXACT, NORMAL, Noisy
 from fedtally.sketch import CountSketch, SketchSpec
 
-LONGEST = 64  # rounds of a history
-Make = Callable[[list[int]], CampaignDecoder]  # makes the decoder of some landed rounds
-# The largest product of candidates, rows and rounds of a history whose messages fit in memory.
+LONGEST = 64  # the most rounds in a history
+Make = Callable[[list[int]], CampaignDecoder]  # makes the decoder of the landed rounds in the list
+# The largest product of candidates, rows and rounds of a history whose messages fit into memory.
 _ROOM = 1 << 24
-# Lengths of windows, in batches, that `shortest_enough` compares, beside the longest.
+# The lengths of windows, in batches, that `shortest_enough` compares; the whole history is added.
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)
-_STANDS_OUT = 5.0  # standard deviations: only items with larger values are used to judge windows
-_BEYOND = 2.5  # standard deviations: a smaller difference is taken as chance
-# A window's largest error is assumed to be this many times its largest standard deviation. A normal
-# variable is seldom larger, and only few items are so heavy that they have this deviation.
+_STANDS_OUT = 5.0  # standard deviations: windows are judged by items with larger values
+_BEYOND = 2.5  # standard deviations: a smaller difference is regarded as chance
+# The largest error in a window is assumed to be this many times its largest standard deviation. A
+# normal variable is rarely larger, and only few items are heavy enough to have that deviation.
 _OWN = 2.0
-_TIMES = (1, 2, 4, 8)  # lengths of histories that are tried, in windows, beside the longest
-_JUDGED = 4096  # candidates whose deviations say how large the errors are
-# Of several histories whose errors are equal but for this share, the longest answers.
+_TIMES = (1, 2, 4, 8)  # lengths of histories that are tried, in windows; the longest is added
+_JUDGED = 4096  # candidates whose standard deviations say how large the errors are
+# Histories whose errors exceed the least by at most this share are regarded as equally good.
 _EQUAL = 0.01
 
 
 class WindowedDecoder(CampaignDecoder):
-    """Decodes a window with the rest of a history as a prior of its counts.
+    """Estimates the counts in a window, with the rest of a history as a prior.
 
     Attributes:
-        window: the decoder of the window, whose values and limits do not know the prior.
-        history: the `History` learned from the window and the rest.
+        window: the decoder of the window. Limits are made from it, since it does not use the prior.
+        history: what was learned from the window and the rest of the history.
 
     Args:
         window: a decoder of the window.
-        rest: a decoder of rounds that are not in it.
+        rest: a decoder of the other rounds of the history.
         domain: the candidate items.
     """
 
@@ -71,7 +72,7 @@ class WindowedDecoder(CampaignDecoder):
         return one, other
 
     def at(self, ids: U64) -> F64:
-        """Return the expected counts of chosen ids in the window: float64 [n]."""
+        """Return the expected count of each id in the window: float64 [n]."""
         return self.history.means(*self._parts(ids))
 
     def range(self, first_id: int, count: int) -> F64:
@@ -79,12 +80,12 @@ class WindowedDecoder(CampaignDecoder):
         return self.history.means(*self._parts(range(first_id, first_id + count)))
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the estimates without noise: means given the values are not shrunk again."""
+        """Return the estimates, with noise 0: they are posterior means, which need no shrinking."""
         return Noisy(0.0, NORMAL, lambda ids: (_ask(self, ids), 1.0))
 
     @property
     def recovery(self) -> str:  # type: ignore[override]
-        """The name of the decoder of the window."""
+        """The name of the window's decoder, as in `Recovery`."""
         return self.window.recovery
 
 
@@ -96,16 +97,16 @@ def _ask(decoder: CampaignDecoder, ids: Ids) -> F64:
 
 @dataclass(frozen=True)
 class Decoded:
-    """A window's decoder, and the rounds that it rests on.
+    """The decoder of a window, and the rounds that it uses.
 
     Attributes:
-        decoder: gives the estimates.
-        limits: the decoder that limits are made from.
-        rounds: the rounds of the window, rising.
-        history: the rounds of the fit that the window's values are read from, rising. They are the
-            window's own rounds if more rounds do not help.
-        prior: the rounds whose values are the prior of the window's counts; none where these do not
-            raise the likelihood.
+        decoder: the decoder that gives the estimates.
+        limits: the decoder from which limits are made.
+        rounds: the rounds of the window, ascending.
+        history: the rounds of the fit that the window's values use, ascending. If more rounds did
+            not help, these are only the window's rounds.
+        prior: the rounds that serve as the prior of the window's counts, ascending; empty if they
+            did not raise the likelihood.
     """
 
     decoder: CampaignDecoder
@@ -116,10 +117,10 @@ class Decoded:
 
 
 def last(sketches: Sequence[CountSketch], number: int) -> list[int]:
-    """Return the last landed rounds, rising: `number` of them, or all that there are.
+    """Return the last `number` landed rounds, ascending, or all if there are fewer.
 
     Raises:
-        InvalidInputError: the number is below 1, or no round has landed.
+        InvalidInputError: `number` is below 1, or no round has landed.
 
     >>> from fedtally.sketch import SketchSpec
     >>> spec = SketchSpec(rows=1, width=2, schedule="hybrid", num_rounds=9, seed=bytes(32))
@@ -132,7 +133,14 @@ def last(sketches: Sequence[CountSketch], number: int) -> list[int]:
 
 
 def longest(sketches: Sequence[CountSketch], domain: Domain, most: int = LONGEST) -> list[int]:
-    """Return the last landed rounds that one fit may hold, rising; whole batches, at least one.
+    """Return the last landed rounds that one fit may use, ascending.
+
+    They are whole batches, at least one. A larger domain allows fewer rounds.
+
+    Args:
+        sketches: the landed sums.
+        domain: the candidates.
+        most: the most rounds, if a batch is not larger; LONGEST is another limit.
 
     >>> from fedtally.domain import IntegerRange
     >>> from fedtally.sketch import SketchSpec
@@ -147,7 +155,7 @@ def longest(sketches: Sequence[CountSketch], domain: Domain, most: int = LONGEST
 
 
 def _whole_batches(spec: SketchSpec, landed: Iterable[int], rounds: Iterable[int]) -> list[int]:
-    """Return the landed rounds of all batches that some rounds are in, rising."""
+    """Return the landed rounds of all batches to which `rounds` belong, ascending."""
     batches = {spec.schedule.batch_of(number, spec.num_rounds) for number in rounds}
     return sorted(
         number for number in landed if spec.schedule.batch_of(number, spec.num_rounds) in batches
@@ -155,7 +163,7 @@ def _whole_batches(spec: SketchSpec, landed: Iterable[int], rounds: Iterable[int
 
 
 def _room(domain: Domain, rows: int) -> int:
-    """Return the most rounds of a history whose messages fit in memory."""
+    """Return the most rounds of a history for which the messages fit into memory."""
     return _ROOM // max(1, domain.size * rows)
 
 
@@ -167,25 +175,25 @@ def decode(
     history: int = LONGEST,
     make: Make | None = None,
 ) -> Decoded:
-    """Return the decoder of the counts in a window of landed rounds.
+    """Return a decoder of the counts in a window of landed rounds.
 
-    Without a history, or with a window of all rounds, the decoder is the usual one of the window's
-    sums, to the bit.
+    If no history is allowed, or the window holds all rounds, it is the usual decoder of the
+    window's sums, with identical results.
 
     Args:
         sketches: the landed sums of all rounds.
         domain: the candidate items.
-        rounds: the rounds of the window, all landed. If one round of a batch is in the window, so
-            must all landed rounds of this batch be. If the plan has one batch only, any rounds may
-            be a window; they are decoded alone.
-        recovery: the decoder.
+        rounds: the rounds of the window, all of them landed. If the plan has several batches
+            (rounds with equal signs), the window must contain all landed rounds of each batch that
+            it touches. With one batch any rounds are allowed, and they are decoded alone.
+        recovery: the decoder to use.
         history: the most landed rounds that the fit may use; 0: only those of the window.
-        make: a function that makes the decoder of some rounds, such as one with a cache; None: the
-            usual way.
+        make: a function that makes the decoder of some rounds, for example from a cache; None: make
+            it in the usual way.
 
     Raises:
-        InvalidInputError: a round that did not land; a window that cuts through a batch of rounds
-            with one set of signs; or as for the decoder.
+        InvalidInputError: a round did not land, the window has only a part of a batch, or the
+            decoder refuses the sums.
     """
     check_landed(sketches)
     by_round = {sketch.round: sketch for sketch in sketches}
@@ -201,7 +209,7 @@ def decode(
     rest = fits.rest(lengths[-1])
     if rest is None or not isinstance(window, FittedDecoder) or not window.has_fit:
         return Decoded(window, window, chosen, used, [])
-    if _typical(window, domain) <= EXACT:  # nothing is left to learn
+    if _typical(window, domain) <= EXACT:  # a prior cannot improve exact values
         return Decoded(window, window, chosen, used, [])
     joined = WindowedDecoder(window, rest, domain)
     if joined.history.gain <= 0.0:
@@ -211,16 +219,15 @@ def decode(
 
 
 def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
-    """Return how many of the last batches give the best estimate of the present frequencies.
+    """Return how many of the last batches to use to estimate the present frequencies best.
 
-    A longer window has smaller errors of its own, but its frequencies are older. A window is judged
-    by its worst items, as the sum of two numbers. The first says how far the window is off the
-    present, as far as shorter windows show that beyond chance. The second says how large the
-    window's own error may be. The window with the smallest sum is chosen (Goldenshluger and Lepski
-    2011).
+    A longer window has smaller random errors, but its frequencies are older. Two numbers are added
+    for each window. The first is its distance from the present: the largest difference from shorter
+    windows that is not chance. The second is how large its random errors may be. Both are for the
+    worst item. The window with the smallest sum is chosen (Goldenshluger and Lepski 2011).
 
     Args:
-        decoder: decoder of a history, whose fit answers.
+        decoder: the decoder of a history, with a fit (`has_fit`).
         domain: the candidate items.
     """
     lasting = np.flatnonzero(decoder.clients)
@@ -234,22 +241,22 @@ def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
         frequency[place] = value / window.num_clients
         error[place] = np.sqrt(stddev**2 + np.maximum(value, stddev)) / window.num_clients
     seen = (frequency / error).max(axis=0) > _STANDS_OUT
-    if not seen.any():  # no item is above its noise, and the longest window has the least
+    if not seen.any():  # nothing exceeds the noise, which is smallest in the longest window
         return lengths[-1]
     return lengths[_least_off(lengths, frequency[:, seen], error[:, seen])]
 
 
 def _least_off(lengths: list[int], frequency: F64, error: F64) -> int:
-    """Return the place of the best window.
+    """Return the index of the best window.
 
-    If a frequency moves steadily, its mean over k batches is (k - 1) / 2 batches old, and
-    (k - j) / 2 batches older than its mean over j batches. So the distance of a longer window (k)
-    from the present is (k - 1) / (k - j) times its distance from a shorter window (j).
+    If a frequency moves steadily, its mean over k batches is (k - 1) / 2 batches old. This is
+    (k - j) / 2 batches more than for its mean over j < k batches. So the distance of the longer
+    window from the present is (k - 1) / (k - j) times its distance from the shorter window.
 
     Args:
-        lengths: lengths of the windows in batches of rounds, rising.
-        frequency: frequencies of items, float64 [windows, items].
-        error: standard deviations of the frequencies, float64 [windows, items].
+        lengths: the lengths of the windows in batches, ascending.
+        frequency: the frequencies of items, float64 [windows, items].
+        error: the standard deviations of these frequencies, float64 [windows, items].
     """
     off = np.zeros(len(lengths))
     for k, longer in enumerate(lengths):
@@ -282,7 +289,7 @@ def _check_rounds(chosen: list[int], landed: dict[int, CountSketch]) -> None:
 
 
 class _Fits:
-    """The fits of one window's histories, each made once."""
+    """Makes the fits of a window's histories, each only once."""
 
     def __init__(
         self,
@@ -296,38 +303,43 @@ class _Fits:
         self._make = make
         self._chosen = chosen
         self._made: dict[int, CampaignDecoder] = {}
-        # The rounds nearest in time are most like the window, so they come first. At equal distance
-        # the earlier round comes first.
+        # The window's rounds come first, then the nearest in time, which are most similar. Of two
+        # rounds at equal distance the earlier one comes first.
         low, high = chosen[0], chosen[-1]
         away = {number: max(low - number, number - high, 0) for number in landed}
         inside = set(chosen)
         self._order = sorted(landed, key=lambda m: (m not in inside, away[m], m))
 
     def lengths(self, most: int) -> list[int]:
-        """Return the lengths of histories to try, in rounds, rising; none: no history helps."""
+        """Return the lengths of histories to try, in rounds, ascending; empty if none can help.
+
+        Args:
+            most: the most rounds of a history.
+        """
         own, spec = len(self._chosen), self._landed[self._chosen[0]].spec
         number = min(most, LONGEST, _room(self._domain, spec.rows))
-        # Rounds with the same signs do not help each other.
+        # Rounds with equal signs do not help each other.
         if number <= own or spec.num_batches == 1 or not self._recovery.kind.fits_items:
             return []
         return sorted({min(own * times, number) for times in _TIMES} | {number})
 
     def nearest(self, length: int) -> list[int]:
-        """Return the rounds of a history, rising: the window and the rounds nearest to it.
+        """Return the rounds of a history of this length, ascending.
 
-        They are `length` rounds, completed to whole batches.
+        They are the window and the rounds nearest to it, `length` in all. Batches of which some
+        rounds are included are completed.
         """
         spec = self._landed[self._chosen[0]].spec
         return _whole_batches(spec, self._landed, self._order[:length])
 
     def of(self, rounds: list[int]) -> CampaignDecoder:
-        """Return the decoder of these rounds."""
+        """Return the decoder of these rounds; from the function `make`, if it was given."""
         if self._make is not None:
             return self._make(rounds)
         return self._recovery.kind.make([self._landed[number] for number in rounds], self._domain)
 
     def fit(self, length: int) -> CampaignDecoder:
-        """Return the decoder of a history."""
+        """Return the decoder of the history of `length` rounds, stored from an earlier call."""
         if length not in self._made:
             self._made[length] = self.of(self.nearest(length))
         return self._made[length]
@@ -339,10 +351,10 @@ class _Fits:
         return found
 
     def window(self, length: int) -> CampaignDecoder | None:
-        """Return the decoder of the window from the fit of a history of `length` rounds.
+        """Return the decoder of the window that uses the fit of a history of `length` rounds.
 
-        If no fit answers, it is the history's own decoder where the history is the window alone,
-        else None.
+        If this history has no fit, return the history's decoder if the history is the window
+        itself, and otherwise None.
         """
         decoder = self.fit(length)
         if not isinstance(decoder, FittedDecoder) or not decoder.has_fit:
@@ -353,7 +365,7 @@ class _Fits:
     def rest(self, length: int) -> FittedDecoder | None:
         """Return the decoder of a history's rounds outside the window, from the history's fit.
 
-        None: no fit answers, or no client took part in these rounds.
+        Returns None if the history has no fit, or if no client took part in these rounds.
         """
         decoder = self.fit(length)
         if not isinstance(decoder, FittedDecoder) or not decoder.has_fit:
@@ -362,10 +374,11 @@ class _Fits:
         return decoder.window(others, learned=False) if decoder.clients[others].any() else None
 
     def best(self, lengths: list[int]) -> tuple[CampaignDecoder, int]:
-        """Return the decoder of the window with the least errors, and the length of its history.
+        """Return the decoder of the window with the smallest errors, and its history's length.
 
-        The typical standard deviations are compared, which phantoms calibrate. Of nearly equal ones
-        the longest history is taken. If no fit answers for any length, the window is decoded alone.
+        The errors are compared by the typical standard deviation, which phantoms calibrate. If
+        several are nearly equal, the longest history is used. If no history has a fit, the window
+        is decoded alone.
         """
         found: list[tuple[float, CampaignDecoder, int]] = []
         for length in lengths:
@@ -381,7 +394,10 @@ class _Fits:
 
 
 def _typical(decoder: FittedDecoder, domain: Domain) -> float:
-    """Return the median standard deviation of the values of a few candidates, in clients."""
+    """Return the median standard deviation of the values of some candidates, in clients.
+
+    They are at most 4096 candidates, evenly spaced in the domain.
+    """
     step = -(-domain.size // _JUDGED)
     ids = Candidates(domain).ids(np.arange(0, domain.size, step))
     return float(np.median(decoder.measured(ids).stddev))

@@ -1,1 +1,1 @@
-"""Secure summation, sans-IO: bytes to bytes, without sockets, clock or randomness of its own."""
+"""Sum vectors securely, sans-IO: bytes in, bytes out, without sockets, clock or randomness."""

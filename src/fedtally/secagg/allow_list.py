@@ -1,4 +1,7 @@
-"""The allow-list: the Ed25519 keys of the clients that may take part, the same for all parties."""
+"""Keep the allow-list: the Ed25519 public keys of the clients that may take part.
+
+All parties have the same list.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +13,26 @@ from fedtally.base import validate
 from fedtally.crypto.keys import RejectedError, check_identity
 from fedtally.errors import InvalidInputError
 
-MAX_KEYS = 2**20  # the most clients of a roster; a bitmap of this many bits has 128 KiB
+MAX_KEYS = 2**20  # a bitmap with a bit for each key then has 128 KiB
 
 
 class AllowList:
-    """Ed25519 public keys in strictly ascending order of their bytes.
+    """List Ed25519 public keys in strictly ascending order of their bytes.
 
     The rank of a key is its position in this order, from 0. A client gets the list from the party
-    that registered the identities, never from the server that sums: that server could add
-    identities of its own.
+    that registered the identities, never from the server that sums: a server that lies could add
+    keys of its own.
 
     Args:
-        keys: 1 .. 2^20 keys of 32 bytes each, ascending, none twice. `sorted(set(keys))` gives
-            this order.
+        keys: 1 .. 2^20 keys of 32 bytes each, ascending, none twice. `sorted(set(keys))` gives this
+            order.
 
     Attributes:
         digest: the SHA-256 of all keys, joined in this order; 32 bytes.
 
     Raises:
-        InvalidInputError: a key does not have 32 bytes or is of low order, or the keys are not in
-            strictly ascending order.
+        InvalidInputError: there are no keys or too many, a key is not 32 bytes, not canonical or of
+            low order, or the keys are not in strictly ascending order.
 
     >>> people = AllowList([bytes([rank]) * 32 for rank in (7, 8, 9)])
     >>> len(people), people.rank(bytes([9]) * 32), people.digest.hex()[:8]
@@ -40,15 +43,15 @@ class AllowList:
         self._keys = list(keys)
         validate.integer(1, MAX_KEYS, keys_in_the_allow_list=len(self._keys))
         for place, key in enumerate(self._keys):
-            # Under a key of low order one signature is valid for every message: anybody could sign
-            # as this identity.
+            # Otherwise the list could have a key of low order. Under such a key one signature is
+            # valid for every message: anybody could sign as this client.
             try:
                 check_identity(key)
             except RejectedError as error:
                 raise InvalidInputError(
                     f"key {place} of the allow-list is not valid: {error}"
                 ) from error
-            # Strictly ascending: an identity that is listed twice would count as two clients.
+            # Otherwise a key that is listed twice would count as two clients.
             if place and key <= self._keys[place - 1]:
                 raise InvalidInputError(
                     f"the allow-list must be in strictly ascending order, and key {place} is not"
@@ -64,7 +67,11 @@ class AllowList:
         return place < len(self._keys) and self._keys[place] == key
 
     def key(self, rank: int) -> bytes:
-        """Return the key, 32 bytes, at a rank of 0 .. len - 1."""
+        """Return the key, 32 bytes, at a rank 0 .. len - 1.
+
+        Raises:
+            InvalidInputError: there is no such rank.
+        """
         return self._keys[validate.integer(0, len(self._keys) - 1, rank=rank)]
 
     def rank(self, key: bytes) -> int:

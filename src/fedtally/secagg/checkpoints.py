@@ -1,7 +1,7 @@
-"""The bytes of a server's checkpoint: facts as JSON, and arrays.
+"""Write and read a server's checkpoint: facts as JSON, then arrays, as bytes.
 
-A checkpoint is written at each phase of each session. The arrays simply lie one after the other. A
-.npz file is not used, since making its entries takes longer than writing them.
+A checkpoint is written at each phase of each session, so that it must be fast. The arrays are
+joined without a container: to make the entries of a .npz file takes longer than to write them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """Return the bytes that hold facts and arrays.
+    """Encode facts and arrays as a checkpoint.
 
-    In this order they are: the SHA-256 of everything after it; the length of the JSON in 4 bytes
-    (little-endian); the JSON, with the facts and the dtype and shape of each array; the arrays in C
-    order.
+    The bytes are, in this order: the SHA-256 of everything after it; the length of the JSON in 4
+    bytes (little-endian); the JSON, with the facts and the dtype and shape of each array; the
+    arrays in C order.
+
+    Args:
+        facts: values for JSON by name; "schema" and "arrays" are reserved.
+        arrays: the arrays by name.
 
     >>> facts, arrays = unpack(pack({"state": "done"}, {"total": np.arange(3)}))
     >>> facts["state"], arrays["total"].tolist()
@@ -43,13 +47,16 @@ def pack(facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> by
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
-    """Return the facts and the arrays of a checkpoint.
+    """Decode a checkpoint: return its facts, and copies of its arrays by name.
+
+    The facts also have "schema" and "arrays", the dtype and shape of each array.
 
     Raises:
         Exception: an error of any type, if the bytes are no checkpoint or are damaged.
     """
     rest = memoryview(data)[_DIGEST:]
-    # A checkpoint is not authenticated: the digest finds damage by a disk, but not forgery.
+    # The digest finds damage by a disk. It does not find forgery: a checkpoint is not
+    # authenticated.
     if hashlib.sha256(rest).digest() != data[:_DIGEST]:
         raise ValueError("its digest is another one")
     start = _LENGTH + int.from_bytes(rest[:_LENGTH], "little")
@@ -59,12 +66,13 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
     arrays: Arrays = {}
     for name, (dtype, shape) in facts["arrays"].items():
         count = math.prod(shape)
-        # The array is copied, because the server erases some arrays in place.
+        # The array is copied: the server erases some arrays in place, and bytes cannot be written
+        # to.
         arrays[name] = np.frombuffer(rest, dtype, count, start).reshape(shape).copy()
         start += arrays[name].nbytes
     return facts, arrays
 
 
 def _bytes(array: npt.NDArray[Any]) -> memoryview | bytes:
-    """Return the bytes of an array in C order, without a copy if possible."""
+    """Return the bytes of an array in C order, without a copy of a contiguous array."""
     return array.reshape(-1).view(np.uint8).data if array.size else b""

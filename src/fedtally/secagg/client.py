@@ -1,9 +1,9 @@
-"""A client of secure summation, sans-IO: it takes the server's bytes and returns its answers.
+"""Run a client of secure summation, sans-IO: the server's bytes come in, its answers go out.
 
-docs/protocol.md specifies every byte and check. Its "Claim of `active`" has a table of the checks a
-to j, which the security proof rests on. Comments here name the check, and the attack that it stops.
-The protocol is by Bonawitz et al. 2017 (double masks, Shamir recovery, consistency check). The ring
-of `semi-honest` is by Bell et al. 2020.
+docs/protocol.md specifies every byte and check. Its section "Claim of `active`" has a table of the
+checks a to j that the security proof needs. Comments here name the check ("check a"), and the
+attack that it stops. The protocol is by Bonawitz et al. 2017 (double masks, Shamir recovery,
+consistency check). The ring of `semi-honest` is by Bell et al. 2020.
 
 >>> from fedtally.crypto.keys import Secret, SigningKey
 >>> from fedtally.secagg.params import ClientPolicy
@@ -51,36 +51,43 @@ from fedtally.secagg.packing import pack
 from fedtally.secagg.params import ClientPolicy, Parameters
 
 # A client has two secrets: b, the seed of its self mask, and the seed of its mask key. They lie
-# side by side in one array, so that one secret sharing serves both. A neighbour holds shares of
-# both, and must never reveal more than one of the two.
+# side by side in one array, so that they are split into shares together. A neighbour holds shares
+# of both, and must never reveal more than one of the two: with both, the server could unmask the
+# client's vector.
 _B = slice(0, shamir.SECRET_ELEMENTS)
 _KEY = slice(shamir.SECRET_ELEMENTS, 2 * shamir.SECRET_ELEMENTS)
 
 
 class Journal(Protocol):
-    """The facts that a client must still know after a crash.
+    """Record durably what a client must still know after a crash.
 
     Each identity (a device) has one record of its sessions, for all its items together, so that no
-    identity is in a session twice. Each item has one mark, which says whether the item is spent.
-    Each method returns only once its fact is durable. No fact is ever undone.
+    identity is in a session twice. Each item has one mark, which says whether the item is spent:
+    its vector may have left the client. Each method returns only once its fact is durable. No fact
+    is ever undone.
     """
 
     def begin(self, session: bytes, not_after: int) -> bool:
         """Record a session before it begins; return False if it was recorded before.
 
-        The record may be forgotten after `not_after`.
+        Args:
+            session: the identifier of the session, 32 bytes.
+            not_after: the end of the session, Unix seconds; the record may be deleted after it.
         """
 
     def spend(self, session: bytes) -> bool:
         """Mark the item as spent, in one atomic step; return False if it was spent before.
 
-        An item is spent once its vector may have left the client.
+        Args:
+            session: the identifier of the session that the item's vector goes to, 32 bytes.
         """
 
 
 @dataclass
 class MemoryJournal:
-    """A journal in memory, for simulations: their items do not outlive the process either.
+    """Record sessions and a spent item in memory, for simulations.
+
+    Nothing is durable: in a simulation the items do not outlive the process either.
 
     >>> journal = MemoryJournal()
     >>> journal.begin(b"1", 9), journal.begin(b"1", 9), journal.spend(b"1"), journal.spend(b"2")
@@ -104,15 +111,20 @@ class MemoryJournal:
 
 @dataclass(frozen=True)
 class Pinned:
-    """The facts that a client knows beforehand, from a source other than the server that sums.
+    """Hold what a client knows beforehand, from another source than the server that sums.
 
     Args:
-        server_key: the server's public Ed25519 key, 32 bytes, from the Plan; it verifies Invites.
-        fingerprint: the fingerprint of the Plan, 32 bytes.
-        allow_list: the identities that may take part; None in `semi-honest`.
-        parameters: the parameters of the plan; None leaves them to the policy alone.
+        server_key: the server's public Ed25519 key, 32 bytes, from the plan; it verifies Invites.
+        fingerprint: the fingerprint of the plan, 32 bytes.
+        allow_list: the keys of the clients that may take part; None in `semi-honest`.
+        parameters: the parameters of the plan; an Invite with other parameters is refused. None:
+            the policy alone decides.
         round: the round that the client takes part in, 0 .. 2^32 - 1; an Invite for any other round
             is refused.
+
+    Raises:
+        InvalidInputError: a value has another size or range, or anybody could sign under the
+            server's key (see `check_identity`).
     """
 
     server_key: bytes
@@ -127,12 +139,12 @@ class Pinned:
             value = getattr(self, name)
             if not isinstance(value, bytes) or len(value) != keys.KEY_BYTES:
                 raise InvalidInputError(f"{name} must be {keys.KEY_BYTES} bytes")
-        # Under a key of low order anybody can sign, so that pinning it would give no protection.
+        # Under a key of low order anybody can sign: Invites of such a server would prove nothing.
         keys.check_identity(self.server_key)
 
 
 class Invitation(NamedTuple):
-    """The terms of a verified Invite, which `read_invite` returns.
+    """Hold the terms of a verified Invite, which `read_invite` returns.
 
     Attributes:
         session: the identifier of the session, 32 bytes.
@@ -151,9 +163,9 @@ class Invitation(NamedTuple):
 
 @dataclass(repr=False)
 class _Secrets:
-    """The secrets of a session. They are never printed, and wiped however the session ends."""
+    """Hold the secrets of a session; they are never printed, and wiped however the session ends."""
 
-    elements: shamir.U32 | None = None  # [10]; b, then the seed of the mask key
+    elements: shamir.U32 | None = None  # [10]: the seed of the self mask, then that of the mask key
     mask_key: ExchangeKey | None = None
     encryption_key: ExchangeKey | None = None
     unsealing: list[Secret] = field(default_factory=list)  # the keys of the neighbours' shares
@@ -161,7 +173,7 @@ class _Secrets:
     held: shamir.U32 | None = None  # the shares of the neighbours, [k, 10]
 
     def wipe(self) -> None:
-        # In place: if an array is only dropped, its bytes stay in freed memory.
+        # The arrays are overwritten. Otherwise their bytes would stay in memory after it is freed.
         for array in (self.elements, self.own_share, self.held):
             if array is not None:
                 array.fill(0)
@@ -174,21 +186,22 @@ class _Secrets:
 
 
 class Client:
-    """One client in one session.
+    """Take part in one session as a client.
 
-    The client accepts each type of message once, in the order of `messages.EXCHANGES`. To a
-    byte-identical copy of the last message it gives the same answer, and changes nothing. It drops
-    bytes that are no frame of this session. Any other message of the wrong type or content ends the
-    session for good, and every secret is wiped. A restarted client cannot rejoin its session.
+    The client accepts each type of message once, in the order of `messages.EXCHANGES`. If the last
+    message comes again, byte for byte, the client gives the same answer again. It drops bytes that
+    are no frame of this session, and everything but a signed Invite while it waits for one. Any
+    other message of the wrong type or content ends the session for good, and every secret is wiped.
+    A restarted client cannot rejoin its session.
 
     Args:
-        policy: the demands of the client on the parameters.
-        pinned: the facts that the client knows beforehand.
+        policy: what the client demands of the parameters.
+        pinned: what the client knows beforehand.
         contribution: a function from an Invite to the vector to be summed: integers [V], each
             within +-(2^(bits - 1) - 1). It is called at most once, after all checks and just before
-            the item is spent.
+            the item is marked as spent.
         journal: the durable record of the sessions and of the spent item.
-        random: a function that returns as many uniform bytes as it is asked for, from a
+        random: a function that takes a number of bytes, and returns as many uniform bytes from a
             cryptographic source.
         identity: the signing key of the client's entry in the allow-list; needed in `active`, and
             None otherwise.
@@ -199,6 +212,10 @@ class Client:
         code: why the session ended without a result; None if it did not.
         reason: the same reason in words, for the client's owner alone; "" if `code` is None.
         result: the Result that the server announced; None until then.
+
+    Raises:
+        InvalidInputError: `identity` or the allow-list is missing or not needed, or the identity is
+            not in the list.
 
     Use it from one thread at a time: two calls of `receive` at once could answer twice.
     """
@@ -219,8 +236,8 @@ class Client:
                 "identity and allow_list both go with the adversary active, and the policy says"
                 f" {policy.adversary}"
             )
-        # The number in the header of each message. `active`: the rank in the allow-list;
-        # `semi-honest`: the index, once there is a roster.
+        # The client's number for the header of each message. In `active` it is the rank in the
+        # allow-list, and in `semi-honest` the index, once there is a roster.
         self._sender = wire.UNLISTED
         if identity is not None and pinned.allow_list is not None:
             self._sender = pinned.allow_list.rank(identity.public)
@@ -236,8 +253,8 @@ class Client:
         self._last, self._reply = b"", b""
 
     def __getstate__(self) -> None:
-        # A copy of the client could answer a second roster, or a second bitmap of survivors, in the
-        # same session (checks a, g). Then both secrets of the client would be open.
+        # A copy of the client could answer a second Roster, or a second Survivors, in the same
+        # session (checks a and g). Then both secrets of the client would be open.
         raise InvalidInputError("the state of a client is secret: it cannot be copied or pickled")
 
     def receive(self, data: bytes, now: int) -> bytes | None:
@@ -246,6 +263,9 @@ class Client:
         Args:
             data: the bytes that came; any bytes are allowed.
             now: the time, Unix seconds.
+
+        Returns:
+            The bytes to send to the server: an answer, or an Abort if the message is refused.
 
         Raises:
             LocalProtocolError: the contribution has another form than the Invite asks for; the
@@ -262,8 +282,9 @@ class Client:
             self._session = message.session
         if message.session != self._session:
             return None
-        # A network may deliver a message twice: the second copy gets the stored answer. A newly
-        # computed answer would draw new secrets, and encrypt twice under one key and nonce.
+        # A network may deliver a message twice: the second copy gets the stored answer. To compute
+        # the answer again would draw new secrets, and encrypt a second plaintext under one key and
+        # nonce.
         seen = hashlib.sha256(data).digest()
         if seen == self._last:
             return self._reply
@@ -271,13 +292,14 @@ class Client:
             self._conclude(message)
             return None
         # The state is ABORTED while the message is handled, and becomes the next state only once
-        # the answer exists. So after any exception the client answers nothing more.
+        # the answer exists. Otherwise a client could go on after an exception, with half of a step
+        # done.
         before, self.state = self.state, ClientState.ABORTED
         try:
             reply, after = self._handle(before, message, now)
         except RemoteProtocolError as error:
             self._end(error.code, str(error))
-            # An Abort gets no answer: otherwise both sides would send each other Aborts for ever.
+            # An Abort gets no answer. Otherwise both sides would send each other Aborts for ever.
             return (
                 None if message.kind is Kind.ABORT else self._frame(Kind.ABORT, bytes([error.code]))
             )
@@ -288,15 +310,16 @@ class Client:
         return reply
 
     def confirms(self, total: npt.NDArray[np.int64], salt: bytes) -> bool:
-        """Tell whether a published sum is the sum that the server announced to this client.
+        """Return whether a published sum is the sum that the server announced to this client.
 
         The digest that the server announced also covers the set of survivors for which this client
         unmasked. So a sum over another set of survivors is not confirmed.
 
         Args:
             total: int64 [V]; the published sum.
-            salt: 32 bytes, published with the sum. If an aggregator adds noise to the sum, no salt
-                is published: the digest is of the exact sum, which must stay secret.
+            salt: 32 bytes, published with the sum. If an aggregator adds noise to the sum, the salt
+                is not published: with it anybody could check guesses of the exact sum, which the
+                digest is made of.
 
         Raises:
             LocalProtocolError: no result was announced to this client.
@@ -308,39 +331,43 @@ class Client:
         return wire.result_digest(self._ctx2, self._alive, salt, total) == self.result.digest
 
     def abandon(self) -> None:
-        """End the session and wipe its secrets.
+        """End the session and wipe its secrets, without a message to the server.
 
-        The server gets no message: it sees that the client dropped out.
+        The server takes the client for one that dropped out. The state is then ABORTED, the code
+        INTERNAL.
         """
         self._end(AbortCode.INTERNAL)
 
     # ---- the state machine ----
 
     def _is_invited(self, message: wire.Frame, data: bytes) -> bool:
-        """Tell whether this is an Invite that the server's key signed."""
-        # Any other message may come from anybody, and is dropped. If the client aborted at such a
-        # message, a stranger could keep it out of every session.
+        """Return whether a message is an Invite that the server's key signed."""
+        # The caller drops any other message, because it may come from anybody. If the client
+        # aborted, a stranger could keep it out of every session.
         return _signed_terms(message, data, self._pinned.server_key) is not None
 
     def _handle(
         self, state: ClientState, message: wire.Frame, now: int
     ) -> tuple[bytes, ClientState]:
-        """Return the answer to a message, as a frame, and the state that follows."""
+        """Return the answer to a message, as a frame, and the state that follows.
+
+        Raises:
+            RemoteProtocolError: the message is refused, or is an Abort.
+        """
         if message.version != wire.VERSION:
             raise RemoteProtocolError(AbortCode.VERSION)
         if message.kind is Kind.ABORT:
             raise RemoteProtocolError(wire.decode_abort(message.body))
         # Checks a and g: the table has each type of message once, so that neither a second Roster
-        # nor a second Survivors gets an answer. Answers to two Rosters, or to two Survivors, would
-        # open both secrets of a client.
+        # nor a second Survivors gets an answer. Such an answer would open both secrets of a client.
         step = TRANSITIONS[self._policy.adversary][state].get(message.kind)
         if step is None:
             raise RemoteProtocolError(AbortCode.WRONG_STATE)
         if self.invite is not None and now > self.invite.not_after:
             raise RemoteProtocolError(AbortCode.EXPIRED)
         body = self._body(message, now)
-        # From here on the client only repeats its answer, and needs no secret: wiped ones cannot
-        # leak.
+        # From here on the client only repeats its answer, which needs no secret. Secrets that are
+        # wiped cannot leak.
         if step.after is ClientState.DONE:
             self._forget()
         return self._frame(step.reply, body), step.after
@@ -359,9 +386,10 @@ class Client:
                 return self._unmask(self._confirmed(message.body))
 
     def _conclude(self, message: wire.Frame) -> None:
-        """Record the Result or Abort that ends a session that is done.
+        """Record the Result or Abort that the server sends after the client's last answer.
 
-        No further check is needed, since all secrets are wiped.
+        The first Result counts, and an Abort only before it. The message needs no further check,
+        since all secrets are wiped.
         """
         if message.version != wire.VERSION:
             return
@@ -400,8 +428,9 @@ class Client:
         terms, _ = wire.split_invite(message.body)
         self.invite = invite = wire.decode_terms(terms)
         self._check_invite(invite, now)
-        # Every key, commitment and signature below is bound to the session and its terms: an advert
-        # or a share of another session, or under weaker parameters, does not verify.
+        # Every key, commitment and signature below is bound to the session and its terms. Otherwise
+        # an advert or a share of another session, or of one with weaker parameters, would verify in
+        # this one.
         self._ctx = wire.context(self._session, terms)
         # Check a: the session is recorded durably before the advert leaves. Otherwise a client that
         # is restarted, or runs twice, would advertise twice, and the server could put it into two
@@ -409,26 +438,25 @@ class Client:
         if not self._journal.begin(self._session, invite.not_after):
             raise RemoteProtocolError(AbortCode.SESSION_SEEN)
         # Double masks (Bonawitz et al. 2017): the server may call a client dead and open its pair
-        # masks. If the client's vector then comes late, the self mask, whose seed is b, still hides
-        # it.
+        # masks. If the client's vector then comes late, the self mask still hides it.
         mine = self._secrets
         mine.elements = shamir.random_elements(2 * shamir.SECRET_ELEMENTS, self._random)
         with _Seed(mine.elements[_KEY]) as seed:
             mine.mask_key = keys.mask_key(seed, self._ctx)
-        # Sealing has its own key pair: if the client drops out, its mask key is opened. Shares that
-        # were sealed to the mask key could then be read.
+        # Sealing has its own key pair. The mask key is opened if the client drops out: shares that
+        # were sealed to it could then be read.
         secret = Secret(self._random(keys.KEY_BYTES))
         mine.encryption_key = ExchangeKey(secret)
         secret.wipe()
-        # With this commitment the server checks the b that it reconstructs from shares. With a
-        # wrong b it would subtract a wrong mask, and spoil the sum.
+        # With this commitment the server checks the seed of the self mask that it recovers from
+        # shares. Without the check it could subtract a wrong mask, and spoil the sum.
         with _Seed(mine.elements[_B]) as seed:
             commitment = keys.commitment(seed, self._ctx)
         self._public = Advert(
             mine.mask_key.public,
             mine.encryption_key.public,
             commitment,
-            self._random(wire.NONCE_BYTES),  # the nonce makes the roster's digest fresh
+            self._random(wire.NONCE_BYTES),  # the nonce makes the roster's digest a new one
             b"",
         )
         self._advert = b"".join(self._public)
@@ -439,13 +467,13 @@ class Client:
         return self._advert
 
     def _check_invite(self, invite: Invite, now: int) -> None:
-        # The server chooses the parameters. The policy is the client's own, so that the server
-        # cannot talk it into a cohort that is too small or a threshold that is too low.
+        # The server proposes the parameters, and the policy is the client's own. Without this check
+        # the server could propose a cohort that is too small or a threshold that is too low.
         try:
             self._policy.check_invite(invite.parameters)
         except InvalidInputError as error:
             raise RemoteProtocolError(AbortCode.POLICY, str(error)) from error
-        # A long session costs memory: until not_after the journal must keep its record, and the
+        # A long session takes storage: until not_after the journal must keep its record, and the
         # client may keep its secrets.
         if invite.not_after - invite.not_before > (most := self._policy.max_seconds):
             raise RemoteProtocolError(
@@ -453,9 +481,9 @@ class Client:
                 f"a session may last at most {most} seconds by this client's policy (max_seconds),"
                 f" got {invite.not_after - invite.not_before}",
             )
-        # Check b: the digest of the allow-list must match, or the server could add identities of
-        # its own (Sybils). The fingerprint must match, since the client agreed to this plan and its
-        # noise.
+        # Check b: if the digest of the allow-list could differ, the server could add clients of its
+        # own (Sybils). If the fingerprint could differ, the client would join another plan than it
+        # agreed to, perhaps with less noise.
         listed = (
             bytes(keys.KEY_BYTES)
             if self._pinned.allow_list is None
@@ -488,8 +516,9 @@ class Client:
         mine, slots = self._secrets, range(self._graph.neighbours)
         assert mine.elements is not None and mine.encryption_key is not None
         threshold = self._graph.threshold
-        # Shamir 1979: fewer than t holders learn nothing of either secret. Both secrets are shared
-        # with one threshold at the same points. Later a holder reveals its share of only one.
+        # Fewer than t holders learn nothing of either secret (Shamir 1979). Both secrets are split
+        # with one threshold, at the same points. Later a holder reveals its share of only one of
+        # them.
         coefficients = shamir.random_elements((threshold - 1) * len(mine.elements), self._random)
         shares = shamir.split(
             mine.elements, coefficients.reshape(threshold - 1, -1), len(slots) + 1
@@ -499,8 +528,8 @@ class Client:
         for slot in slots:
             peer_key = self._neighbour_keys[slot].encryption_key
             # Check c: each key is bound to ctx2, both public keys, both indexes and the direction.
-            # So a share that is moved to another roster, swapped with another one, or reflected to
-            # its dealer does not open.
+            # Otherwise a share would also open if the server moved it to another roster, swapped it
+            # with another share, or sent it back to its dealer.
             shared = mine.encryption_key.exchange(peer_key)
             up, down = keys.share_keys(
                 shared,
@@ -512,21 +541,25 @@ class Client:
             )
             shared.wipe()
             share = Secret(shares[slot].astype("<u4").tobytes())
-            # `up` seals only this plaintext: that makes AES-GCM with a fixed nonce safe.
+            # `up` seals only this plaintext. So it is safe that AES-GCM has a fixed nonce.
             sealed.append(keys.seal(up, share))
             share.wipe()
             mine.unsealing.append(down)
-        # These are wiped because the coefficients and shares together give the secrets, and the
-        # encryption key gives the keys of every sealed share.
+        # The coefficients and shares together give the secrets, and the encryption key gives the
+        # keys of every sealed share. None of them is needed again.
         coefficients.fill(0)
         shares.fill(0)
         mine.encryption_key.wipe()
         return b"".join(sealed)
 
     def _take_roster(self, body: bytes) -> Sequence[bytes]:
-        """Accept a Roster in `semi-honest`; return the neighbours' adverts, by slot."""
-        # n, the index and the digest are taken on trust: in this profile the server follows the
-        # protocol.
+        """Accept a Roster of `semi-honest`; return the neighbours' adverts, by slot.
+
+        Raises:
+            RemoteProtocolError: the body is malformed, or n is not allowed or not safe.
+        """
+        # n, the index and the digest are not checked against the adverts: in this profile the
+        # server follows the protocol.
         roster = wire.decode_roster(body, self._parameters)
         self._n, self._index, self._sender = roster.n, roster.own_index, roster.own_index
         self._check_size()
@@ -534,27 +567,29 @@ class Client:
         return roster.adverts
 
     def _take_full_roster(self, body: bytes) -> Sequence[bytes]:
-        """Accept a Roster in `active`, all adverts of which are verified here.
+        """Accept a Roster of `active`, and verify all its adverts; return the neighbours', by slot.
 
-        Return the neighbours' adverts, by slot.
+        Raises:
+            RemoteProtocolError: the body is malformed, n is not allowed, the client's own advert is
+                missing or changed, or a signature is not valid.
         """
         identities = self._pinned.allow_list
         assert identities is not None
-        # Check b: a bitmap over the pinned list cannot name an identity twice, or one that is not
-        # in the list.
+        # Check b: the roster is a bitmap over the pinned list, so that it cannot name a client
+        # twice, or one that is not in the list.
         roster = wire.decode_full_roster(body, len(identities))
         ranks = np.flatnonzero(roster.members)
         self._n = len(ranks)
         self._check_size()
-        # Check a: if this client is not in the roster, or has another advert there, then the server
-        # did not build the roster with this client.
+        # Check a: the client's own advert must be in the roster, unchanged. Otherwise the server
+        # made the roster without this client, or with an advert of another session.
         own = np.flatnonzero(ranks == self._sender)
         if not len(own) or roster.adverts[own[0]] != self._advert:
             raise _invalid_roster("the client's own advert is not in the roster")
         self._index = int(own[0])
         self._roster_keys = [identities.key(int(rank)) for rank in ranks]
-        # Check b: the signatures of all clients are verified, not of neighbours alone, since ctx2
-        # stands for the whole roster. This client's own advert was compared byte for byte above.
+        # Check b: the signatures of all clients are verified, not of neighbours alone, because ctx2
+        # covers the whole roster. This client's own advert was compared byte for byte before.
         for index, (key, advert) in enumerate(zip(self._roster_keys, roster.adverts, strict=True)):
             if index != self._index:
                 _verify_advert(key, self._ctx, advert)
@@ -566,27 +601,32 @@ class Client:
         return [roster.adverts[index] for index in self._neighbours]
 
     def _check_size(self) -> None:
-        # The check is on the real n, because a ring that is safe at n_max may be unsafe at a
-        # smaller n. In `active` this is check j: t is computed from n so that 2t > n + C. Then two
-        # sets of t clients have an honest client in common.
+        # n is checked because a ring that is safe at n_max may be unsafe at a smaller n. In
+        # `active` this is check j: t is computed from n so that 2t > n + C. Then two sets of t
+        # clients have an honest client in common.
         try:
             self._parameters.check_roster(self._n)
         except InvalidInputError as error:
             raise _invalid_roster(str(error)) from error
 
     def _enter(self, ctx2: bytes) -> None:
-        """Fix the roster, whose context is ctx2, for the rest of the session."""
-        # Check a: the state machine takes one Roster, and every later key and signature holds ctx2.
-        # The ring follows from ctx2, so that no server can choose a client's neighbours directly.
+        """Fix the roster and the client's neighbours for the rest of the session.
+
+        Args:
+            ctx2: the context of the roster, 32 bytes.
+        """
+        # Check a: the state machine takes one Roster, and every later key and signature depends on
+        # ctx2. The ring follows from ctx2, too, so that no server can choose a client's neighbours
+        # directly.
         self._ctx2 = ctx2
         self._graph = self._parameters.graph(self._n)
         self._neighbours = Neighbourhood(self._parameters, self._n, ctx2).of(self._index)
 
     def _check_adverts(self, adverts: Sequence[bytes]) -> list[Advert]:
-        """Return the neighbours' decoded adverts.
+        """Decode the neighbours' adverts and check the public keys in them.
 
         Raises:
-            RemoteProtocolError: a public key of them is not valid, or occurs twice.
+            RemoteProtocolError: a public key is not valid, or occurs twice.
         """
         found = [wire.decode_advert(advert, self._policy.adversary) for advert in adverts]
         points = [
@@ -594,10 +634,10 @@ class Client:
             for advert in (self._public, *found)
             for key in (advert.mask_key, advert.encryption_key)
         ]
-        # A point of low order would make a shared key that everybody can compute (RFC 7748, section
-        # 6.1). check_point also refuses a second encoding of a key, so that comparing bytes is
-        # enough. If a key occurs twice, one party has two places in the roster: it would hold two
-        # shares of a secret, and count twice towards every threshold.
+        # With a point of low order everybody could compute the shared key (RFC 7748, section 6.1).
+        # check_point also refuses a second encoding of a key, so that it is enough to compare
+        # bytes. If a key could occur twice, one party could have two places in the roster: it would
+        # hold two shares of a secret, and count twice towards every threshold.
         try:
             distinct = {keys.check_point(point) for point in points}
         except RejectedError as error:
@@ -610,14 +650,15 @@ class Client:
 
     def _mask(self, body: bytes) -> bytes:
         inbox = wire.decode_inbox(body, self._graph.neighbours)
-        # Check e: this bitmap alone says which pairs of neighbours have a pair mask. If that
-        # depended on which shares open, a neighbour that sealed garbage would add its mask and this
-        # client would not.
+        # Check e: only this bitmap decides which pairs of neighbours have a pair mask. If it also
+        # depended on which shares open, a neighbour that seals garbage would add its mask and this
+        # client would not subtract it.
         self._present = inbox.present
         self._open(inbox)
-        # Check d, before the vector exists. If a client has no honest neighbours in its own roster,
-        # the server knows all its pair masks and reads its vector. Only shares that opened under
-        # this ctx2 count: the server may claim that more neighbours sent shares.
+        # Check d, before the vector exists: enough neighbours are in this client's own roster. If
+        # none of them were honest, the server would know all pair masks of this client. Only
+        # neighbours whose shares opened under this ctx2 count: the server may claim that more of
+        # them sent shares.
         ready = 1 + int(self._opened.sum())
         if ready < self._graph.threshold or (
             self._is_active and ready < self._parameters.min_survivors
@@ -626,28 +667,29 @@ class Client:
         self._check_known(self._opened, AbortCode.TOO_FEW_OPENED)
         vector = self._vector()
         try:
-            # The item is marked as spent durably before the vector leaves, in one step that is
+            # The item is marked as spent before the vector leaves, durably and in one step that is
             # atomic across processes. Otherwise an item could go into two sums, and nobody would
-            # charge the second one. The mark is never undone, because the vector of an aborted
-            # round may still be opened.
+            # charge the second one. The mark is never undone: the vector of an aborted round may
+            # still be opened.
             if not self._journal.spend(self._session):
                 raise RemoteProtocolError(AbortCode.ITEM_SPENT)
             self._add_masks(vector)
         except BaseException:
-            vector.fill(0)  # it may not be masked yet, and the traceback would hold it
+            vector.fill(0)  # it may not be masked yet, and the traceback refers to it
             raise
         return pack(vector, self._parameters.bits)
 
     def _open(self, inbox: Inbox) -> None:
-        """Open the shares that the neighbours sealed.
+        """Open the shares that the neighbours sealed for this client.
 
-        A neighbour whose shares do not open is not counted. Its pair mask is added all the same.
+        A neighbour whose shares do not open is not in `_opened`. Its pair mask is added all the
+        same.
         """
         k = self._graph.neighbours
         self._opened = np.zeros(k, np.bool_)
         self._secrets.held = held = np.zeros((k, 2 * shamir.SECRET_ELEMENTS), np.uint32)
         for slot, sealed in zip(np.flatnonzero(inbox.present).tolist(), inbox.sealed, strict=True):
-            # No abort here: otherwise one corrupt neighbour could stop every round.
+            # This does not abort: otherwise one corrupt neighbour could stop every round.
             with suppress(RejectedError, shamir.ShareError):
                 share = keys.unseal(self._secrets.unsealing[slot], sealed)
                 try:
@@ -655,11 +697,11 @@ class Client:
                 finally:
                     share.wipe()
                 self._opened[slot] = True
-        for key in self._secrets.unsealing:  # also those of neighbours that sent nothing
+        for key in self._secrets.unsealing:  # also keys of neighbours that sent nothing
             key.wipe()
 
     def _vector(self) -> Lanes:
-        """Return the contribution mod 2^bits and its checksum entries, not yet masked.
+        """Return the contribution mod 2^bits and then the checksum entries, not yet masked.
 
         Returns:
             lane(bits) [V + checksum entries].
@@ -680,23 +722,24 @@ class Client:
                 if isinstance(given, np.ndarray)
                 else type(given).__name__
             )
-            del given  # it is not masked, and the traceback would hold it
+            del given  # it is not masked, and the traceback would refer to it
             raise LocalProtocolError(f"the contribution must be integers [{length}], got {got}")
-        # A larger entry would wrap around the modulus, and the sum would be silently wrong.
-        # max and min, not abs: the absolute value of the least int64 is negative.
+        # A larger entry would wrap around the modulus, and nobody would notice that the sum is
+        # wrong. max and min are used, not abs: the absolute value of the least int64 is negative.
         if int(given.max()) > most or int(given.min()) < -most:
             del given
             raise LocalProtocolError(
                 f"every entry of the contribution must be within +-{most}, for {bits} bits"
             )
-        # The checksum entries at the end are 1. In the sum they equal the number of survivors if
-        # every mask was removed. If not, they equal it with a probability of at most 2^-64.
+        # The checksum entries at the end are 1. If every mask was removed, each is the number of
+        # survivors in the sum. If not, all of them have this value with a probability of at most
+        # 2^-64.
         vector = np.ones(length + self._parameters.checksum_entries, lane(bits))
         vector[:length] = given.astype(vector.dtype)
         return vector
 
     def _add_masks(self, vector: Lanes) -> None:
-        """Add the self mask, and add or subtract the pair mask of every present neighbour."""
+        """Add the self mask, and add or subtract the pair mask with every present neighbour."""
         mine, masking = self._secrets, Masking(vector)
         assert mine.elements is not None and mine.mask_key is not None
         with _Seed(mine.elements[_B]) as seed:
@@ -715,12 +758,12 @@ class Client:
             (masking.add if adds else masking.subtract)(key)
             key.wipe()
         masking.wipe()
-        # 2^bits divides the modulus of the lane (2^16, 2^32 or 2^64), so that one reduction after
-        # all masks is enough.
+        # One reduction after all masks is enough: 2^bits divides the modulus of the lane (2^16,
+        # 2^32 or 2^64).
         vector &= vector.dtype.type(2**self._parameters.bits - 1)
-        # The client never needs its two secrets again: its neighbours hold shares of them. Of these
-        # two secrets it keeps only one share of b. From here on a leak of its memory does not
-        # unmask its vector.
+        # The client never needs its two secrets again: its neighbours hold shares of them, and it
+        # keeps only its own share of the seed of its self mask. From here on a leak of its memory
+        # does not unmask its vector.
         mine.mask_key.wipe()
         mine.elements.fill(0)
 
@@ -733,22 +776,29 @@ class Client:
         if not self._is_active:
             return self._unmask(alive)
         # Consistency check (Bonawitz et al. 2017): it stops a server that shows clients different
-        # bitmaps. Check g: one signature per session, on the bitmap that passed all checks.
+        # bitmaps. Check g: the client signs once per session, and only a bitmap that passed all
+        # checks.
         assert self._identity is not None
         return self._identity.sign(Label.CONFIRM, self._ctx2, wire.bitmap_digest(alive))
 
     def _check_survivors(self, alive: Bits) -> None:
-        """Raise unless it is safe to unmask for these survivors, bool [n]: check f of the claim.
+        """Raise an error unless it is safe to unmask for these survivors.
+
+        This is check f of docs/protocol.md.
+
+        Args:
+            alive: bool [n]; the survivors, by index in the roster.
 
         Raises:
             RemoteProtocolError: it is not safe; the code says why.
         """
         near = alive[self._neighbours]
-        # This client sent its vector. If the server calls it dead, the server wants its mask key.
+        # This client sent its vector. A server that calls it dead wants its mask key.
         if not alive[self._index]:
             raise RemoteProtocolError(AbortCode.OWN_BIT_DEAD)
-        # The vector has no pair mask with an absent neighbour. If the server calls such a neighbour
-        # alive, it adds a ghost to the survivors: a client whose secrets it got in another roster.
+        # The vector has no pair mask with a neighbour that sent no shares. A server that calls such
+        # a neighbour alive adds a ghost to the survivors: a client whose secrets it got in another
+        # roster.
         if (near & ~self._present).any():
             raise RemoteProtocolError(AbortCode.REVIVED)
         # A sum over few clients is close to one client's vector, and contains too little noise.
@@ -761,26 +811,31 @@ class Client:
             raise RemoteProtocolError(AbortCode.BELOW_THRESHOLD)
         # Survivors in two gaps of the ring may all be corrupt. If the other survivors fall apart
         # into two arcs there, the server gets a sum for each arc (Bell et al. 2020 need the graph
-        # of honest survivors connected). docs/protocol.md, "Whole".
-        # The ring is built again here. If the order of all clients were kept since the Roster, it
-        # would be the largest array in a client's memory.
+        # of honest survivors connected); see docs/protocol.md, "Whole". The ring is built again
+        # here: if the order of all clients were kept since the Roster, it would be the largest
+        # array in a client's memory.
         if not Neighbourhood(self._parameters, self._n, self._ctx2).is_whole(alive):
             raise RemoteProtocolError(AbortCode.RING_CUT)
-        # A lying server may add ghosts to the survivors. `helpers` counts only clients that are
+        # A server that lies may add ghosts to the survivors. `helpers` counts only clients that are
         # provably of this roster.
         if self._is_active and helpers < self._parameters.min_survivors:
             raise RemoteProtocolError(AbortCode.BELOW_MIN_SURVIVORS)
         self._check_known(near & self._opened, AbortCode.BELOW_MIN_SURVIVORS)
 
     def _check_known(self, slots: Bits, code: AbortCode) -> None:
-        """Raise unless the policy knows enough of the neighbours at these slots, bool [k].
+        """Raise an error unless the policy knows enough of the neighbours at these slots.
+
+        It does nothing in `semi-honest`, where clients have no identities.
+
+        Args:
+            slots: bool [k]; the slots of the neighbours that are counted (see `graph`).
+            code: the code of the error.
 
         Raises:
-            RemoteProtocolError: the policy knows too few; its code is `code`.
+            RemoteProtocolError: the policy knows too few.
         """
         # The allow-list alone is not enough: the server chooses the roster from it, and could omit
-        # all clients that the policy knows. In `semi-honest` nobody has an identity, and there is
-        # no such demand.
+        # all clients that the policy knows.
         if not self._is_active:
             return
         there = self._neighbours[slots].tolist()
@@ -790,11 +845,15 @@ class Client:
             raise RemoteProtocolError(code, str(error)) from error
 
     def _confirmed(self, body: bytes) -> Bits:
-        """Return the survivors, bool [n], if t of them signed the same bitmap as this client.
+        """Return the survivors, bool [n], if t clients signed the same bitmap as this client.
 
-        t is the threshold, and this client counts as one of the t. Check h: with 2t > n + C any two
-        sets of t signers have an honest client in common, which signs only one bitmap. So there is
-        one bitmap, and no client has both of its secrets opened.
+        t is the threshold of shares, and this client is one of the t. This is check h of
+        docs/protocol.md: since 2t > n + C, any two sets of t signers have an honest client in
+        common, which signs only one bitmap. So only one bitmap has t signatures, and no client has
+        both of its secrets opened.
+
+        Args:
+            body: the body of the Confirmations.
 
         Raises:
             RemoteProtocolError: fewer than t signatures are valid.
@@ -804,11 +863,11 @@ class Client:
         for index, signature in zip(
             np.flatnonzero(confirmations.signers).tolist(), confirmations.signatures, strict=True
         ):
-            # This client is counted already. A dead client cannot count: an honest one would not
+            # This client is counted already. A dead client does not count: an honest one would not
             # sign a bitmap that says that it is dead.
             if index == self._index or not self._alive[index]:
                 continue
-            # An invalid signature is not counted, and is no reason to abort: otherwise one corrupt
+            # An invalid signature is not counted. It is no reason to abort: otherwise one corrupt
             # client could stop the round.
             with suppress(RejectedError):
                 keys.verify(self._roster_keys[index], signature, Label.CONFIRM, self._ctx2, what)
@@ -818,12 +877,15 @@ class Client:
         return self._alive
 
     def _unmask(self, alive: Bits) -> bytes:
-        """Return the body of the Unmask: for each neighbour whose shares opened, one share.
+        """Return the body of the Unmask: one share for each neighbour whose shares opened.
 
-        Check i: it is a share of b or of the mask key, never both. The pair masks of a survivor
-        cancel, so the server needs its b. The pair masks of a dead client do not cancel, so the
-        server needs its mask key. If a dead client's vector comes late, the self mask still hides
-        it.
+        This is check i of docs/protocol.md: the share is of the seed of the neighbour's self mask
+        (b) or of its mask key, never both. If the neighbour survived, its pair masks cancel, and
+        the server needs b. If it did not, they do not cancel, and the server needs its mask key.
+        Should its vector come late, its self mask still hides it.
+
+        Args:
+            alive: bool [n]; the survivors, by index in the roster.
         """
         assert self._secrets.held is not None and self._secrets.own_share is not None
         held, near = self._secrets.held[self._opened], alive[self._neighbours[self._opened]]
@@ -832,23 +894,23 @@ class Client:
 
 
 def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invitation | None:
-    """Return the terms of an Invite that is verified, so that a client knows the round it is for.
+    """Return the terms of an Invite if it is verified, to learn for example which round it is for.
 
-    This call records nothing and checks no policy: a `Client` that is pinned to the round decides
+    This records nothing and checks no policy: a `Client` that is pinned to the round decides
     whether to join.
 
     Args:
         data: the bytes that came; any bytes are allowed.
-        server_key: the server's public Ed25519 key, 32 bytes, from the Plan.
-        fingerprint: the fingerprint of the Plan, 32 bytes.
+        server_key: the server's public Ed25519 key, 32 bytes, from the plan.
+        fingerprint: the fingerprint of the plan, 32 bytes.
 
     Returns:
-        None if the bytes are not an Invite of this version, for this plan and signed by this key.
-        Such bytes may come from anybody.
+        The terms; or None if the bytes are not an Invite of this version, for this plan and signed
+        by this key. Such bytes may come from anybody.
 
     Raises:
-        RejectedError: the server's key is of low order, so that anybody could sign under it, or it
-            is not the canonical encoding of its point.
+        RejectedError: the server's key is of low order, so that anybody could sign under it, or is
+            not canonical.
     """
     keys.check_identity(server_key)
     message = wire.parse(data)
@@ -869,13 +931,13 @@ def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invita
 
 
 def _signed_terms(message: wire.Frame, data: bytes, server_key: bytes) -> bytes | None:
-    """Return the terms of an Invite if the server's key has signed them, else None."""
+    """Return the encoded terms of an Invite if the server's key has signed them, else None."""
     if message.kind is not Kind.INVITE:
         return None
     try:
         terms, signature = wire.split_invite(message.body)
         # The signature also covers the header, which has the session. Otherwise an attacker could
-        # replay signed terms in a session that he chooses.
+        # replay signed terms in a session of its choice.
         keys.verify(server_key, signature, Label.INVITE, data[: wire.HEADER.size], terms)
     except (RemoteProtocolError, RejectedError):
         return None
@@ -883,7 +945,7 @@ def _signed_terms(message: wire.Frame, data: bytes, server_key: bytes) -> bytes 
 
 
 class _Seed:
-    """A context manager that yields field elements as a `Secret`, and wipes it at the end."""
+    """Yield field elements as a `Secret` in a `with` block, and wipe it at the end."""
 
     def __init__(self, elements: shamir.U32) -> None:
         self._secret = Secret(shamir.to_bytes(elements))

@@ -1,8 +1,8 @@
-"""The terms of secure summation in a plan: the protocol, its parameters and its public keys.
+"""Keep the terms of secure summation in a plan: the protocol, its parameters and its public keys.
 
-The size of a plan does not depend on its keys, and a plan gets its size before anybody has made
-keys. So terms may lack their keys at first. `missing_keys` names the missing keys, and `add_keys`
-adds them. No vectors may be summed before that.
+The size of a plan does not depend on its keys, and is computed before anybody has made keys. So
+terms may lack their keys at first. `missing_keys` names the missing keys, and `add_keys` adds them.
+No vectors may be summed before that.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fedtally.secagg.wire import upload_bytes
 if TYPE_CHECKING:  # loaded only when needed: plans of one server need neither
     from fedtally.secagg.two_server import ReportProof, TwoServerParameters
 
-# the keys of both protocols, and the digest of the allow-list: a plan may lack them at first
+# The keys of both protocols, and the digest of the allow-list. A plan may lack them at first.
 KEYS = ("server_key", "leader_key", "helper_key", "allow_list")
-# Two points of X25519 that stand for public keys while sizes are computed before keys exist. The
-# first one, 9, is the base point. Never send bytes that are sealed to it: the shared secret is then
-# the public ephemeral key, so anybody can open them.
+# Two points of X25519 that stand for public keys while sizes are computed and there are no keys
+# yet. Never send bytes that are sealed to them. The first one, 9, is the base point: the shared
+# secret is then the public ephemeral key, so that anybody can open the bytes.
 _STAND_IN, _OTHER_STAND_IN = (point.to_bytes(KEY_BYTES, "little") for point in (9, 10))
 
 
 class SecureSum(Named, option="secure_sum"):
-    """The way in which the vectors of a round are summed.
+    """Name the way in which the vectors of a round are summed.
 
     `IDEAL`: one trusted server sees the vectors. `SECAGG`: a protocol of clients and one server.
     `TWO_SERVER`: a protocol of clients and two servers.
@@ -44,18 +44,18 @@ class SecureSum(Named, option="secure_sum"):
 
 @dataclass(frozen=True, kw_only=True)
 class SecAggConfig:
-    """The terms of secure summation in cohorts, with one server (``fedtally-secagg/1``).
+    """Hold the terms of a secure sum in cohorts with one server (``fedtally-secagg/1``).
 
     Args:
         parameters: the parameters of every cohort.
-        server_key: the Ed25519 public key of the server, which signs Invites; 32 bytes. None: not
+        server_key: the Ed25519 public key with which the server signs Invites, 32 bytes; None: not
             added yet.
-        allow_list: the digest of the identities that may take part, 32 bytes, only in `active`.
-            None: not added yet, or, in `semi-honest`, not used.
+        allow_list: the digest of the list of clients that may take part, 32 bytes, only in
+            `active`. None: not added yet, or not used, as in `semi-honest`.
 
     Raises:
-        InvalidInputError: a key or the digest is not valid, or the graph protects no roster of the
-            smallest or of the largest size.
+        InvalidInputError: a key or the digest is not valid, or the graph does not protect a roster
+            of the smallest or of the largest size.
     """
 
     parameters: Parameters
@@ -66,8 +66,8 @@ class SecAggConfig:
 
     def __post_init__(self) -> None:
         check_key("server_key", self.server_key)
-        # Check the smallest and the largest roster now. Otherwise an unsafe size would only be
-        # found when a client refuses the roster, after the campaign has begun.
+        # Without this check an unsafe size would be found only when a client refuses the roster,
+        # after the campaign has begun.
         for n in (self.parameters.n_min, self.parameters.n_max):
             self.parameters.check_roster(n)
         if self.allow_list is not None and not self.parameters.adversary.has_identities:
@@ -78,12 +78,12 @@ class SecAggConfig:
 
     @property
     def needed_keys(self) -> tuple[str, ...]:
-        """The names of the keys that are needed before vectors may be summed."""
+        """The names of the keys without which no vectors may be summed."""
         return needed_keys(self.method, self.parameters.adversary)
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
-        """The names of `needed_keys` that are not added yet."""
+        """The names of `needed_keys` that are None: not added yet."""
         return _missing(self)
 
     @property
@@ -103,7 +103,7 @@ class SecAggConfig:
 
     @property
     def least_clients(self) -> int:
-        """The fewest clients in a roster; fewer of them may survive and be in the sum."""
+        """The fewest clients in a roster; the sum may have fewer, since clients may drop out."""
         return self.parameters.n_min
 
     @property
@@ -112,7 +112,7 @@ class SecAggConfig:
         return self.parameters.n_max
 
     def with_room(self, bits: int, _noise: int) -> Self:
-        """Return a copy of these terms with `bits` bits an entry; the noise is ignored."""
+        """Return a copy of these terms with `bits` bits for an entry; the noise is ignored."""
         return dataclasses.replace(self, parameters=dataclasses.replace(self.parameters, bits=bits))
 
     @property
@@ -127,11 +127,14 @@ class SecAggConfig:
 
     @property
     def upload_bytes(self) -> int:
-        """The most bytes that a client sends in its round, all messages together."""
+        """The most bytes that a client sends in a session, all messages together."""
         return upload_bytes(self.parameters, self.parameters.n_max)
 
     def bytes_besides(self, _widths: Sequence[int], *, abstain: bool) -> int:
-        """Return the most bytes that a client sends besides its counters, in all messages."""
+        """Return the most bytes that a client sends besides its counters, all messages together.
+
+        Both arguments are ignored; `TwoServerConfig.bytes_besides` needs them.
+        """
         return self.upload_bytes - -(-self.length * self.bits // 8)
 
     def summary(self) -> dict[str, Any]:
@@ -151,14 +154,18 @@ class SecAggConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as values for JSON, with keys in hexadecimal.
 
-        A missing key is left out.
+        A key that is missing has no entry.
         """
         values = dataclasses.asdict(self.parameters) | {"adversary": str(self.parameters.adversary)}
         return {"method": str(self.method), **values, **_hex_keys(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the terms that `to_dict` returned as `values`."""
+        """Make the terms from what `to_dict` returned, without its entry "method".
+
+        Raises:
+            InvalidInputError: an entry is missing, unknown or not valid.
+        """
         names = [f.name for f in dataclasses.fields(Parameters)]
         own = ["server_key", "allow_list"]
         found = validate.table("secure_sum", values, [*names, *own], optional=own)
@@ -168,19 +175,20 @@ class SecAggConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TwoServerConfig:
-    """The terms of secure summation by two servers that do not collude.
+    """Hold the terms of a secure sum by two servers that do not collude.
 
-    The fields are described at `TwoServerParameters`. `leader_key`, `helper_key` and `allow_list`
-    are None until they are added. The widths of the rows are not here: the plan's encoding has
-    them.
+    `TwoServerParameters` describes the fields that are not listed here. `leader_key`, `helper_key`
+    and `allow_list` are None until they are added. The widths of the rows are not a field: the
+    plan's encoding has them.
 
     Args:
         length: V, the number of entries of the vector, without checksum entries.
-        validity: whether each report has a proof: a `Validity`, or its name. With proofs
-            `largest_entry` must be 1, and `bits` the number of bits of the field of the proofs.
+        validity: whether each report has a proof that its vector is valid: a `Validity`, or its
+            name. With proofs `largest_entry` must be 1, and `bits` the size of the prime of the
+            field of the proofs.
 
     Raises:
-        InvalidInputError: as for `TwoServerParameters`, or the proofs do not fit the rest.
+        InvalidInputError: as for `TwoServerParameters`, or the proofs do not fit the other fields.
     """
 
     length: int
@@ -212,23 +220,24 @@ class TwoServerConfig:
         for name in _NUMBERS:  # NumPy integers become Python integers
             object.__setattr__(self, name, getattr(checked, name))
         if self.has_proofs:
-            # Make any proof system: it refuses wrong bits, and a `largest_entry` above 1.
+            # To make a proof system refuses wrong bits, and a `largest_entry` above 1; the proof
+            # system itself is not used.
             self._any_proof()
 
     @property
     def needed_keys(self) -> tuple[str, ...]:
-        """The names of the keys that are needed before vectors may be summed."""
+        """The names of the keys without which no vectors may be summed."""
         return needed_keys(self.method)
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
-        """The names of `needed_keys` that are not added yet."""
+        """The names of `needed_keys` that are None: not added yet."""
         return _missing(self)
 
     def parameters(
         self, fingerprint: bytes, widths: Sequence[int], *, signed: bool
     ) -> TwoServerParameters:
-        """Return the parameters of the protocol for a plan.
+        """Return the parameters of the protocol for the plan that has these terms.
 
         Args:
             fingerprint: the plan's fingerprint, 32 bytes.
@@ -237,8 +246,8 @@ class TwoServerConfig:
                 histogram.
 
         Raises:
-            InvalidInputError: a key is missing, the widths do not sum to the length, or the bits do
-                not hold the sums.
+            InvalidInputError: a key is missing, the sum of the widths is not `length`, or a sum
+                does not fit `bits`.
         """
         if self.missing_keys:
             raise InvalidInputError(
@@ -265,7 +274,7 @@ class TwoServerConfig:
 
     @property
     def _bounds(self) -> dict[str, Any]:
-        """The numeric fields by name, without `length`: the protocol gets it from the widths."""
+        """The numeric fields by name, except `length`: the protocol gets it from the widths."""
         return {name: getattr(self, name) for name in _BOUNDS}
 
     @property
@@ -290,13 +299,13 @@ class TwoServerConfig:
         """Return the proof system of the reports.
 
         Args:
-            parameters: the parameters that `parameters` or `sizing` returned.
+            parameters: the result of `self.parameters` or `self.sizing`; its widths are replaced.
             widths: the number of counters in each row of a client's vector.
             abstain: whether a client without an item may report the zero vector.
 
         Raises:
-            InvalidInputError: the reports of these terms have no proofs, or the widths do not sum
-                to the length.
+            InvalidInputError: the reports of these terms have no proofs, or the sum of the widths
+                is not `length`.
         """
         if not self.has_proofs:
             raise InvalidInputError("the reports of these terms have no proofs (validity none)")
@@ -306,10 +315,11 @@ class TwoServerConfig:
 
     @property
     def sizing(self) -> TwoServerParameters:
-        """Parameters with the same bounds and sizes, only to count bytes.
+        """Parameters with the same bounds and sizes, only to count bytes: the keys are stand-ins.
 
-        Never run them: anybody can open what is sealed to their keys. Their `signed` is False, as
-        for a histogram, since this needs fewer bits.
+        Never run the protocol with them: anybody can open what is sealed to their keys. Their
+        `signed` is False, which needs the fewest bits, so that the bits of a sketch are enough,
+        too.
         """
         from fedtally.secagg.two_server import TwoServerParameters
 
@@ -335,7 +345,7 @@ class TwoServerConfig:
         return self.n_max
 
     def with_room(self, bits: int, noise: int) -> Self:
-        """Return a copy of these terms with `bits` bits an entry and noise of at most `noise`."""
+        """Return a copy with `bits` bits for an entry and with noise of at most `noise`."""
         return dataclasses.replace(self, bits=bits, noise=noise)
 
     @property
@@ -345,14 +355,15 @@ class TwoServerConfig:
 
     @property
     def upload_bytes(self) -> int:
-        """The bytes of a client's report to both servers together, without a proof."""
+        """The bytes of a client's report to both servers together, without its proof."""
         return self.sizing.report_bytes
 
     def bytes_besides(self, widths: Sequence[int], *, abstain: bool) -> int:
-        """Return the bytes of a client's report besides its counters; they include its proof.
+        """Return the bytes of a client's report, with its proof, that are not its counters.
 
         Args:
-            widths: the number of counters in each row of the vector; the proof depends on it.
+            widths: the number of counters in each row of the vector; the size of the proof depends
+                on them.
             abstain: whether a client without an item may report the zero vector.
         """
         sized, added = self, 0
@@ -374,8 +385,8 @@ class TwoServerConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as values for JSON, with keys in hexadecimal.
 
-        A missing key is left out. Without proofs the validity is left out, too: so plans that were
-        made before there were proofs keep their fingerprints.
+        A key that is missing has no entry. `validity` has an entry only with proofs: otherwise
+        plans that were made before there were proofs would get other fingerprints.
         """
         numbers = {name: getattr(self, name) for name in _NUMBERS}
         validity = {"validity": str(self.validity)} if self.has_proofs else {}
@@ -383,7 +394,12 @@ class TwoServerConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the terms that `to_dict` returned as `values`."""
+        """Make the terms from what `to_dict` returned, without its entry "method".
+
+        Raises:
+            InvalidInputError: an entry is missing, unknown or not valid, or says that validity is
+                none.
+        """
         fields = dataclasses.fields(cls)
         optional = [f.name for f in fields if f.default is not dataclasses.MISSING]
         found = validate.table("secure_sum", values, [f.name for f in fields], optional)
@@ -398,7 +414,7 @@ class TwoServerConfig:
         return made
 
 
-# the numeric fields of `TwoServerConfig` that `TwoServerParameters` has, too
+# The numeric fields of `TwoServerConfig` that `TwoServerParameters` has, too.
 _BOUNDS = tuple(
     f.name
     for f in dataclasses.fields(TwoServerConfig)
@@ -412,10 +428,10 @@ METHODS: dict[str, type[SecAggConfig] | type[TwoServerConfig]] = {
 
 
 def terms_from_dict(values: Any) -> Terms:
-    """Return the terms that `to_dict` of one of the two protocols returned as `values`.
+    """Make the terms from what `to_dict` of `SecAggConfig` or `TwoServerConfig` returned.
 
     Raises:
-        InvalidInputError: a value is missing, unknown or out of bounds.
+        InvalidInputError: an entry is missing, unknown or not valid.
 
     >>> terms_from_dict({"method": "trust me"})
     Traceback (most recent call last):
@@ -436,7 +452,7 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the profile; it matters only for "secagg".
+        adversary: the kind of server to protect against; it matters only for "secagg".
 
     >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
     (('server_key',), ('leader_key', 'helper_key', 'allow_list'), ())
@@ -449,15 +465,17 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) -> None:
     """Raise an error for a key that a secure sum does not use, or that is not valid.
 
-    A caller that gives a key of another protocol probably means another plan.
+    A caller that gives a key of another protocol probably means another plan, so that it is not
+    ignored.
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the profile; it matters only for "secagg".
+        adversary: the kind of server to protect against; it matters only for "secagg".
         given: the keys, 32 bytes each, by their names.
 
     Raises:
-        InvalidInputError: names the keys that are not used, or the one that is not valid.
+        InvalidInputError: names all keys that are not used, or else the first key that is not
+            valid.
     """
     needed = needed_keys(method, adversary)
     surplus = [name for name in given if name not in needed]
@@ -474,15 +492,15 @@ def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) ->
 
 
 def check_key(name: str, value: Any) -> None:
-    """Raise an error if bytes are not a valid key.
+    """Raise an error if a value is not a valid key; None passes.
 
-    A valid key has 32 bytes, is in canonical form, and is not of low order: anybody can sign for a
-    key of low order, or open what is sealed to it. Of an allow-list's digest only the length is
-    checked.
+    A valid key has 32 bytes, is canonical, and is not of low order: under a key of low order
+    anybody can sign, or open what is sealed to it. Of the digest of an allow-list only the length
+    is checked.
 
     Args:
         name: one of `KEYS`.
-        value: the key, 32 bytes; None: not added yet, so nothing is checked.
+        value: the key, or the digest, 32 bytes; None: not added yet.
 
     Raises:
         InvalidInputError: says what is wrong with the key.
@@ -506,7 +524,7 @@ def add_keys(terms: Terms, given: Mapping[str, bytes]) -> Terms:
     Args:
         terms: the terms of a plan.
         given: the keys, 32 bytes each, by their names: some or all of `terms.missing_keys`. A key
-            that the terms have already may be given again, unchanged.
+            that the terms have already may be given again if it is the same.
 
     Raises:
         InvalidInputError: a key is not valid, is not used by the protocol, or differs from the key
@@ -517,8 +535,9 @@ def add_keys(terms: Terms, given: Mapping[str, bytes]) -> Terms:
     )
     check_keys(terms.method, adversary, given)
     for name, value in given.items():
-        # Clients pin the fingerprint of a plan, which covers its keys. If keys could be replaced,
-        # whoever hands the plan on could put in the keys of another server.
+        # A client trusts the plan whose fingerprint it knows, and the fingerprint covers the keys.
+        # If keys could be replaced, whoever passes the plan on could put in the keys of another
+        # server.
         there = getattr(terms, name)
         if there is not None and there != value:
             raise InvalidInputError(
@@ -531,17 +550,17 @@ def add_keys(terms: Terms, given: Mapping[str, bytes]) -> Terms:
 
 
 def remove_keys(terms: Terms) -> Terms:
-    """Return a copy of the terms without keys."""
+    """Return a copy of the terms in which every key is None."""
     nothing: dict[str, Any] = dict.fromkeys(terms.needed_keys)
     return dataclasses.replace(terms, **nothing)
 
 
 def why_no_proofs(*, items: int, clients: int, noise: int, signed: bool) -> str:
-    """Return why reports have no proofs, in words, or "" where they can have them.
+    """Return why reports cannot have proofs, in words, or "" if they can.
 
     Args:
-        items: the most items that one client contributes, `Plan.most_items`. The largest entry does
-            not tell it: in a histogram each of several items adds 1 to another counter.
+        items: the most items that one client contributes, `Plan.most_items`. It does not follow
+            from the largest entry: in a histogram each of several items adds 1 to another counter.
         clients: the most clients in a sum.
         noise: the largest absolute value of the noise in a counter.
         signed: whether an entry may be -1, as in a sketch.
@@ -563,16 +582,17 @@ def why_no_proofs(*, items: int, clients: int, noise: int, signed: bool) -> str:
 def whole_bits(
     clients: int, largest_entry: int, noise: int, *, folds: bool, signed: bool, proofs: bool = False
 ) -> int:
-    """Return the number of bits of a counter that can hold every sum, a multiple of 8.
+    """Return the number of bits, a multiple of 8, of a counter that can hold every sum.
 
     Args:
         clients: the most clients in a sum.
         largest_entry: the most that one client adds to a counter, without noise.
         noise: the largest absolute value of the noise that a counter has before the sum is opened.
-        folds: whether sums are folded, which needs twice as large counters; see `check_terms`.
+        folds: whether sums are folded before noise is added, see `check_terms`: then the counters
+            must be able to hold sums of twice as many clients.
         signed: whether an entry without noise may be negative (`Encoding.is_signed`).
-        proofs: whether reports have proofs. Then a counter is a word of a field, and the largest
-            entry is 1, whatever `largest_entry` says.
+        proofs: whether reports have proofs. Then a counter is an integer mod p, the prime of the
+            smallest field for the sums. The largest entry is then 1, whatever `largest_entry` says.
 
     Raises:
         InvalidInputError: the sums need more bits than a counter can have.
@@ -588,8 +608,8 @@ def with_proofs(terms: TwoServerConfig, *, folds: bool = False, signed: bool) ->
     """Return a copy of the terms with proofs, and with the bits of the smallest field for the sums.
 
     Args:
-        terms: the terms.
-        folds: whether sums are folded, see `check_terms`.
+        terms: the terms of a plan.
+        folds: whether sums are folded before noise is added, see `check_terms`.
         signed: whether an entry may be -1, as in a sketch.
 
     Raises:
@@ -619,17 +639,19 @@ def check_terms(
         most: the most clients in a sum that is opened.
         noise: the largest absolute value of the noise in a counter.
         items: the most items that one client contributes, `Plan.most_items`.
-        folds: whether sums are opened without noise, and are folded before noise is added
+        folds: whether sums are opened without noise, and are folded before noise is added: entries
+            that no honest clients can have are brought into the range of honest sums
             (`campaign.release.folded`). Then the modulus must be at least four times the largest
             entry of an honest sum, or twice if no entry is negative.
         signed: whether an entry without noise may be negative (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: the length, the largest entry or the noise of the terms differs. Or a sum
-            could overflow, or reveal one client's items. Or the terms ask for more clients than
-            `most`, or for proofs that the vectors cannot have.
+        InvalidInputError: the terms have another length, or (two servers) another largest entry or
+            noise, than the plan; a sum could overflow, or reveal one client's items; the terms need
+            more than `most` clients; or the vectors cannot have the proofs that the terms ask for.
     """
-    # A sum that wraps around the modulus is silently wrong, so every bound below is exact
+    # A sum that wraps around the modulus is wrong, and nobody notices. So the bounds below are
+    # exact.
     if terms.least_clients > most:
         raise InvalidInputError(
             f"secure_sum asks for at least {terms.least_clients} clients, and the largest round has"
@@ -644,7 +666,8 @@ def check_terms(
         raise InvalidInputError(
             f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}"
         )
-    # If a client could not report a vector with large entries, its silence would reveal its items.
+    # If a client could not report a vector because its entries are large, its silence would tell
+    # something about its items.
     if isinstance(terms, TwoServerConfig) and terms.largest_entry != largest_entry:
         raise InvalidInputError(
             f"secure_sum.largest_entry must be {largest_entry}, the most that max_items items add"

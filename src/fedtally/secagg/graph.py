@@ -1,8 +1,9 @@
-"""The neighbours in a roster: a ring in an order that nobody chooses, or the complete graph.
+"""Find each client's neighbours: in a ring in an order that nobody can choose, or all others.
 
-A client splits its secrets into shares at the points x = 1 .. k + 1. It deals the shares at x = 1
-.. k to its k neighbours, the holders, and keeps the share at k + 1. The neighbour at x has the slot
-x - 1. Messages to and from a client list its neighbours in the order of its own slots.
+Neighbours have a mask in common. A client, the owner, splits its secrets into shares at the points
+x = 1 .. k + 1. The shares at x = 1 .. k are for its k neighbours, the holders, and the owner keeps
+the share at k + 1. The neighbour at point x has slot x - 1. A message to or from a client lists the
+neighbours in the order of this client's slots.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from fedtally.secagg.messages import Bits
 from fedtally.secagg.params import Parameters, is_whole_ring
 
 I64 = npt.NDArray[np.int64]
-_BLOCK = 16  # bytes that clients are sorted by; two of 2^20 clients tie with a probability of 2^-88
+# The size of the blocks that clients are sorted by, in bytes. With a probability of 2^-89 two of
+# 2^20 clients have equal blocks.
+_BLOCK = 16
 
 
 class Neighbourhood:
-    """The neighbours in a roster of n clients.
+    """Map each client to its neighbours, and to the slots that two neighbours have for each other.
 
     Ring: the clients are sorted by 128-bit blocks of a public stream. A client's neighbours are the
-    next k/2 clients (x is the distance, 1 .. k/2) and the previous k/2 clients (x is k/2 plus the
-    distance). Complete graph: all others are neighbours, and x = (holder - owner) mod n.
+    next k/2 clients (point x is the distance, 1 .. k/2) and the previous k/2 clients (x is k/2 plus
+    the distance). Complete graph: all others are neighbours, and x = (holder - owner) mod n.
 
     Args:
         parameters: the parameters of the session.
@@ -35,7 +38,7 @@ class Neighbourhood:
         n: the number of clients in the roster.
         neighbours: k, the number of neighbours of each client.
         threshold: t, the number of shares that give a secret.
-        mirror: int64 [k]; mirror[s] is the slot that a client has at its neighbour at slot s.
+        mirror: int64 [k]. If client v is at slot s of client u, then u is at slot mirror[s] of v.
 
     >>> from fedtally.secagg.proposal import propose
     >>> few = propose(5, length=1, bits=8, corrupt=1, max_dropout=0.2)
@@ -47,8 +50,8 @@ class Neighbourhood:
         self.n = n
         self.neighbours, self.threshold = k, _ = parameters.graph(n)
         self._corrupt = parameters.corrupt
-        # Two neighbours have different slots for each other, and `mirror` translates them. With a
-        # wrong slot a share would be combined at the point of another holder.
+        # Without `mirror` a share would be combined at the point of another holder: two neighbours
+        # are at different slots of each other.
         if parameters.is_complete:
             self._order = self._position = np.arange(n)
             self._offsets = np.arange(1, n)
@@ -60,42 +63,47 @@ class Neighbourhood:
             self.mirror = np.roll(np.arange(k), k // 2)
 
     def of(self, index: int) -> I64:
-        """Return the indexes of a client's neighbours, by slot: int64 [k]."""
+        """Return the indexes of a client's neighbours in the roster, by slot: int64 [k]."""
         found: I64 = self._order[(self._position[index] + self._offsets) % self.n]
         return found
 
     def at_slot(self, slot: int) -> I64:
-        """Return the index of every client's neighbour at one slot: int64 [n]."""
+        """Return every client's neighbour at one slot, as indexes in the roster: int64 [n]."""
         found: I64 = self._order[(self._position + self._offsets[slot]) % self.n]
         return found
 
     def is_whole(self, alive: Bits) -> bool:
-        """Tell whether the honest clients among these survivors are surely connected.
+        """Return whether the honest survivors stay connected, up to a probability of 2^-41.
 
-        If it is True, C corrupt clients that were fixed before the ring was drawn separate the
-        honest ones with a probability of at most 2^-41, however the survivors were chosen
-        (docs/protocol.md, "Claim of `semi-honest`").
+        They are connected if masks in common link all of them: otherwise a server could unmask the
+        sum of a part of them. The probability is over the draw of the ring. It is at most 2^-41 if
+        at most C clients are corrupt and they were fixed before the draw, however the survivors
+        were chosen (docs/protocol.md, "Claim of `semi-honest`"). In the complete graph the result
+        is True.
 
         Args:
-            alive: bool [n]; the survivors.
+            alive: bool [n], by index in the roster; the survivors.
         """
         cut = self.weakest_cut(alive)
         return cut is None or is_whole_ring(self.n, self._corrupt, self.neighbours, cut)
 
     def weakest_cut(self, alive: Bits) -> int | None:
-        """Return the least number of survivors whose removal cuts the others into two parts.
+        """Return the fewest survivors whose removal cuts the other survivors into two parts.
 
         It is None if no removal does that. A ring is cut where two gaps, of k/2 successive places
-        each, have no survivor, and both arcs between the gaps have one. A gap that does not follow
-        a survivor can be moved back over dead places until it does: it gets no more survivors, and
-        the arcs lose none. So only gaps that follow a survivor are tried, each with the best second
-        gap. Time: O(n log n).
+        each, have no survivor, and both arcs between the gaps have one. For the complete graph the
+        result means nothing: that graph cannot be cut.
+
+        It is enough to try gaps that follow a survivor, each with the best second gap. The reason:
+        a gap that does not follow a survivor can be moved back over places without a survivor until
+        it does. It then has no more survivors than before, and the arcs no fewer. Time: O(n log n).
 
         Args:
-            alive: bool [n]; the survivors.
+            alive: bool [n], by index in the roster; the survivors.
         """
         n, half = self.n, self.neighbours // 2
-        # The second gap begins half + 1 .. n - half - 1 places after the first one begins.
+        # Between two gaps there is at least one place on each side. So the second gap begins half +
+        # 1 .. n - half - 1 places after the first one begins.
         num_partners = n - 2 * half - 1
         if num_partners < 1:
             return None
@@ -103,8 +111,9 @@ class Neighbourhood:
         before = np.concatenate([[0], np.cumsum(np.concatenate([places, places[:half]]))])
         no_gap = 2 * n  # more survivors than any two gaps have
         gaps = np.where(np.roll(places, 1) == 1, before[half : half + n] - before[:n], no_gap)
-        # `least` has the minimum over windows of `width` successive gaps; the width is doubled as
-        # long as it fits. Two such windows, which may overlap, cover all possible second gaps.
+        # `least[i]` is the fewest survivors in any of the `width` gaps from place i on. The width
+        # is doubled while it is at most `num_partners`. Two such windows, which may overlap, then
+        # cover all possible second gaps.
         least, width = np.concatenate([gaps, gaps]), 1
         while 2 * width <= num_partners:
             least, width = np.minimum(least[:-width], least[width:]), 2 * width
@@ -118,10 +127,10 @@ def _ring_order(n: int, ctx2: bytes) -> tuple[I64, I64]:
 
     Clients are sorted by their blocks as 128-bit integers, and clients with equal blocks by index.
     """
-    # The key follows from ctx2, and so from every advert. So the server cannot choose the place of
-    # a client: any change to the roster gives all clients new places.
+    # The key depends on ctx2, and ctx2 on every advert. So the server cannot choose a client's
+    # place: any change to the roster gives all clients new places.
     blocks = np.frombuffer(expand(ring_order_key(ctx2), _BLOCK * n), "<u8").reshape(n, 2)
-    order = np.lexsort((blocks[:, 0], blocks[:, 1]))  # the last key is the most significant half
+    order = np.lexsort((blocks[:, 0], blocks[:, 1]))  # the upper half counts first
     position = np.empty(n, np.int64)
     position[order] = np.arange(n)
     return order, position

@@ -1,7 +1,7 @@
-"""The messages of ``fedtally-secagg/1``, and the one table that says in which order they come.
+"""Define the messages of ``fedtally-secagg/1``, and the one table of their order.
 
-The server sends requests and a client replies, in a few exchanges (`EXCHANGES`). In every state a
-client accepts exactly one type of request, once. Any other type is an error.
+The server sends requests and a client replies, in four or five exchanges (`EXCHANGES`). In every
+state a client accepts exactly one type of request, once. Any other request is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Bits = npt.NDArray[np.bool_]
 
 
 class Kind(IntEnum):
-    """The type of a message, as the number that its header has."""
+    """Number the types of messages, as in the header of a message."""
 
     # The numbers are part of the wire format: never give one to another type.
     INVITE = 0
@@ -38,10 +38,10 @@ class Kind(IntEnum):
 
 
 class AbortCode(IntEnum):
-    """The reason why a round ends without a result; it depends on public data only."""
+    """Give the reason why a session ends without a result; it depends on public data only."""
 
-    # It never depends on a vector or a secret: a server could provoke Aborts, and learn one bit of
-    # the secret from each. The numbers are part of the wire format: never reuse one.
+    # If a reason depended on a vector or a secret, a server could provoke Aborts, and learn a bit
+    # of the secret from each. The numbers are part of the wire format: never reuse one.
     MALFORMED = 1
     VERSION = 2
     WRONG_STATE = 3
@@ -101,11 +101,11 @@ _MEANINGS = {
 
 
 class LocalProtocolError(FedtallyError):
-    """Refuse a call of the local caller: it is out of turn, or its input cannot be summed."""
+    """Report that a call of the local program is out of turn, or its input cannot be summed."""
 
 
 class RemoteProtocolError(FedtallyError):
-    """Refuse a message of a peer; `receive` catches this error and never raises it.
+    """Report that a message of a peer is refused; `receive` catches this error.
 
     Args:
         code: the reason, as it goes into an Abort.
@@ -118,7 +118,7 @@ class RemoteProtocolError(FedtallyError):
 
 
 class ClientState(Enum):
-    """The last step that a client has taken."""
+    """Name the last step that a client has taken in a session."""
 
     NEW = "new"
     ADVERTISED = "advertised"
@@ -130,7 +130,7 @@ class ClientState(Enum):
 
 
 class ServerState(Enum):
-    """The phase of the server: which replies it waits for, or how the session ended."""
+    """Name the phase of the server: which replies it collects, or how the session ended."""
 
     ADVERTISE = "advertise"
     SHARE = "share"
@@ -142,9 +142,14 @@ class ServerState(Enum):
 
 
 class Exchange(NamedTuple):
-    """One exchange: the server's request in a phase, and the client's reply.
+    """Describe one exchange: the server's request, and the client's reply.
 
-    The reply takes the client from the state `before` to the state `after`.
+    Attributes:
+        phase: the phase in which the server sends the request and collects replies.
+        request: the type of the server's message.
+        before: the state in which a client accepts the request.
+        reply: the type of the client's message.
+        after: the state of the client after its reply.
     """
 
     phase: ServerState
@@ -165,8 +170,8 @@ _FIRST = (
         ServerState.COLLECT, Kind.INBOX, ClientState.SHARED, Kind.MASKED_INPUT, ClientState.MASKED
     ),
 )
-# `active` has one more exchange, the consistency check of Bonawitz et al. 2017: without it a lying
-# server could show different sets of survivors to different clients.
+# `active` has one more exchange, the consistency check of Bonawitz et al. 2017. Without it a server
+# that lies could show different sets of survivors to different clients.
 EXCHANGES: dict[Adversary, tuple[Exchange, ...]] = {
     Adversary.SEMI_HONEST: (
         *_FIRST,
@@ -196,33 +201,38 @@ TRANSITIONS: dict[Adversary, dict[ClientState, dict[Kind, Exchange]]] = {
     adversary: {step.before: {step.request: step} for step in steps}
     for adversary, steps in EXCHANGES.items()
 }
-"""The exchange for each profile, state of a client and type of message.
+"""The exchange that a message starts, by adversary, state of the client and type of the message.
 
-Besides, a client takes an Abort from its first answer on, and a Result once it is done. It answers
-neither.
+A message without an entry is an error, with two exceptions, to which the client sends no answer. It
+accepts an Abort after its first answer, and a Result once it is done.
 """
 
 
 def phase(adversary: Adversary, state: ServerState) -> Exchange:
-    """Return the exchange that takes place in a phase of the server."""
+    """Return the exchange of a phase of the server.
+
+    Args:
+        adversary: the kind of server that the session protects against.
+        state: the phase; not DONE or ABORTED, which have no exchange.
+    """
     return next(step for step in EXCHANGES[adversary] if step.phase is state)
 
 
 def next_phase(adversary: Adversary, state: ServerState) -> ServerState:
-    """Return the phase that follows when the server closes the phase `state`.
+    """Return the phase that follows when the server closes the phase `state`; DONE after the last.
 
     >>> next_phase(Adversary.ACTIVE, ServerState.COLLECT)
     <ServerState.CONFIRM: 'confirm'>
     >>> next_phase(Adversary.SEMI_HONEST, ServerState.COLLECT)
     <ServerState.UNMASK: 'unmask'>
     """
-    # DONE follows the last phase. ABORTED is no next phase: a round may end early in any phase.
+    # ABORTED is not in the list: a session may be aborted in any phase.
     phases = [*(step.phase for step in EXCHANGES[adversary]), ServerState.DONE]
     return phases[phases.index(state) + 1]
 
 
 class Invite(NamedTuple):
-    """The terms of a session, as the server announces them.
+    """Announce the terms of a session, as the server's first message.
 
     Attributes:
         parameters: the parameters of the secure sum.
@@ -242,12 +252,15 @@ class Invite(NamedTuple):
 
 
 class Advert(NamedTuple):
-    """A client's public keys, 32 bytes each, and its commitment to b, the seed of its self mask.
+    """Give a client's one-time public keys, and a commitment to the seed of its self mask.
+
+    A self mask is the mask that a client has in common with nobody.
 
     Attributes:
-        mask_key: the X25519 key with which it agrees on pair masks.
-        encryption_key: the X25519 key to which neighbours seal shares.
-        commitment: a hash of b, 32 bytes.
+        mask_key: the X25519 public key from which it and each neighbour make their common mask, 32
+            bytes.
+        encryption_key: the X25519 public key to which neighbours seal shares, 32 bytes.
+        commitment: a hash of the seed of its self mask, 32 bytes.
         nonce: 16 random bytes.
         signature: 64 bytes in `active`, empty in `semi-honest`.
     """
@@ -260,13 +273,14 @@ class Advert(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """The Roster of `semi-honest`, which differs for each client.
+    """Tell a client of `semi-honest` its place in the roster, and its neighbours' adverts.
 
     Attributes:
         n: the number of clients in the roster.
         own_index: the index of the client that gets this message, 0 .. n - 1.
         digest: the digest of all adverts, 32 bytes.
-        adverts: the adverts of its neighbours, as they were sent, in order of x (see `graph`).
+        adverts: the adverts of its neighbours, as they were sent, in order of their slots (see
+            `graph`).
     """
 
     n: int
@@ -276,11 +290,11 @@ class Roster(NamedTuple):
 
 
 class FullRoster(NamedTuple):
-    """The Roster of `active`, the same for every client.
+    """Tell each client of `active` who is in the roster, and the adverts of all.
 
     Attributes:
-        members: bool [keys of the allow-list]; whether each of them is in the roster.
-        adverts: the adverts of these members, in order of their rank in the allow-list.
+        members: bool [keys of the allow-list]; whether the client with this key is in the roster.
+        adverts: the adverts of these clients, in order of their rank in the allow-list.
     """
 
     members: Bits
@@ -288,10 +302,10 @@ class FullRoster(NamedTuple):
 
 
 class Inbox(NamedTuple):
-    """The shares that the neighbours of a client sealed for it.
+    """Pass on the shares that the neighbours of a client sealed for it.
 
     Attributes:
-        present: bool [k]; which neighbours sent shares, in order of x (see `graph`).
+        present: bool [k]; which neighbours sent shares, in order of their slots (see `graph`).
         sealed: the sealed shares of these neighbours, in the same order.
     """
 
@@ -300,7 +314,7 @@ class Inbox(NamedTuple):
 
 
 class Confirmations(NamedTuple):
-    """The clients that confirmed the set of survivors.
+    """Show which clients confirmed the set of survivors.
 
     Attributes:
         signers: bool [n]; which clients of the roster confirmed, by index.
@@ -312,12 +326,16 @@ class Confirmations(NamedTuple):
 
 
 class Unmask(NamedTuple):
-    """The shares that a client gives the server to unmask the sum; see `shamir` for the elements.
+    """Give the server a client's shares of secrets, so that it can unmask the sum.
+
+    A share is 5 field elements, see `crypto.shamir`.
 
     Attributes:
-        own: uint32 [5]; its share of its own b, the seed of its self mask.
-        given: bool [k]; for which neighbours it gives a share, in order of x (see `graph`).
-        shares: uint32 [given neighbours, 5]; their shares, in the same order.
+        own: uint32 [5]; the client's own share of the seed of its self mask.
+        given: bool [k]; for which neighbours it gives a share, in order of their slots (see
+            `graph`).
+        shares: uint32 [given neighbours, 5]; their shares, in the same order. For a survivor it is
+            a share of the seed of its self mask, else of the seed of its mask key.
     """
 
     own: npt.NDArray[np.uint32]
@@ -326,14 +344,19 @@ class Unmask(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The number of clients in the sum, and a salted SHA-256 of the sum: 32 bytes."""
+    """Announce the sum of a session, without the sum itself.
+
+    Attributes:
+        survivors: the number of clients in the sum.
+        digest: a salted SHA-256 of the sum, 32 bytes; see `wire.result_digest`.
+    """
 
     survivors: int
     digest: bytes
 
 
 class Outcome(NamedTuple):
-    """The sum of a session.
+    """Hold the sum of a session.
 
     Attributes:
         total: int64 [V]; the sum.
@@ -351,8 +374,8 @@ class Outcome(NamedTuple):
         return int(self.alive.sum())
 
 
-# The names of the stages in reports, by the type of the clients' reply. The key is the reply since
-# in both profiles a stage has the same reply, while its request may differ.
+# The names of the stages in reports, by the type of the client's reply. In both profiles a stage
+# has the same reply, while its request may differ.
 STAGES = {
     Kind.ADVERTISE: "advertise keys",
     Kind.SHARES: "share keys",

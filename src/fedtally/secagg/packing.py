@@ -1,9 +1,9 @@
-"""The codec of vectors of b-bit integers, 1 <= b <= 64: lanes in memory, bytes on the wire.
+"""Encode vectors of b-bit integers, 1 <= b <= 64, as bytes for messages, and decode them.
 
-A lane is the 16-, 32- or 64-bit integer that an entry has in memory. On the wire the bits of the
-entries lie in planes. b is a sum of powers of two, and each power is the width w of one plane, the
-largest first. A plane has w bits of every entry: the first plane has the lowest w bits, the next
-plane the bits above them. So 11 bits have planes of 8, 2 and 1.
+In memory an entry is a lane, an integer of 16, 32 or 64 bits. In a message the bits of the entries
+lie in planes. b is a sum of different powers of two, and each power is the width w of one plane,
+the largest first. A plane has w bits of every entry: the first plane has the lowest w bits, the
+next plane the bits above them. So 11 bits have planes of 8, 2 and 1.
 
 A plane of V entries takes ceil(V w / 8) bytes:
 
@@ -49,10 +49,10 @@ def packed_length(entries: int, bits: int) -> int:
 
 
 def pack(vector: Lanes, bits: int) -> bytes:
-    """Return the encoding of a vector of integers below 2^bits, as bytes.
+    """Encode a vector of integers below 2^bits as bytes.
 
     Args:
-        vector: lane(bits) [entries], at least one entry.
+        vector: array of dtype `prg.lane(bits)`, [entries], at least one entry.
         bits: the number of bits of each entry, 1 .. 64.
 
     Raises:
@@ -73,7 +73,7 @@ def pack(vector: Lanes, bits: int) -> bytes:
         raise InvalidInputError(
             f"vector must be {dtype} [at least one entry] for {bits} bits, got {got}"
         )
-    # A higher bit would be lost without an error.
+    # Otherwise higher bits would be lost without an error.
     if int(vector.max()) >> bits:
         raise InvalidInputError(
             f"every entry must be below 2^{bits}; reduce the vector mod 2^{bits} first"
@@ -93,9 +93,7 @@ def pack(vector: Lanes, bits: int) -> bytes:
 
 
 def unpack(data: bytes, entries: int, bits: int) -> Lanes:
-    """Return the vector that `pack` encoded.
-
-    For 16, 32 and 64 bits the vector is a read-only view of the data.
+    """Decode the vector that `pack` encoded.
 
     Args:
         data: packed_length(entries, bits) bytes.
@@ -103,10 +101,11 @@ def unpack(data: bytes, entries: int, bits: int) -> Lanes:
         bits: the number of bits of each entry, 1 .. 64.
 
     Returns:
-        lane(bits) [entries], every entry below 2^bits.
+        Array of dtype `prg.lane(bits)`, [entries], every entry below 2^bits. For 16, 32 and 64 bits
+        it is a read-only view of `data`, else a new array.
 
     Raises:
-        InvalidInputError: the data have another length, or a padding bit is set.
+        InvalidInputError: `data` has another length, or a padding bit is set.
 
     >>> unpack(bytes.fromhex("0102ff3004"), 3, 11).tolist()
     [1, 2, 2047]
@@ -130,37 +129,39 @@ def unpack(data: bytes, entries: int, bits: int) -> Lanes:
 
 
 def centred(vector: Lanes, bits: int) -> npt.NDArray[np.int64]:
-    """Return the signed integers that are equal to the entries mod 2^bits: int64 [entries].
-
-    They are in [-2^(bits - 1), 2^(bits - 1)).
+    """Read entries mod 2^bits as signed integers in [-2^(bits - 1), 2^(bits - 1)): int64 [entries].
 
     Args:
-        vector: lane(bits) [entries], every entry below 2^bits.
+        vector: array of dtype `prg.lane(bits)`, [entries], every entry below 2^bits.
         bits: the number of bits of each entry, 1 .. 64.
 
     >>> centred(np.array([1, 255, 128], "<u2"), 8).tolist()
     [1, -1, -128]
     """
-    # Shifted up, the highest bit of an entry is the sign bit. The arithmetic shift back down copies
-    # it into all bits above.
+    # The shift up makes the highest bit of an entry the sign bit. The arithmetic shift back down
+    # copies the sign bit into all bits above the entry.
     spare = 64 - bits
     return (vector.astype(np.uint64) << np.uint64(spare)).view(np.int64) >> spare
 
 
 def lifted(total: npt.NDArray[np.int64], least: int, modulus: int) -> npt.NDArray[np.int64]:
-    """Return the integers mod `modulus` as integers from `least` on: int64 of the same shape.
+    """Read integers mod `modulus` as integers in least .. least + modulus - 1.
 
     The modulus is added once to every integer below `least`.
 
     Args:
-        total: integers in [-modulus / 2, modulus / 2], as `centred` returns them.
+        total: int64; integers in [-modulus / 2, modulus / 2], such as the result of `centred`.
         least: the least true value that is possible, 0 or below.
-        modulus: at most 2^64; with 2^64 nothing changes, since 64 bits have no room above.
+        modulus: at most 2^64. With 2^64 nothing changes: larger integers do not fit 64 bits.
+
+    Returns:
+        int64 of the same shape.
 
     >>> lifted(np.array([1, -1, -2, -128]), -1, 256).tolist()
     [1, -1, 254, 128]
     """
-    # In wrapping arithmetic, because 2^63 is no int64, while the result is one.
+    # The addition is uint64, which wraps around: a modulus of 2^63 is no int64, while the result is
+    # one.
     higher = (total.view(np.uint64) + np.uint64(modulus % 2**64)).view(np.int64)
     return np.where(total < least, higher, total)
 
@@ -174,10 +175,10 @@ def _plane_length(entries: int, width: int) -> int:
 
 
 def _pack_narrow(digits: _U8, bits: int) -> list[memoryview]:
-    """Return the planes that are narrower than a byte; this overwrites `digits`.
+    """Return the planes that are narrower than a byte, lowest bits first; `digits` is overwritten.
 
     Args:
-        digits: uint8 [entries]; the highest bits of the entries.
+        digits: uint8 [entries]; the highest bits of the entries, which are not in a plane yet.
         bits: the number of these bits, 1 .. 7.
     """
     planes = []
@@ -188,7 +189,7 @@ def _pack_narrow(digits: _U8, bits: int) -> list[memoryview]:
 
 
 def _pack_plane(digits: _U8, width: int) -> _U8:
-    if width == 1:  # the highest bit of an entry: there is none above it to mask out
+    if width == 1:  # it is the highest bit of the entry, so that no bits above it need a mask
         return np.packbits(digits, bitorder="little")
     length, low = _plane_length(len(digits), width), digits & np.uint8((1 << width) - 1)
     packed = low[:length]
@@ -207,7 +208,7 @@ def _unpack_plane(data: bytes, start: int, entries: int, width: int) -> npt.NDAr
     else:
         digits = (packed >> np.arange(0, 8, width, dtype=np.uint8)[:, None]).reshape(-1)
         digits &= np.uint8((1 << width) - 1)
-    # A vector has one encoding. Padding bits that are set would give it a second one.
+    # If padding bits could be set, a vector would have a second encoding.
     if any(digits[entries:].tobytes()):
         raise InvalidInputError(
             f"the bits after {entries} digits of {width} bits must be zero: not what pack writes"

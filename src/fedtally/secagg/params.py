@@ -1,25 +1,28 @@
-"""The parameters of secure summation: the graph of masks, the threshold of shares, the modulus.
+"""Check the parameters of secure summation: graph of masks, threshold of shares, modulus.
 
 The planner searches for parameters (`proposal`). A client only checks the parameters that a server
-proposes (`ClientPolicy`, `Parameters.check_roster`). It does so in exact integer arithmetic, so
-that no rounding error decides.
+proposes (`ClientPolicy`, `Parameters.check_roster`), in exact integer arithmetic: with rounding
+errors, clients could come to different decisions.
 
 The roster is the list of the clients in a session. It has n clients, and at most C of them are
-corrupt: C is a number, not a fraction. In the ring, a circle of all clients in random order, the
-neighbours of a client are the next k/2 clients on each side. In the complete graph every two
-clients are neighbours, so k = n - 1. A client splits its secrets into k + 1 shares, one for each
-neighbour and one for itself. Any t shares open a secret.
+corrupt: C is a number, not a fraction. Neighbours are two clients that have a mask in common. In
+the ring, a circle of all clients in random order, the neighbours of a client are the next k/2
+clients on each side. In the complete graph every two clients are neighbours, so k = n - 1. A client
+splits each of its secrets into k + 1 shares, one for each neighbour and one for itself. Any t
+shares open a secret.
 
 Two events would reveal more than the sum: a client has t corrupt neighbours, or corrupt clients cut
 the survivors of a ring into two parts. Each has a probability of at most 2^-41, so both together of
 at most 2^-40 (sigma = 40). This holds whichever clients drop out, because `is_whole_ring` is
-evaluated for the actual survivors. If clients drop out by chance, and no more than max_dropout, a
-round ends without a sum with a probability of about 2^-20 (eta = 20) for each of two reasons: too
-few shares, or a cut ring.
+evaluated for the actual survivors.
 
-Sources: Bell, Bonawitz, Gascon, Lepoint and Raykova 2020 (SecAgg+). The bound on a cut by corrupt
-and absent clients, which is checked before a roster is used, is from `graph_parameter_finder` of
-google-parfait/federated-compute.
+Two other events end a round without a sum: too few shares are left, or the ring of survivors could
+be cut. If clients drop out by chance, and at most max_dropout of them, each has a probability of
+about 2^-20 (eta = 20).
+
+Sources: Bell, Bonawitz, Gascon, Lepoint and Raykova 2020 (SecAgg+). Before a roster is used, a
+client also checks a bound on cuts by corrupt and absent clients together. This bound is from
+`graph_parameter_finder` of google-parfait/federated-compute.
 
 >>> import dataclasses
 >>> parameters = Parameters(
@@ -51,27 +54,29 @@ from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, lane
 from fedtally.errors import InvalidInputError
 
 # sigma: the ring fails to protect with a probability of at most 2^-40 (Bell et al. 2020 take the
-# same). It is statistical: nobody can repeat the draw of a ring, so 40 bits are enough.
+# same). 40 bits are enough: an attacker has only one try, since nobody can draw the ring of a
+# roster again.
 SECURITY_BITS = 40
-CORRECTNESS_BITS = 20  # eta: a failure costs a round and no privacy, so that 2^-20 is enough
+CORRECTNESS_BITS = 20  # eta: 2^-20 is enough, since a failure costs a round and no privacy
 MIN_CLIENTS = 3  # in a sum of 2, each client knows the other's vector
-MAX_CLIENTS = 2**20  # in a roster; its bitmaps have as many bits
+MAX_CLIENTS = 2**20  # in a roster; a bitmap of its clients then has 128 KiB
 MAX_ACTIVE_CLIENTS = 1000  # in `active`, where each client verifies the signatures of all others
 MAX_COMPLETE_CLIENTS = 2**12  # in the complete graph: its n^2 sealed shares take 320 MiB
-MAX_NEIGHBOURS = 2**15  # up to this threshold secret sharing is exact
-PPM = 1_000_000  # fractions travel as whole parts per million, so that all clients round alike
+MAX_NEIGHBOURS = 2**15  # the threshold is at most k, and secret sharing is exact up to 2^15
+PPM = 1_000_000  # fractions are sent in whole parts per million: all clients round alike
 
 NoiseKind = Literal["discrete-gaussian", "skellam"]
 
 
 class UnsafeParametersError(InvalidInputError):
-    """Parameters that a server proposes would not protect this client as its policy demands."""
+    """Report that a server's parameters would not protect this client as its policy demands."""
 
 
 class Adversary(Named, option="adversary"):
-    """The server that a profile protects against.
+    """Name the kind of server that the protocol protects against; each kind has a profile.
 
-    `SEMI_HONEST`: a server that follows the protocol. `ACTIVE`: a server that lies.
+    A profile is a variant of the protocol. `SEMI_HONEST`: a server that follows the protocol, and
+    is curious. `ACTIVE`: a server that lies.
     """
 
     SEMI_HONEST = "semi-honest"
@@ -88,7 +93,7 @@ class Adversary(Named, option="adversary"):
 
 
 class Validity(Named, option="validity"):
-    """Whether a report proves to two servers that its vector is valid: the vector of one item.
+    """Say whether each report proves to two servers that its vector is the vector of one item.
 
     `PROOFS`: each report has such a proof (docs/protocol.md). `NONE`: reports have no proofs.
     """
@@ -98,7 +103,12 @@ class Validity(Named, option="validity"):
 
 
 class Graph(NamedTuple):
-    """The number of neighbours of a client (k), and of the shares that open a secret (t)."""
+    """Describe the graph of masks: two clients that have a mask in common are neighbours.
+
+    Attributes:
+        neighbours: k, the number of neighbours of each client.
+        threshold: t, the number of shares that open a client's secret.
+    """
 
     neighbours: int
     threshold: int
@@ -108,9 +118,12 @@ class Graph(NamedTuple):
 
 
 def corrupt_clients(max_corrupt: float, n_max: int) -> int:
-    """Return C, the number of corrupt clients: max(1, ceil(max_corrupt * n_max)).
+    """Return C, the number of corrupt clients to assume: max(1, ceil(max_corrupt * n_max)).
 
-    The fraction max_corrupt is rounded to whole parts per million before.
+    Args:
+        max_corrupt: a fraction of the clients, in [0, 1). First it is rounded to whole parts per
+            million.
+        n_max: the most clients in a roster.
 
     >>> corrupt_clients(0.05, 1000), corrupt_clients(0.0, 10)
     (50, 1)
@@ -119,11 +132,15 @@ def corrupt_clients(max_corrupt: float, n_max: int) -> int:
 
 
 def complete_threshold(n: int, corrupt: int) -> int:
-    """Return t = floor((n + C) / 2) + 1, the threshold of the complete graph.
+    """Return t = floor((n + C) / 2) + 1, the threshold of shares in the complete graph.
 
     Any two groups of t clients have more than C clients in common, and so at least one honest
-    client. An honest client confirms only one set of survivors. So no two different sets are both
-    confirmed by t clients.
+    client. An honest client confirms only one set of survivors. So no two different sets of
+    survivors are both confirmed by t clients.
+
+    Args:
+        n: the number of clients in the roster.
+        corrupt: C, the number of corrupt clients.
 
     >>> complete_threshold(3, 1), complete_threshold(1000, 50)
     (3, 526)
@@ -132,9 +149,13 @@ def complete_threshold(n: int, corrupt: int) -> int:
 
 
 def num_checksum_entries(bits: int) -> int:
-    """Return the number of checksum entries: ceil(64 / b).
+    """Return the number of checksum entries of a vector, ceil(64 / b).
 
-    With this number of entries of constant 1, a wrong mask passes with probability at most 2^-64.
+    A checksum entry is an entry that is 1 in each client's vector. It shows whether all masks are
+    gone. With this number of entries, a wrong mask is missed with a probability of at most 2^-64.
+
+    Args:
+        bits: b, the number of bits of an entry.
 
     >>> num_checksum_entries(16), num_checksum_entries(11)
     (4, 6)
@@ -145,10 +166,10 @@ def num_checksum_entries(bits: int) -> int:
 def modulus_bits(
     n: int, largest_entry: int = 1, noise: int = 0, *, multiple: int = 8, signed: bool = True
 ) -> int:
-    """Return b, the number of bits that can hold every sum of n clients with its noise.
+    """Return b, the number of bits of an entry in which every sum of n clients with its noise fits.
 
-    It is ceil(log2(2 (n B + tau) + 1)), or where no entry is negative ceil(log2(n B + 2 tau + 1)),
-    rounded up to a multiple.
+    It is ceil(log2(2 (n B + tau) + 1)) if an entry may be negative, else ceil(log2(n B + 2 tau +
+    1)), and is then rounded up to a multiple of `multiple`.
 
     Args:
         n: the most clients in a sum.
@@ -159,7 +180,8 @@ def modulus_bits(
         signed: whether an entry without noise may be negative (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: more than 64 bits with a sign would be needed.
+        InvalidInputError: with entries that may be negative, the sums would need more than 64 bits.
+            This bound holds even if `signed` is False.
 
     >>> modulus_bits(1000), modulus_bits(1000, multiple=1), modulus_bits(200, signed=False)
     (16, 11, 8)
@@ -170,7 +192,7 @@ def modulus_bits(
         validate.integer(1, MAX_BITS, multiple=multiple),
     )
     bits = _bits_of(n * largest_entry, noise, signed=True)
-    if bits > MAX_BITS:  # without a sign, too: sums are kept as signed integers
+    if bits > MAX_BITS:  # also if `signed` is False: sums are kept as signed integers
         raise InvalidInputError(
             f"sums of {n} clients of entries up to {largest_entry} with noise up to {noise} need"
             f" {bits} bits, more than {MAX_BITS}; lower largest_entry or the noise"
@@ -184,22 +206,26 @@ def _bits_of(largest: int, noise: int, *, signed: bool) -> int:
 
 
 def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
-    """Return tau, a bound on every entry of the total noise.
+    """Return tau, a bound on the absolute value of the total noise in every entry of a sum.
 
-    Some entry of the vector exceeds the bound with a probability of at most 2^-40. Then this entry
-    of the sum may wrap around. The discrete Gaussian, and a sum of them, is sub-Gaussian (Canonne,
-    Kamath and Steinke 2020): tau = sigma sqrt(2 (ln 2V + 40 ln 2)). For Skellam noise of variance
-    v, E[exp(s Z)] = exp(v (cosh s - 1)). The best s is asinh(tau / v), and tau is the root of tau
-    asinh(tau / v) - sqrt(tau^2 + v^2) + v = ln 2V + 40 ln 2.
+    With a probability of at most 2^-40, some entry of the vector has more noise. Then this entry of
+    the sum may wrap around.
+
+    Discrete Gaussian: a sum of them is sub-Gaussian (Canonne, Kamath and Steinke 2020), so that tau
+    is sigma sqrt(2 (ln 2V + 40 ln 2)).
+
+    Skellam, with variance v: E[exp(s Z)] = exp(v (cosh s - 1)). The best s in Chernoff's bound is
+    asinh(tau / v). So tau is the root of tau asinh(tau / v) - sqrt(tau^2 + v^2) + v = ln 2V + 40 ln
+    2.
 
     Args:
-        stddev: sigma of the largest possible total, when nobody drops out: the intended sigma times
-            sqrt(n / (min_survivors - C)). 0 stands for no noise.
+        stddev: sigma, the standard deviation of the total noise if nobody drops out, which is the
+            most noise. It is the intended sigma times sqrt(n / (min_survivors - C)). 0: no noise.
         length: V, the number of entries of the vector.
         kind: the distribution of the noise.
 
     Returns:
-        tau, rounded up.
+        tau, rounded up; 0 if there is no noise.
 
     >>> noise_bound(0, 20_000), noise_bound(2, 20_000, "discrete-gaussian"), noise_bound(2, 20_000)
     (0, 18, 24)
@@ -211,22 +237,25 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     if stddev == 0:
         return 0
     gaussian = stddev * math.sqrt(2 * exponent)
-    variance = max(stddev, 1e-9) ** 2  # a little more noise than none: for the division
+    variance = max(stddev, 1e-9) ** 2  # a smaller variance could be 0, and is divided by
     bound = (
         gaussian if kind == "discrete-gaussian" else _chernoff_root(variance, exponent, gaussian)
     )
-    return math.ceil(bound * (1 + 1e-12))  # the rounding of the steps above is far smaller
+    return math.ceil(bound * (1 + 1e-12))  # more than all rounding errors in `bound`
 
 
 def _chernoff_root(variance: float, exponent: float, least: float) -> float:
-    """Return the tau at which Chernoff's bound of Skellam noise has an exponent, rounded up.
+    """Return the tau at which Chernoff's bound of Skellam noise is exp(-exponent), rounded up.
 
-    `variance` is that of the noise, and `least` a value below tau.
+    Args:
+        variance: the variance of the noise.
+        exponent: the negative logarithm of the bound.
+        least: a number below the result, where the search begins.
     """
 
     def excess(tau: float) -> float:
         ratio = tau / variance
-        # sqrt(tau^2 + v^2) - v, without cancellation
+        # The second term is sqrt(tau^2 + v^2) - v, written so that no digits cancel.
         return tau * math.asinh(ratio) - tau * ratio / (1 + math.hypot(1, ratio)) - exponent
 
     low, high = least, 2 * least
@@ -242,17 +271,17 @@ def _chernoff_root(variance: float, exponent: float, least: float) -> float:
 
 
 def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
-    """Tell whether each of the two bad events of a ring has a probability of at most 2^-41.
+    """Return whether each of two bad events of a ring has a probability of at most 2^-41.
 
     The events: some client has t corrupt neighbours, or corrupt and absent clients cut the ring.
 
     Args:
         n: the number of clients in the roster.
         corrupt: C, the number of corrupt clients.
-        absent: the number of clients that may be missing. Here they are assumed to be drawn without
-            knowledge of the ring. Later `is_whole_ring` checks the clients that are missing,
-            however they were chosen.
-        graph: k, even, and t, with 2 <= t <= k <= n - 2. Any other graph is not safe.
+        absent: the most clients that may be absent. Here the absent clients are assumed to be drawn
+            without knowledge of the ring. Once they are known, `is_whole_ring` does without this
+            assumption.
+        graph: k and t. Unless k is even and 2 <= t <= k <= n - 2, the result is False.
 
     >>> is_safe_ring(1000, 100, 100, Graph(48, 27)), is_safe_ring(1000, 100, 100, Graph(300, 27))
     (True, False)
@@ -266,20 +295,27 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
     if k % 2 or not 2 <= t <= k <= n - 2:
         return False
     odds = 2 ** (SECURITY_BITS + 1)
-    # Some client has t corrupt neighbours: at most n P[Hyper(n - 1, C, k) >= t].
+    # The probability that some client has t corrupt neighbours is at most n P[Hyper(n - 1, C, k) >=
+    # t]: see `tail_at_most`.
     return is_cut_below(n, corrupt + absent, k, odds) and tail_at_most(
         n - 1, corrupt, k, t, odds * n
     )
 
 
 def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
-    """Tell whether C corrupt clients cut a ring with a probability of at most 2^-41, in integers.
+    """Return whether C corrupt clients cut a ring with a probability of at most 2^-41.
 
-    `cut` is the number of survivors in the weakest cut of the ring, see
-    `Neighbourhood.weakest_cut`. Corrupt clients can cut the ring only if two gaps have `cut` or
-    more of them. Two gaps are k of the n clients, and the draw of the ring does not depend on who
-    is corrupt. There are n (n - k - 1) / 2 pairs of gaps. So the bound holds for all choices of the
-    clients that drop out.
+    It is decided in integers, without rounding. A cut takes two gaps, k / 2 successive places each,
+    without a survivor that is honest. So corrupt clients can cut the ring only if two gaps have
+    `cut` or more of them. Two gaps are k of the n clients, the draw of the ring does not depend on
+    who is corrupt, and there are n (n - k - 1) / 2 pairs of gaps. So the bound holds whichever
+    clients drop out.
+
+    Args:
+        n: the number of clients in the roster.
+        corrupt: C, the number of corrupt clients.
+        k: the number of neighbours of a client.
+        cut: the fewest survivors whose loss would cut the ring, from `Neighbourhood.weakest_cut`.
 
     >>> is_whole_ring(1000, 50, 36, 20), is_whole_ring(1000, 50, 36, 19)
     (True, False)
@@ -288,19 +324,33 @@ def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
 
 
 def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
-    """Tell whether `bad` clients cut the ring with a probability below 1 / odds, in integers.
+    """Return whether `bad` clients cut the ring with a probability below 1 / odds.
 
-    Bad clients are corrupt or absent. There are n (n - k - 1) / 2 pairs of gaps, each gap of k / 2
-    successive clients. All k clients of a pair are bad with probability (bad)_k / (n)_k, in falling
-    factorials.
+    It is decided in integers, without rounding. There are n (n - k - 1) / 2 pairs of gaps, each gap
+    of k / 2 successive clients. All k clients of a pair are bad with probability (bad)_k / (n)_k,
+    where (m)_k = m (m - 1) ... (m - k + 1).
+
+    Args:
+        n: the number of clients in the roster.
+        bad: the number of clients that are corrupt or absent.
+        k: the number of neighbours of a client.
+        odds: the inverse of the bound.
     """
     return odds * n * (n - k - 1) * math.perm(bad, k) < 2 * math.perm(n, k)
 
 
 def tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int) -> bool:
-    """Tell whether P[Hyper(population, marked, drawn) >= least] <= 1 / odds, in integers.
+    """Return whether a hypergeometric tail P[X >= least] is at most 1 / odds.
 
-    Hyper is the hypergeometric number of marked items among items drawn without replacement.
+    It is decided in integers, without rounding. X is the number of marked items among items that
+    are drawn without replacement.
+
+    Args:
+        population: the number of items.
+        marked: the number of items that are marked.
+        drawn: the number of items that are drawn.
+        least: the number of marked items at which the tail begins.
+        odds: the inverse of the bound.
     """
     least = max(least, drawn + marked - population)
     term, total = math.comb(marked, least) * math.comb(population - marked, drawn - least), 0
@@ -317,22 +367,22 @@ def tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """The public parameters that a cohort agrees on, consistent with each other.
+    """Hold the public parameters that a cohort agrees on, and check that they fit each other.
 
     `ClientPolicy` and `check_roster` decide whether they are safe.
 
     Args:
-        adversary: the profile.
-        n_min: the fewest clients in a roster, at least 3.
+        adversary: the kind of server that the sum protects against.
+        n_min: the fewest clients in a roster, the list of the clients in a session; at least 3.
         n_max: the most clients in a roster: up to 2^20; in the complete graph up to 2^12, in
             `active` up to 1,000.
         corrupt: C, the most corrupt clients in the cohort, below min_survivors; at least 1 in
             `semi-honest`.
         max_dropout_ppm: the fraction of the roster's clients that may drop out once the roster is
             fixed, in parts per million; below a million.
-        min_survivors: the fewest clients in a sum, at most n_min. In `active` at least the
-            threshold of n_max clients, and at most the clients that are left of n_min after
-            max_dropout has dropped out and C corrupt clients do not answer.
+        min_survivors: the fewest clients in a sum, at most n_min. In `active` it is at least the
+            threshold of n_max clients. It is then also at most the number of clients that are left
+            of n_min if max_dropout of them drop out and C corrupt clients do not answer.
         ring_neighbours: k, even, at most n_min - 2 and 2^15; 0: the complete graph, which `active`
             must use.
         ring_threshold: t, 2 .. k; 0: the complete graph.
@@ -366,7 +416,7 @@ class Parameters:
         bounded(MIN_CLIENTS, MAX_ACTIVE_CLIENTS if active else MAX_CLIENTS, "n_max")
         bounded(MIN_CLIENTS, self.n_max, "n_min")
         bounded(1, self.n_min, "min_survivors")
-        # Without an allow-list at least 1: any client may be one that the server made up.
+        # Without an allow-list a client may be one that the server made up: assume at least one.
         bounded(0 if active else 1, self.n_max, "corrupt")
         if self.corrupt >= self.min_survivors:
             raise InvalidInputError(
@@ -374,7 +424,7 @@ class Parameters:
                 "a sum needs honest clients"
             )
         bounded(0, PPM - 1, "max_dropout_ppm")
-        # with n - 1 neighbours it is the complete graph, which has its own threshold
+        # With n - 1 neighbours it would be the complete graph, which has its own threshold.
         bounded(0, min(self.n_min - 2, MAX_NEIGHBOURS), "ring_neighbours")
         bounded(min(2, self.ring_neighbours), self.ring_neighbours, "ring_threshold")
         if self.ring_neighbours % 2:
@@ -391,20 +441,21 @@ class Parameters:
             )
         if active:
             self._check_survivors()
-        # These bits are enough for entries of 0 and 1. A plan, which knows the real entries and the
-        # noise, asks for more.
+        # This is enough for entries of 0 and 1. A plan, which knows the real entries and the noise,
+        # asks for more.
         bounded(modulus_bits(self.n_max, multiple=1, signed=False), MAX_BITS, "bits")
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
 
     def _check_survivors(self) -> None:
-        """Raise an error if `min_survivors` is too small or too large.
+        """Raise an error if `min_survivors` of an `active` sum is too small or too large.
 
-        It must be at least the threshold of shares. It must be at most the number of clients that
-        are left of the smallest roster if the planned dropouts and all corrupt clients are silent.
-        Otherwise these could stop every round.
+        It must be at least the threshold of shares: otherwise the survivors might not have enough
+        shares to unmask. It must be at most the number of clients that are left of the smallest
+        roster if max_dropout of it drop out and all corrupt clients are silent: otherwise silent
+        clients could stop every round.
         """
-        # One client that deals garbage can still stop a round: docs/protocol.md, "What is not
-        # claimed".
+        # A client that sends wrong shares can stop a round all the same: docs/protocol.md, "What is
+        # not claimed".
         fewest = complete_threshold(self.n_max, self.corrupt)
         most = self.n_min - share_of(self.max_dropout_ppm, self.n_min, up=True) - self.corrupt
         if not fewest <= self.min_survivors <= most:
@@ -429,31 +480,31 @@ class Parameters:
     def honest_survivors(self) -> int:
         """The fewest honest clients in a sum: min_survivors - C.
 
-        Each client computes the size of its part of the noise from this number, since the parts of
-        corrupt clients may be missing.
+        If clients add the noise, each computes its share of the noise from this number: corrupt
+        clients may add none.
         """
         return self.min_survivors - self.corrupt
 
     def graph(self, n: int) -> Graph:
-        """Return the neighbours and the threshold in a roster of n clients.
+        """Return the neighbours k and the threshold t in a roster of n clients.
 
-        In the complete graph both depend on n.
+        In a ring they are the same for every n.
         """
         if self.is_complete:
             return Graph(n - 1, complete_threshold(n, self.corrupt))
         return Graph(self.ring_neighbours, self.ring_threshold)
 
     def absent(self, n: int) -> int:
-        """Return the number of clients of a roster of n that may be missing.
+        """Return the most clients of a roster of n that may be absent.
 
-        It is max_dropout of n, or n - min_survivors if that is more.
+        It is max_dropout of n, rounded down, or n - min_survivors if that is more.
         """
         return max(share_of(self.max_dropout_ppm, n), n - self.min_survivors)
 
     def check_roster(self, n: int) -> None:
-        """Raise an error if a roster of n clients makes the graph unsafe.
+        """Raise an error if the graph does not protect a roster of n clients.
 
-        A client calls it after `ClientPolicy.check_invite`.
+        A client calls it after `ClientPolicy.check_invite`, once n is known.
 
         Raises:
             UnsafeParametersError: n is not within n_min .. n_max, or the ring does not protect n
@@ -476,24 +527,26 @@ class Parameters:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPolicy:
-    """The demands of a client on a server's parameters, checked before it allocates anything.
+    """State what a client demands of the parameters that a server proposes.
+
+    The client checks them before it allocates any memory. C is the number of corrupt clients that
+    the parameters allow for.
 
     Args:
-        adversary: the profile; another one is refused.
-        min_honest: the fewest honest clients in a sum, min_survivors - C; at least 2, since one is
-            no crowd.
-        max_corrupt: a fraction of n_max. The parameters must allow for at least this part of the
-            clients to be corrupt.
-        corrupt: the least number of corrupt clients that the parameters must allow for. Choose the
-            number of corrupt clients that the allow-list may have.
+        adversary: the kind of server to protect against; parameters for another kind are refused.
+        min_honest: the fewest honest clients in a sum, min_survivors - C; at least 2, since a sum
+            of one is that client's vector.
+        max_corrupt: C must be at least this fraction of n_max, rounded up; in [0, 1).
+        corrupt: C must be at least this number. Choose the number of clients of the allow-list that
+            may be corrupt.
         min_clients: the fewest clients in a roster.
         max_clients: the most clients in a roster.
         max_neighbours: the most neighbours; each of them costs a key exchange and a mask.
         max_length: the most entries of a vector.
         max_bits: the most bits of an entry.
         max_seconds: the longest session, not_after - not_before in seconds, at most 2^32; by
-            default a week. Until its end the Invite can be used, and the client's journal must
-            remember it.
+            default a week. During a session its Invite is valid, and the client's journal must
+            record it.
         known: the public keys, 32 bytes each, of clients that this client knows to be honest; its
             own key never counts.
         least_known: the fewest `known` clients that must be in the roster and in the sum. Above 0
@@ -541,8 +594,9 @@ class ClientPolicy:
     def check_invite(self, parameters: Parameters) -> None:
         """Raise an error if parameters are weaker, or larger, than this policy allows.
 
-        Weaker ones protect too little. Larger ones let a server exhaust a client's memory. The real
-        size of the roster is not known yet; call `Parameters.check_roster` once it is.
+        Weaker parameters protect too little. Larger parameters let a server exhaust a client's
+        memory. The real size of the roster is not known yet: call `Parameters.check_roster` once it
+        is.
 
         Raises:
             UnsafeParametersError: names the parameter, its value and the bound.
@@ -551,7 +605,10 @@ class ClientPolicy:
             raise UnsafeParametersError(reason)
 
     def refusals(self, parameters: Parameters) -> Iterator[str]:
-        """Yield every reason why `check_invite` refuses parameters; its error has the first one."""
+        """Yield every reason, in words, for which `check_invite` refuses parameters.
+
+        The error of `check_invite` has only the first reason.
+        """
         if parameters.adversary is not self.adversary:
             yield (
                 f"adversary must be {self.adversary} by this client's policy (adversary), got"
@@ -567,7 +624,8 @@ class ClientPolicy:
                 " have no keys: ask for a plan with --adversary active"
             )
         neighbours = parameters.graph(parameters.n_max).neighbours
-        # Messages also name the policy's entry: whoever wrote the policy may know no other name.
+        # A message names the parameter and also the entry of the policy: its reader may have
+        # written the policy, and know only that name.
         for name, value, least, demand in (
             ("corrupt", parameters.corrupt, corrupt, "corrupt"),
             ("min_survivors - corrupt", parameters.honest_survivors, self.min_honest, "min_honest"),
@@ -591,11 +649,11 @@ class ClientPolicy:
                 )
 
     def check_known(self, others: Iterable[bytes], where: str) -> None:
-        """Raise an error if this client knows too few of some other clients.
+        """Raise an error if too few of the other clients are known to this client.
 
         Args:
-            others: the identities of other clients.
-            where: what these clients do, for the message.
+            others: the identities (public keys) of other clients.
+            where: where these clients are, for the message, such as "in the sum".
 
         Raises:
             UnsafeParametersError: fewer than `least_known` of them are among `known`.
@@ -612,14 +670,17 @@ class ClientPolicy:
 
 
 def share_of(ppm: int, n: int, *, up: bool = False) -> int:
-    """Return a fraction `ppm` (parts per million) of n, rounded down, or with `up` rounded up."""
+    """Return `ppm` parts per million of n, rounded down; with `up`, rounded up."""
     return -(-ppm * n // PPM) if up else ppm * n // PPM
 
 
 def ppm_of(**named: float) -> int:
     """Return a fraction in [0, 1) as parts per million, rounded to the nearest.
 
-    The only keyword is the name of the fraction in messages.
+    Pass it as the only keyword argument; messages name the fraction by this keyword.
+
+    Raises:
+        InvalidInputError: the fraction is not in [0, 1), or is rounded to 1.
     """
     name = next(iter(named))
     ppm = round(validate.real(0.0, 1.0, **named) * PPM)

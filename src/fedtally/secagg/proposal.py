@@ -1,7 +1,7 @@
-"""The planner of secure summation: the cheapest graph that is safe and tolerates the dropouts.
+"""Search for the cheapest parameters of a secure sum that are safe and tolerate dropouts.
 
-Only the planner of a campaign searches. A client only checks the parameters that it is given, with
-the predicates of `params`.
+Only the planner of a campaign searches. A client does not: it checks the parameters that it is
+given, with the predicates of `params`.
 
 >>> from fedtally.secagg.params import corrupt_clients
 >>> corrupt = corrupt_clients(0.05, 1000)
@@ -41,7 +41,8 @@ from fedtally.secagg.params import (
 # The probability with which any of a campaign's sums may have more than C corrupt clients, where
 # clients are drawn for each sum: see `corrupt_needed`.
 EXCEEDED = 1e-6
-_LOOKS = 1000  # the sizes of a roster at which a ring is tried: limits the time of a search
+# A ring is tried at about this many sizes of the roster, see `_find_ring_between`.
+_LOOKS = 1000
 
 
 def propose(
@@ -57,9 +58,9 @@ def propose(
 ) -> Parameters:
     """Return the cheapest parameters that are safe with C corrupt clients and tolerate dropouts.
 
-    `semi-honest` uses the ring with the fewest neighbours, or the complete graph if no ring is
-    safe. The ring is safe at every size from n_min to n_max that the search tries; see
-    `_find_ring_between`. `active` always uses the complete graph.
+    `semi-honest` gets the ring with the fewest neighbours, or the complete graph if no ring is
+    safe. Not every size from n_min to n_max need be tried, see `_find_ring_between`. `active`
+    always gets the complete graph.
 
     Args:
         n_max: the number of invited clients, which is the largest roster.
@@ -67,13 +68,14 @@ def propose(
         bits: the number of bits of the modulus, from `modulus_bits`.
         corrupt: C, the number of corrupt clients; `corrupt_clients` computes it from a fraction.
         max_dropout: the largest fraction of the roster that may drop out.
-        adversary: the profile, `semi-honest` or `active`.
+        adversary: the kind of server to protect against, `semi-honest` or `active`.
         n_min: the smallest roster; by default n_max.
-        min_survivors: the least number of survivors; by default the clients of a roster of n_min
-            that remain after max_dropout, in `active` minus C.
+        min_survivors: the fewest survivors. By default they are the clients of a roster of n_min
+            that remain if max_dropout of it drop out, in `active` less C.
 
     Raises:
-        InvalidInputError: no parameters allow both `corrupt` clients and `max_dropout`.
+        InvalidInputError: no parameters allow both `corrupt` clients and `max_dropout`, or an
+            argument is out of bounds.
 
     >>> found = propose(
     ...     1000, length=100, bits=16, corrupt=50, max_dropout=0.1, adversary="active")
@@ -98,14 +100,14 @@ def propose(
         length=length,
         bits=bits,
     )
-    # `active` never has a ring: a lying server could cut off an arc of it (docs/protocol.md, "Why
-    # no ring").
+    # A server that lies could cut an arc off a ring (docs/protocol.md, "Why no ring"). So `active`
+    # always has the complete graph.
     if adversary is Adversary.SEMI_HONEST:
         ring = _find_ring_between(n_min, n_max, corrupt, dropout, min_survivors)
         if ring is not None:
             return build(ring_neighbours=ring.neighbours, ring_threshold=ring.threshold)
-        # The largest size comes first, since it may be above the limit. Every size is checked,
-        # because dropouts are rounded to whole clients.
+        # The largest size comes first: the loop then stops at once if it is above the limit of the
+        # complete graph. Every size is checked, because dropouts are rounded to whole clients.
         for n, dropouts in [(n, share_of(dropout, n)) for n in range(n_max, n_min - 1, -1)]:
             if n > MAX_COMPLETE_CLIENTS or complete_threshold(n, corrupt) > n - dropouts:
                 raise InvalidInputError(
@@ -156,20 +158,20 @@ def corrupt_borne(population: int, corrupt: int, drawn: int, sums: int) -> int:
 def _find_ring_between(
     n_min: int, n_max: int, corrupt: int, dropout: int, min_survivors: int
 ) -> Graph | None:
-    """Return the cheapest ring that serves every tried size of a roster, or None.
+    """Return the ring with the fewest neighbours that serves every tried size, or None.
 
-    First the search takes n_min and n_max. Each size between them that the ring does not serve is
-    added, and the search repeated. A size between can be the hardest by a little: absent clients
-    are rounded to whole clients, corrupt clients are the largest share of the smallest roster, and
-    the largest roster has most gaps. In a range of fewer than 2,000 sizes every size is tried; in a
-    larger range 1,000 to 2,000 sizes are tried.
+    The search begins with the sizes n_min and n_max. If the ring that it finds does not serve
+    another size, this size is added and the search repeated. A size in between can be a little
+    harder than both ends: absent clients are rounded to whole clients, C is the largest fraction of
+    the smallest roster, and the largest roster has the most gaps. Up to 2,000 sizes are all tried;
+    of more, about 1,000 to 1,500, evenly spaced.
 
     Args:
         n_min: the smallest size.
         n_max: the largest size.
-        corrupt: the number of corrupt clients.
+        corrupt: C, the number of corrupt clients.
         dropout: the fraction that drops out, in parts per million.
-        min_survivors: the least number of survivors.
+        min_survivors: the fewest survivors.
     """
 
     def cohort(n: int) -> _Cohort:
@@ -191,12 +193,13 @@ def _find_ring_between(
 
 
 class _Cohort(NamedTuple):
-    """A size of the roster, and the clients of it that a ring must tolerate.
+    """Describe a size of the roster, and the corrupt and missing clients that a ring must tolerate.
 
     Attributes:
         n: the number of clients in the roster.
         corrupt: the number of corrupt clients.
-        absent: the most clients that may be absent; the ring must not be cut then.
+        absent: the most clients that may be absent; even then corrupt and absent clients must not
+            cut the ring.
         dropouts: the most clients that drop out by chance; the round must still succeed then.
     """
 
@@ -207,10 +210,10 @@ class _Cohort(NamedTuple):
 
 
 def _serves(ring: Graph, cohort: _Cohort) -> bool:
-    """Tell whether a ring is safe for a cohort and tolerates its dropouts.
+    """Return whether a ring is safe for a cohort and tolerates its dropouts.
 
-    Each of two ways in which dropouts stop a round may have a probability of up to 2^-20: too few
-    shares are left, or the ring of survivors is not whole.
+    Dropouts stop a round if too few shares are left, or if the ring of survivors is not whole. Each
+    may have a probability of at most 2^-20.
     """
     n, corrupt, absent, dropouts = cohort
     k, threshold = ring
@@ -233,25 +236,27 @@ def _find_ring(
 ) -> Graph | None:
     """Return the ring with the fewest neighbours k that serves every cohort, or None.
 
-    Of the possible thresholds it has the lowest. A threshold must be above the number of corrupt
-    neighbours that a client may have, and at most the number of neighbours that surely survive.
-    The lower bound rises with k. The upper bound rises by at most one for each neighbour, since
-    one more draw without replacement adds 0 or 1. So if the lower bound is g above the upper one,
-    k must grow by at least g. The same is true of the survivors in two gaps and the number that
-    `is_whole_ring` demands. The bounds are computed in floating point; integers decide at the end,
-    as the client does.
+    The ring has the lowest threshold that is possible with k neighbours. A threshold has two
+    bounds: it must be above the number of corrupt neighbours that a client may have, and at most
+    the number of neighbours that surely survive.
+
+    The search skips some k. The lower bound rises with k. The upper bound rises by at most one for
+    each neighbour, since one more draw without replacement adds 0 or 1. So if the lower bound is g
+    above the upper one, k must grow by at least g. In the same way g survivors may be missing in
+    two gaps, of the number that `is_whole_ring` demands. All this is computed in floating point. At
+    the end integers decide, as they do at the client.
 
     Args:
         cohorts: the sizes of the roster that the ring must serve.
-        least_threshold: a function (k, c) that returns the lowest threshold for k neighbours, of
-            which at most c are corrupt.
+        least_threshold: a function (k, c) that returns the lowest threshold for k neighbours, at
+            most c of them corrupt.
         others: 1 if a client's neighbours are drawn from the n - 1 other clients; 0 if they are
-            drawn from all n, as in the published search.
-        stays_whole: whether random dropouts must pass `is_whole_ring`, except with a probability of
-            2^-20. The published search has no such check.
+            drawn from all n, as in the search that Bell et al. published.
+        stays_whole: whether the ring must pass `is_whole_ring` after random dropouts, except with a
+            probability of 2^-20. The published search has no such check.
     """
     odds, top = 2 ** (SECURITY_BITS + 1), min(MAX_NEIGHBOURS, *(cohort.n - 2 for cohort in cohorts))
-    # The probability of a cut falls with k, so that bisection finds the least k that is safe.
+    # The probability of a cut falls with k. So bisection finds the least k that is safe from cuts.
     whole = bisect_left(
         range(2, top + 1, 2),
         True,
@@ -272,25 +277,25 @@ def _find_ring(
             if stays_whole
             else lowest - highest
         )
-        # The quantiles are floating-point numbers. Safety is decided in integers, as the client
-        # decides it; otherwise it could refuse the plan.
+        # The quantiles above are floating-point numbers. A client decides in integers: without this
+        # check it could refuse the plan.
         if short <= 0 and all(
             tail_at_most(c.n - others, c.corrupt, k, lowest, odds * c.n) for c in cohorts
         ):
-            return Graph(k, max(2, lowest))  # `lowest` is 1 if nobody is corrupt
+            return Graph(k, max(2, lowest))  # 2: without corrupt clients `lowest` is 1
         k += 2 * max(1, (short + 1) // 2)
     return None
 
 
 def _short_of_whole(cohort: _Cohort, k: int) -> int:
-    """Return how many survivors are missing in two gaps, of the number `is_whole_ring` demands.
+    """Return how many survivors two gaps lack of the number that `is_whole_ring` demands.
 
-    A result of 0 or below means that enough survive. With random dropouts no two gaps of the ring
-    lack more, except with a probability of 2^-20.
+    0 or less: they have enough. After random dropouts, some two gaps of the ring lack more than the
+    result with a probability of at most 2^-20.
 
     Args:
         cohort: the size of the roster, and its corrupt clients and dropouts.
-        k: the number of neighbours.
+        k: the number of neighbours of a client.
     """
     n, corrupt, _, dropouts = cohort
     pairs = n * (n - k - 1) / 2

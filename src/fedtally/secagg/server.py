@@ -1,17 +1,18 @@
-"""The server of secure summation, sans-IO: it takes the clients' bytes and returns its requests.
+"""Run the server of secure summation, sans-IO: clients' bytes come in, its requests go out.
 
 The server adds up masked vectors as they come and stores none of them. It closes a phase when its
-caller says so. The requests that follow can never change: the journal has what they are made of
-before their first byte leaves, a restored server sends the same bytes, and late inputs are refused.
+caller says so. After that the next requests can never change. The journal has what they are made of
+before their first byte leaves. A restored server sends the same bytes, and late messages are
+refused.
 
-This matters since a client has two secrets: the seed of its self mask, and the seed of the key of
-its pair masks. After two versions of a request, clients could reveal both secrets of one client to
-the server, and so this client's vector.
+A second version of a request would be dangerous. A client has two secrets: the seed of its self
+mask, and the seed of the key of its pair masks. After two versions of a request, clients could
+reveal both secrets of one client to the server, and so this client's vector.
 
-docs/protocol.md specifies every byte and check. In `semi-honest` privacy rests on this server. In
-`active` privacy rests on the clients' checks; the checks of this module only prevent that a bad
-client stops a round. The protocol is by Bonawitz et al. 2017. The ring of `semi-honest` is by Bell
-et al. 2020.
+docs/protocol.md specifies every byte and check. In `semi-honest` privacy needs this server to
+follow the protocol. In `active` privacy needs only the clients' checks; the checks of this module
+then only prevent that a bad client stops a round. The protocol is by Bonawitz et al. 2017. The ring
+of `semi-honest` is by Bell et al. 2020.
 """
 
 from __future__ import annotations
@@ -52,21 +53,23 @@ from fedtally.secagg.packing import unpack
 from fedtally.secagg.params import Parameters
 from fedtally.secagg.unmasking import Unmasking
 
-ClientId = int | str  # types that a checkpoint, which is JSON, gives back unchanged
-# The salt of the digest in the Result. Without a salt of this length, a reader of the Result could
-# try out likely sums before the sum is published.
+ClientId = int | str  # a checkpoint has clients' names in JSON, which keeps these types
+# The salt of the digest in the Result. With a shorter salt, a reader of the Result could try out
+# likely sums before the sum is published.
 SALT_BYTES = 32
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
 
 
 def check_name(client: ClientId) -> None:
-    """Refuse a client's name that a checkpoint could not hold.
+    """Refuse a client's name that is not exactly an int or a str.
+
+    A checkpoint would not give other names back unchanged.
 
     Raises:
-        LocalProtocolError: `client` is no int or str.
+        LocalProtocolError: `client` is no int or str, or is of a subclass.
     """
-    # Subclasses are refused, too: True would equal the name 1 of another client, and JSON gives an
-    # IntEnum back as a plain int.
+    # Subclasses are refused, too: True equals 1, which may be another client's name, and JSON gives
+    # an IntEnum back as a plain int.
     if type(client) not in (int, str):
         raise LocalProtocolError(
             f"a client must be named by an int or a str, got {type(client).__name__}"
@@ -74,17 +77,18 @@ def check_name(client: ClientId) -> None:
 
 
 class Closing(NamedTuple):
-    """The outcome that closing the phase now would have.
+    """Say what would happen if the phase were closed now, and how many clients have answered.
 
     Attributes:
-        code: None if the next phase follows, else why the round would be aborted.
-        short: the clients whose secrets cannot be opened: too few holders of shares are left.
+        code: None if the next phase would follow, else why the round would be aborted.
+        short: the clients whose secrets cannot be recovered: too few holders of their shares are
+            left.
         answered: the number of clients that have answered in this phase.
-        asked: the number of clients that the phase asked, without clients that aborted in it before
-            they answered; `n_max` while clients advertise. A client that aborted in an earlier
-            phase and is asked again counts. If `answered` equals `asked`, there is nothing to wait
-            for. Until then, waiting in UNMASK can give the server more shares than it needs, so
-            that it can correct wrong shares.
+        asked: the number of clients that were asked in this phase, without those that aborted in it
+            before they answered; `n_max` while clients advertise. A client that aborted in an
+            earlier phase and was asked again is counted. If `answered` equals `asked`, no answer
+            can come any more. Before that it can be useful to wait in UNMASK, even if `code` is
+            None: with more shares than it needs, the server can correct wrong ones.
     """
 
     code: AbortCode | None
@@ -94,13 +98,17 @@ class Closing(NamedTuple):
 
 
 class Blame(NamedTuple):
-    """A wrong share, as the pair of its owner and its holder.
+    """Name the owner and the holder of a wrong share.
 
     The owner of a secret deals one share of it to each holder, and holders give their shares to the
     server. Either the owner dealt a wrong share, or the holder gave a wrong one; nobody can tell
     which. So a pair can name an honest client beside a client that lied. For instance, an owner
-    that deals wrong shares to all its holders can get all of them named. `holder` is None if the
-    shares do not give the secret that the owner committed to.
+    that deals wrong shares to all its holders can get all of them named.
+
+    Attributes:
+        owner: the name of the owner.
+        holder: the name of the holder; None if the owner's secret cannot be recovered, because too
+            few shares came or too many are wrong.
     """
 
     owner: ClientId
@@ -108,40 +116,45 @@ class Blame(NamedTuple):
 
 
 class Server:
-    """The server's side of one session of one cohort.
+    """Run the server's side of one session of one cohort.
 
     Args:
         parameters: the parameters of the cohort.
         session: the identifier of the session, 32 uniform bytes that were never used before.
-        signing_key: the server's Ed25519 key; the Plan has its public half.
-        fingerprint: the fingerprint of the Plan, 32 bytes.
+        signing_key: the server's Ed25519 key; the plan has its public key.
+        fingerprint: the fingerprint of the plan, 32 bytes.
         round: the round of the campaign, 0 .. 2^32 - 1.
         not_before: the start of the session, Unix seconds.
         not_after: the end of the session, Unix seconds; a later `close_phase` aborts the round.
         salt: 32 uniform bytes, secret until they are published with the sum. If an aggregator adds
             noise to the sum, the salt is never published.
-        random: a function that returns as many uniform bytes as it is asked for, from a
+        random: a function that takes a number of bytes, and returns as many uniform bytes from a
             cryptographic source. It is called once, and in `semi-honest` only: for the order of the
             roster, after the last advert.
-        allow_list: the identities that may take part; needed in `active`, and None otherwise.
+        allow_list: the keys of the clients that may take part; needed in `active`, and None
+            otherwise.
         journal: a function that writes a checkpoint durably before it returns. With None, a server
             that crashes cannot resume the session.
-        reserve: a function that charges the privacy budget. It is called with this server before
-            the session enters the unmasking phase, since the sum can be opened from then on.
-            `restore` calls it again, before the server can send anything, if the session is in the
-            unmasking phase or has a sum. If `reserve` raises an error, the caller gets it; in
-            `close_phase` the error also ends the session.
+        reserve: a function that charges the privacy budget, because from the unmasking phase on the
+            sum can be opened. It is called with this server before the session enters the unmasking
+            phase. `restore` calls it again, before the server can send anything, if the session is
+            in the unmasking phase or has a sum. If `reserve` raises an error, the caller gets it;
+            in `close_phase` the error also ends the session.
 
     Attributes:
         state: the phase that the session is in.
         invite: the bytes of the Invite, the same for every client.
         code: why the round was aborted; None if it was not.
         outcome: the sum; None until the session is done.
-        blamed: the wrong shares that the server found while unmasking. It examines more than t
-            shares of a secret only if one of the first t is wrong. An entry names a pair of
-            clients, of which perhaps only one lied: an owner that deals wrong shares gets honest
-            holders named, and a holder that gives a wrong share gets an honest owner named. Exclude
-            nobody because of one round.
+        blamed: the wrong shares that were found while unmasking, each with two clients of which at
+            least one lied: see `Blame`. Exclude nobody because of one round. The list is not
+            complete: more than t shares of a secret are examined only if one of the first t is
+            wrong.
+
+    Raises:
+        InvalidInputError: an argument has another size or range, or the allow-list is missing or
+            not needed.
+        Exception: any error of `journal`, unchanged.
 
     Use it from one thread at a time. `can_close` takes a pass over all neighbours: call it when a
     deadline is near, not after each message.
@@ -178,7 +191,7 @@ class Server:
         not_after = validate.integer(0, 2**63 - 1, not_after=not_after)
         not_before = validate.integer(0, not_after, not_before=not_before)
         number = validate.integer(0, 2**32 - 1, round=round)
-        # Without an allow-list, the place of its digest has zeros.
+        # Without an allow-list, the Invite has zeros in the place of its digest.
         listed = bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest
         terms = wire.encode_terms(
             Invite(parameters, not_before, not_after, number, fingerprint, listed)
@@ -186,9 +199,9 @@ class Server:
         unsigned = wire.frame(
             Kind.INVITE, session, wire.SERVER, terms + bytes(keys.SIGNATURE_BYTES)
         )
-        # The signature covers the header, which has the session: if it covered the terms alone, an
-        # attacker could replay them in another session. The header also has the length of the body,
-        # so it comes from a frame with zeros in the place of the signature.
+        # The signature covers the header, which has the session. Otherwise an attacker could replay
+        # the terms in another session. The header also has the length of the body: so it is taken
+        # from a frame with zeros in the place of the signature.
         header = unsigned[: wire.HEADER.size]
         self._begin(
             header + terms + signing_key.sign(Label.INVITE, header, terms),
@@ -237,10 +250,10 @@ class Server:
         self._adverts: list[bytes] = []
         self._ranks: list[int] = []  # the clients' ranks in the allow-list; in `active` only
         self._places: dict[ClientId, int] = {}
-        self._points: set[bytes] = set()  # all public keys so far: none may occur twice
+        self._points: set[bytes] = set()  # all public X25519 keys so far: none may occur twice
         # Bitmaps by place in the roster: the clients that sent Shares, the clients whose vectors
-        # are in the total, and the clients that confirmed the survivors. Each is empty until its
-        # phase has closed.
+        # are in the total, and the clients that confirmed the survivors. A bitmap is empty until
+        # the phase that it is about has closed.
         self._present = self._alive = self._signers = np.zeros(0, np.bool_)
         self._sealed = np.zeros((0, 0, wire.SEALED_BYTES), np.uint8)  # by client and slot
         self._signatures: dict[int, bytes] = {}
@@ -270,7 +283,7 @@ class Server:
 
     @property
     def awaited(self) -> tuple[ClientId, ...]:
-        """The clients that were asked in this phase, and that have neither answered nor aborted.
+        """The names of the clients that this phase asked and that neither answered nor aborted.
 
         A client that aborted in an earlier phase may be asked again, and is then awaited, too.
         While clients advertise it is empty: the server does not know whom its caller invited.
@@ -283,29 +296,36 @@ class Server:
         No bytes of a client cause an exception.
 
         Args:
-            client: the name that the transport knows the sender by; the same in all messages of a
+            client: the name that the transport gives the sender; the same in all messages of a
                 session.
             data: the bytes that came; any bytes are allowed.
 
         Raises:
-            LocalProtocolError: `client` is no int or str, which a checkpoint could not hold.
+            LocalProtocolError: `client` is no int or str, see `check_name`.
         """
         message = wire.parse(data)
         return message is not None and self.take(client, message) is None
 
     def take(self, client: ClientId, message: wire.Frame) -> AbortCode | None:
-        """Process a message that is parsed already, as `receive` does.
+        """Process a message that `wire.parse` returned, as `receive` does.
 
-        Return the reason why it is refused, or None if it is accepted.
+        Args:
+            client: the name that the transport gives the sender; the same in all messages of a
+                session.
+            message: the message.
+
+        Returns:
+            The reason why it is refused, or None if it is accepted.
 
         Raises:
-            LocalProtocolError: `client` is no int or str, which a checkpoint could not hold.
+            LocalProtocolError: `client` is no int or str, see `check_name`.
         """
         check_name(client)
         if message.session != self._session or self.state in _ENDED:
             return AbortCode.WRONG_STATE
         # A refused message has no effect on the session, and gets no answer. So its sender may send
-        # another message, and a client that sends nonsense cannot end the session of the others.
+        # another message. Otherwise a client that sends nonsense could end the session of the
+        # others.
         try:
             self._take(client, message)
         except RemoteProtocolError as error:
@@ -322,8 +342,8 @@ class Server:
                 raise RemoteProtocolError(AbortCode.WRONG_STATE)
             self._add_client(client, message)
             return
-        # The connection and the sender in the header must agree. Otherwise one client could answer
-        # for another client, which would count as alive.
+        # The name from the transport and the sender in the header must be the same client.
+        # Otherwise a client could answer for another one, which would count as alive.
         place = self._places.get(client)
         if place is None or message.sender not in self._senders(place, message.kind):
             raise RemoteProtocolError(AbortCode.MALFORMED, "the sender is not who it says")
@@ -331,8 +351,8 @@ class Server:
             wire.decode_abort(message.body)  # raises if the body is no code
             self._waiting[place] = False
             return
-        # Each client answers once in each phase: a second vector would be added to the total, and a
-        # second Unmask could hold shares of the other secrets.
+        # Each client answers once in each phase. Otherwise a second vector would be added to the
+        # total, or a second Unmask could have shares of the other secrets.
         if (
             message.kind is not phase(self._parameters.adversary, self.state).reply
             or not self._waiting[place]
@@ -342,7 +362,7 @@ class Server:
         self._waiting[place], self._answered[place] = False, True
 
     def _senders(self, place: int, kind: Kind) -> tuple[int, ...]:
-        """Return the sender numbers that a client may write into the header of a message.
+        """Return the numbers that a client may write as the sender into the header of a message.
 
         Args:
             place: the index of the client in the roster.
@@ -350,7 +370,8 @@ class Server:
         """
         if self._is_active:
             return (self._ranks[place],)
-        # A semi-honest client learns its index from the Roster: if it aborts there, it has none.
+        # In `semi-honest` a client learns its index from the Roster. If it aborts because of this
+        # message, it has none.
         return (place, wire.UNLISTED) if kind is Kind.ABORT else (place,)
 
     def _add(self, place: int, message: wire.Frame) -> None:
@@ -371,13 +392,13 @@ class Server:
         """Add a client by its Advertise.
 
         Raises:
-            RemoteProtocolError: the roster is full, the identity or a public key is in it already,
-                or the body or the sender is not valid.
+            RemoteProtocolError: the roster is full, the client's identity or a public key is in it
+                already, or the body or the sender is not valid.
             RejectedError: a signature or a public key is not valid.
         """
         advert = wire.decode_advert(message.body, self._parameters.adversary)
         if len(self._clients) >= self._parameters.n_max:
-            # This code stands for too many clients as well as for too few.
+            # The protocol has one code for too many clients and for too few.
             raise RemoteProtocolError(AbortCode.TOO_FEW_CLIENTS, "the roster is full")
         rank = message.sender
         if self._allow_list is None:
@@ -397,8 +418,8 @@ class Server:
                 self._allow_list.key(rank), advert.signature, Label.ADVERTISE, self._ctx, signed
             )
         # Clients refuse a roster in which a key occurs twice or is of low order (RFC 7748, section
-        # 6.1). So such an advert is refused here, and only its sender misses the round. Otherwise
-        # all clients would.
+        # 6.1). So such an advert is refused here: only its sender misses the round. Otherwise all
+        # clients would.
         points = {keys.check_point(advert.mask_key), keys.check_point(advert.encryption_key)}
         if len(points) < 2 or points & self._points:
             raise RemoteProtocolError(AbortCode.ROSTER_INVALID, "a key occurs twice")
@@ -420,7 +441,8 @@ class Server:
 
     def _add_signature(self, place: int, signature: bytes) -> None:
         key = self._roster_key(place)
-        # It is verified here so that a bad signature does not count: clients need t valid ones.
+        # It is verified here. Otherwise a wrong signature would count, and clients, which need t
+        # valid ones, would abort.
         keys.verify(key, signature, Label.CONFIRM, self._ctx2, wire.bitmap_digest(self._alive))
         self._signatures[place] = signature
 
@@ -439,7 +461,7 @@ class Server:
     # ---- phases ----
 
     def can_close(self) -> Closing:
-        """Return what `close_phase` would do now.
+        """Return what `close_phase` would do now, without doing it.
 
         It assumes that not_after has not passed and that all shares are right.
 
@@ -453,17 +475,20 @@ class Server:
         return Closing(code, tuple(self._clients[place] for place in short), answered, asked)
 
     def _verdict(self) -> tuple[AbortCode | None, list[int]]:
-        """Return why the next phase cannot follow, and the places of clients with too few holders.
+        """Return why the next phase cannot follow, and the places of clients that prevent it.
 
-        The reason is None if the next phase can follow. If one of these checks fails, clients would
-        abort later, or the sum could not be opened. So the round ends now, before it costs the
-        clients anything more.
+        The reason is None if the next phase can follow. The places, which are indexes in the
+        roster, are of clients whose secrets cannot be recovered, because too few holders of their
+        shares are left. In other cases there are none.
+
+        If the next phase began in spite of a reason, clients would abort later, or the sum could
+        not be opened. So the round ends now, before it costs the clients anything more.
 
         Raises:
             LocalProtocolError: the session has ended.
         """
         p, n = self._parameters, len(self._clients)
-        threshold = p.graph(max(n, 3)).threshold  # fewer than 3 clients have no graph
+        threshold = p.graph(max(n, 3)).threshold  # there is no graph of fewer than 3 clients
         match self.state:
             case ServerState.ADVERTISE:
                 try:
@@ -474,15 +499,15 @@ class Server:
                 if int(self._answered.sum()) < max(threshold, p.min_survivors):
                     return AbortCode.TOO_FEW_CLIENTS, []
                 # Missing clients leave gaps in the ring, which corrupt clients could use to cut it
-                # into two parts (Bell et al. 2020). This first check comes before any client spends
-                # its item. COLLECT checks again, since more clients may be missing by then.
+                # into two parts (Bell et al. 2020). This check comes before any client spends its
+                # item. COLLECT checks again, since more clients may be missing by then.
                 if not self._graph.is_whole(self._answered):
                     return AbortCode.RING_CUT, []
             case ServerState.COLLECT:
                 if int(self._answered.sum()) < p.min_survivors:
                     return AbortCode.BELOW_MIN_SURVIVORS, []
-                # One secret of each client that sent Shares must be opened. This includes clients
-                # that are missing now: their pair masks must be removed.
+                # Of each client that sent Shares one secret must be recovered, also of a client
+                # that is missing now: its pair masks must be removed.
                 short = self._short(self._answered)
                 if short:
                     return AbortCode.BELOW_THRESHOLD, short
@@ -499,10 +524,12 @@ class Server:
         return None, []
 
     def _short(self, alive: Bits) -> list[int]:
-        """Return the places of clients whose secrets could not be opened.
+        """Return the places in the roster of clients whose secrets could not be recovered.
 
-        These are the clients that sent Shares, and of whose shares fewer than t are with clients
-        in `alive`, bool [n].
+        They sent Shares, and fewer than t of their shares are with clients in `alive`.
+
+        Args:
+            alive: bool [n]; the clients that could still give shares.
         """
         holders = alive.astype(np.int64)
         for slot in range(self._graph.neighbours):
@@ -510,7 +537,7 @@ class Server:
         return np.flatnonzero(self._present & (holders < self._graph.threshold)).tolist()
 
     def close_phase(self, now: int) -> None:
-        """Go on to the next phase, or abort the round if that is not possible.
+        """Close the phase and begin the next one, or abort the round if that is not possible.
 
         Args:
             now: the time, Unix seconds; after not_after the round is aborted.
@@ -529,8 +556,8 @@ class Server:
             if code is not None:
                 raise RemoteProtocolError(code)
             following = next_phase(self._parameters.adversary, self.state)
-            # Privacy is charged before anything is sent that can open the sum. In the other order,
-            # a crash in between would reveal a sum that no ledger has charged.
+            # Privacy is charged before anything is sent that can open the sum. Otherwise a crash in
+            # between could reveal a sum that no ledger has charged.
             if following is ServerState.UNMASK:
                 self._make_reservation()
             self._commit()
@@ -546,7 +573,7 @@ class Server:
             raise
 
     def _make_reservation(self) -> None:
-        """Call `reserve`, because the unmasking phase opens the sum, which costs privacy."""
+        """Call `reserve`: the unmasking phase opens the sum, which costs privacy."""
         if self._reserve is not None:
             self._reserve(self)
 
@@ -554,8 +581,9 @@ class Server:
         """Write the checkpoint, before any request of the new phase can be sent.
 
         If a server sent a bitmap of survivors and then lost it, it could close COLLECT again with
-        another bitmap. Two bitmaps together open both secrets of a client. So if the journal
-        raises, the session ends. Without a journal nothing is written, and nothing can be restored.
+        another bitmap. Two bitmaps together open both secrets of a client. So if the journal raises
+        an error, the session ends. Without a journal nothing is written, and nothing can be
+        restored.
         """
         try:
             if self._journal is not None:
@@ -577,7 +605,7 @@ class Server:
 
     def _end(self, code: AbortCode) -> None:
         self.state, self.code = ServerState.ABORTED, code
-        # `_commit` may have set the outcome before the journal raised an error.
+        # If the journal raised an error, `_commit` may have set the outcome already.
         self.outcome = None
         self._drop_inputs()
 
@@ -592,10 +620,11 @@ class Server:
     def _drop_sealed(self) -> None:
         """Erase the sealed shares.
 
-        No later phase needs them, and whoever got the clients' encryption keys could open them.
+        No later phase needs them. If they were kept, whoever gets the clients' encryption keys
+        could open them.
         """
         self._sealed.fill(0)
-        # This is a new array, since an empty view of the old one would keep all its memory.
+        # An empty view of the old array would keep all its memory.
         self._sealed = np.zeros((0, 0, wire.SEALED_BYTES), np.uint8)
 
     def _commit(self) -> None:
@@ -627,10 +656,10 @@ class Server:
     def _settle_roster(self) -> None:
         """Fix the order of the clients: by rank in `active`, random in `semi-honest`.
 
-        The ring follows from ctx2, the digest of the roster, and so from this order. The random
-        order is drawn after the last advert. So corrupt clients cannot choose their places in the
-        ring by the time at which they advertise. With chosen places, t of them could be neighbours
-        of one client and hold its secrets, or some could fill two gaps of the ring.
+        The ring follows from ctx2, the digest of the roster, and so from this order. Corrupt
+        clients must not choose their places in the ring: otherwise t of them could be neighbours of
+        one client and hold its secrets, or some could fill two gaps of the ring. So the random
+        order is drawn after the last advert, and does not depend on when a client advertises.
         """
         n = len(self._clients)
         by = self._ranks if self._is_active else self._drawn(n)
@@ -642,8 +671,8 @@ class Server:
 
     def _drawn(self, n: int) -> list[bytes]:
         """Return 16 uniform bytes for each of n clients, by which the clients are sorted."""
-        # Any two of them are equal with a probability below 2^-88 for up to 2^20 clients. A tie
-        # would favour the client that came first.
+        # Some two of them are equal with a probability below 2^-88 for up to 2^20 clients. Then the
+        # client that came first would come first in the order.
         size = 16 * n
         drawn = self._random(size)
         if not isinstance(drawn, bytes) or len(drawn) != size:
@@ -663,11 +692,12 @@ class Server:
         self._graph = Neighbourhood(self._parameters, n, self._ctx2)
 
     def _enter(self, state: ServerState) -> None:
-        """Begin a phase; no client has answered in it yet."""
+        """Begin a phase: decide whom it asks; no client has answered in it yet."""
         n, self.state = len(self._clients), state
         # SHARE asks the whole roster, and COLLECT the clients that sent Shares. Later phases ask
         # the clients whose vectors are in the total, also those that did not confirm. No phase asks
-        # a client that was declared dead, since the client's mask key may be open.
+        # a client that was declared dead: its mask key may be open, and its answer could open its
+        # other secret.
         asked = {ServerState.SHARE: np.ones(n, np.bool_), ServerState.COLLECT: self._present}.get(
             state, self._alive
         )
@@ -699,9 +729,9 @@ class Server:
     def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
         """Yield each client's name and the bytes to send to it, for the phase that is open now.
 
-        The bytes are the request of the phase; after the round they are its Result or an Abort.
-        They are the same at each call. While clients advertise nothing is yielded: the caller sends
-        `invite` to any client.
+        The bytes are the request of the phase. Once the session has ended, they are its Result or
+        an Abort. They are the same at each call. While clients advertise nothing is yielded: the
+        caller sends `invite` to any client.
         """
         if self.state is ServerState.ABORTED:
             assert self.code is not None
@@ -750,7 +780,8 @@ class Server:
         for place in np.flatnonzero(self._present).tolist():
             peers = self._graph.of(place)
             present = self._present[peers]
-            # Two neighbours have different slots for each other. `mirror` gives the sender's slot.
+            # Two neighbours are at different slots of each other: `mirror` gives the slot of this
+            # client at each sender.
             sealed = shares[peers[present], self._graph.mirror[present]].tobytes()
             body = wire.encode_inbox(Inbox(present, [sealed]))
             yield self._clients[place], wire.frame(Kind.INBOX, self._session, wire.SERVER, body)
@@ -763,17 +794,17 @@ class Server:
     # ---- after a crash ----
 
     def checkpoint(self) -> bytes:
-        """Return the bytes that must survive a crash, from which `restore` makes a server.
+        """Return the bytes that must survive a crash; `restore` makes a server from them.
 
-        They hold all that was final when the phase began, and no message of the open phase. They do
-        not hold the signing key, nor shares that a client gave in UNMASK: a stolen checkpoint opens
-        no client's vector.
+        They have all that was final when the phase began, and no message of the open phase. They do
+        not have the signing key, or shares that a client gave in UNMASK: a stolen checkpoint opens
+        no client's vector. They do have the salt, and at the end the sum.
         """
         state = self.state
         clients = [] if state is ServerState.ADVERTISE else self._clients
         sealed = self._sealed[:0]
         if state is ServerState.COLLECT:
-            # An index with a bitmap copies the array, which takes as long as the rest of the
+            # To index the array with a bitmap copies it, which takes as long as the rest of the
             # checkpoint. If nobody is missing, no copy is needed.
             sealed = self._sealed if self._present.all() else self._sealed[self._present]
         signatures = self._signatures if state is ServerState.UNMASK else {}
@@ -802,7 +833,7 @@ class Server:
         return checkpoints.pack(facts, arrays)
 
     def _packed_total(self) -> npt.NDArray[np.signedinteger[Any]]:
-        """Return the sum, [V], as signed integers of the width of a lane: fewer bytes to write."""
+        """Return the sum, [V], as signed integers as wide as a lane: fewer bytes than int64."""
         assert self.outcome is not None
         return self.outcome.total.astype(f"<i{lane(self._parameters.bits).itemsize}")
 
@@ -816,7 +847,7 @@ class Server:
         journal: Callable[[bytes], None] | None = None,
         reserve: Callable[[Server], None] | None = None,
     ) -> Server:
-        """Return the server that wrote the checkpoint, at the beginning of its phase.
+        """Make the server that wrote a checkpoint, at the beginning of the phase of the checkpoint.
 
         Answers that the earlier server received in that phase are lost. Send `outgoing` again: the
         clients give the same answers to the same bytes.
@@ -824,10 +855,10 @@ class Server:
         Args:
             checkpoint: the last checkpoint that was written.
             random: the cryptographic source of uniform bytes, as for a new server.
-            allow_list: the identities that may take part, as for a new server.
-            journal: the durable writer of checkpoints, as for a new server.
-            reserve: the call before the unmasking phase, as for a new server. It is repeated if the
-                sum could be opened when the checkpoint was written.
+            allow_list: the keys of the clients that may take part, as for a new server.
+            journal: the function that writes checkpoints durably, as for a new server.
+            reserve: the function that charges the privacy budget, as for a new server. It is called
+                if the checkpoint is of the unmasking phase or has a sum.
 
         Raises:
             UnreadableFileError: the bytes are no checkpoint, or have another allow-list.
@@ -843,14 +874,15 @@ class Server:
             ):
                 raise ValueError("another allow-list")
             server._resume(facts, arrays)
-        # On damaged bytes NumPy and JSON raise many types: no list of them would be complete.
+        # On damaged bytes NumPy and JSON raise errors of many types, and a list of them would never
+        # be complete.
         except Exception as error:
             raise UnreadableFileError(
                 f"this is not a checkpoint of a session with this allow-list: {error}"
             ) from error
         if server.state in (ServerState.UNMASK, ServerState.DONE):
-            # This comes before anything is sent: the earlier process may have charged another
-            # ledger.
+            # `reserve` is called before anything is sent: the earlier process may have charged
+            # another ledger.
             server._make_reservation()
         return server
 
@@ -883,7 +915,7 @@ class Server:
                 ):
                     raise ValueError("sealed shares are missing, or too many")
                 self._sealed[self._present] = arrays["sealed"]
-        # A checkpoint has signatures only in UNMASK, and has the signers in later states, too.
+        # A checkpoint has signatures only in UNMASK. It still has the signers in later states.
         signers = np.flatnonzero(self._signers).tolist()
         signatures = _pieces(arrays["signatures"], keys.SIGNATURE_BYTES)
         self._signatures = dict(zip(signers, signatures, strict=True)) if signatures else {}

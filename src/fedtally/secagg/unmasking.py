@@ -1,11 +1,13 @@
-"""Removal of the masks: from the shares that survivors gave to the sum of their vectors.
+"""Remove the masks from the sum of masked vectors, with the shares that survivors gave.
 
 Every client that sent Shares has two secrets (Bonawitz et al. 2017). If it survived, the server
-opens b, the seed of its self mask. If it did not, the server opens the seed of its mask key: from
-this seed follow the pair masks that its neighbours added.
+recovers the seed of its self mask, which the specification calls b. If it did not, the server
+recovers the seed of its mask key: from this seed follow the pair masks that the client has in
+common with its neighbours, which added or subtracted them.
 
-Every secret is verified before it is used: b by its commitment, the seed by the public key. If the
-first t shares do not give the right secret, all shares are decoded with error correction.
+Every secret is checked before it is used: b by its commitment, the seed of the mask key by the
+public mask key. If the first t shares do not give the right secret, all shares are decoded with
+error correction.
 """
 
 from __future__ import annotations
@@ -25,13 +27,15 @@ from fedtally.secagg.messages import AbortCode, Bits, RemoteProtocolError, Unmas
 from fedtally.secagg.packing import centred
 from fedtally.secagg.params import Parameters
 
-_OWNERS = 1024  # the clients whose shares are combined at a time: limits memory to a few MiB
+_OWNERS = 1024  # the clients whose shares are combined together: more would take more memory
 
 I64 = npt.NDArray[np.int64]
 
 
 class Unmasking:
-    """The shares that survivors have given, and the secrets that they open.
+    """Collect the shares that survivors give, recover secrets from them, and remove the masks.
+
+    Every client that sent Shares is an owner: its neighbours hold shares of its secrets.
 
     Args:
         parameters: the parameters of the session.
@@ -39,12 +43,12 @@ class Unmasking:
         ctx2: the context of its roster, 32 bytes.
         graph: the neighbours in the roster.
         adverts: the adverts as they were sent, by index in the roster.
-        present: bool [n]; the clients that dealt shares.
-        alive: bool [n]; the clients whose vectors are in the total, a subset of `present`.
+        present: bool [n]; the clients that sent Shares.
+        alive: bool [n]; the survivors, a subset of `present`: their vectors are in the total.
 
     Attributes:
-        blamed: the pairs (owner, holder) of a share that was found wrong, by index; (owner, None)
-            if the shares do not give the owner's secret.
+        blamed: the wrong shares that were found, each as a pair (owner, holder) of indexes; (owner,
+            None) if an owner's shares do not give its secret.
     """
 
     def __init__(
@@ -64,7 +68,7 @@ class Unmasking:
         # Indexed by holder and slot; the last slot is the holder's share of its own secret.
         self._given = np.zeros((graph.n, holders), np.bool_)
         self._shares = np.zeros((graph.n, holders, shamir.SECRET_ELEMENTS), np.uint32)
-        self._caught = np.zeros(graph.n, np.bool_)  # the holders that gave a wrong share
+        self._caught = np.zeros(graph.n, np.bool_)  # the holders of a share that was found wrong
         self.blamed: list[tuple[int, int | None]] = []
 
     def __getstate__(self) -> None:
@@ -73,11 +77,11 @@ class Unmasking:
         )
 
     def add(self, holder: int, unmask: Unmask) -> None:
-        """Store the shares that a survivor gave.
+        """Store the shares that a survivor gave; nothing is checked yet.
 
         Args:
             holder: the index of the survivor in the roster.
-            unmask: its shares.
+            unmask: the shares.
         """
         self._given[holder, :-1], self._given[holder, -1] = unmask.given, True
         self._shares[holder, :-1][unmask.given], self._shares[holder, -1] = (
@@ -86,28 +90,38 @@ class Unmasking:
         )
 
     def short(self) -> list[int]:
-        """Return the indexes of the clients whose secrets still have fewer than t shares here."""
+        """List the clients, by index, of whose secrets fewer than t shares have been added.
+
+        Only clients that sent Shares are listed.
+        """
         holders = self._given[:, -1].astype(np.int64)
         for slot in range(self._graph.neighbours):
             holders += self._given[self._graph.at_slot(slot), self._graph.mirror[slot]]
         return np.flatnonzero(self._present & (holders < self._graph.threshold)).tolist()
 
     def open(self, total: Lanes) -> I64:
-        """Remove the masks from the survivors' total; return the sum, int64 [V].
+        """Remove the masks from the sum of the survivors' masked vectors.
+
+        All shares are erased at the end; if an error is raised, they are not.
 
         Args:
             total: lane(bits) [V + checksum entries]; the sum of the masked vectors. It is changed
                 in place.
 
+        Returns:
+            The sum, int64 [V].
+
         Raises:
-            RemoteProtocolError: a secret cannot be opened, or a mask is left.
+            RemoteProtocolError: a secret cannot be recovered (code RECONSTRUCTION_FAILED), or a
+                mask is left (code CHECKSUM_WRONG).
         """
         present, masking = np.flatnonzero(self._present), Masking(total)
         for start in range(0, len(present), _OWNERS):
             owners = present[start : start + _OWNERS]
             for owner, secret in zip(owners.tolist(), self._secrets(owners), strict=True):
-                # A survivor's pair masks with other survivors cancel. Its pair masks with dead
-                # clients are removed by the mask keys of the dead clients.
+                # A survivor's pair masks with other survivors cancel in the sum. Its pair masks
+                # with a dead client, which is not in the sum, are removed when the loop comes to
+                # that client.
                 if self._alive[owner]:
                     mask = keys.self_mask_key(secret, self._ctx2, owner)
                     masking.subtract(mask)
@@ -119,9 +133,9 @@ class Unmasking:
         self.wipe()
         bits, checksum_entries = self._parameters.bits, self._parameters.checksum_entries
         total &= total.dtype.type(2**bits - 1)
-        # Every client set each of the checksum entries to 1. A wrong, missing or extra mask makes
-        # all their bits together, 64 or more, uniform. So it passes with a probability of at most
-        # 2^-64.
+        # Every client set each of its checksum entries to 1. A wrong, missing or extra mask makes
+        # all their bits together, 64 or more, uniform. So it is missed with a probability of at
+        # most 2^-64.
         if (total[-checksum_entries:] != int(self._alive.sum()) % 2**bits).any():
             raise RemoteProtocolError(AbortCode.CHECKSUM_WRONG)
         return centred(total[:-checksum_entries], bits)
@@ -131,7 +145,7 @@ class Unmasking:
         self._shares.fill(0)
 
     def _remove_pair_masks(self, masking: Masking, dead: int, secret: Secret) -> None:
-        """Remove the pair masks that survivors added with a client that dealt shares and then died.
+        """Remove the pair masks that survivors have in common with a client that is not in the sum.
 
         Args:
             masking: the total from which the masks are removed.
@@ -151,10 +165,18 @@ class Unmasking:
         key.wipe()
 
     def _secrets(self, owners: I64) -> list[Secret]:
-        """Return the secret of each owner: b of a survivor, else the seed of its mask key.
+        """Recover one secret of each owner: of a survivor b, else the seed of its mask key.
 
-        The first t shares are used. After a holder has given one wrong share, its other shares are
-        used last. So a liar costs one decoding, and not one for each of its neighbours.
+        For each owner, t shares are combined and the secret is checked. If it is wrong, all shares
+        of this owner are decoded, which is slow. A holder of a share that is then found wrong is
+        used last for other owners. So a holder that lies costs one decoding, and not one for each
+        of its neighbours.
+
+        Args:
+            owners: int64 [owners]; indexes in the roster.
+
+        Returns:
+            The secrets, in the order of `owners`.
 
         Raises:
             RemoteProtocolError: the shares of an owner do not give its secret.
@@ -188,10 +210,10 @@ class Unmasking:
         return [found[row] for row in range(len(owners))]
 
     def _combined(self, taken: npt.NDArray[np.intp], shares: shamir.U32) -> list[Secret]:
-        """Return the secret that t shares of each owner give; they are not checked.
+        """Recover the secret of each owner from t shares; neither shares nor secrets are checked.
 
         Args:
-            taken: integers [owners, t]; the slots of the shares that are used.
+            taken: integers [owners, t]; the slots of the shares that are used, in any order.
             shares: uint32 [owners, k + 1, 5]; the shares of each owner, by slot.
         """
         taken = np.sort(taken, axis=1)
@@ -203,11 +225,11 @@ class Unmasking:
         ]
 
     def _gather(self, owners: I64) -> tuple[Bits, shamir.U32]:
-        """Return which holders gave a share of each owner's secret, and these shares.
+        """Collect the shares that holders gave of each owner's secret.
 
         Returns:
-            bool [owners, k + 1] and uint32 [owners, k + 1, 5], by owner and slot. Slot k is the
-            owner's share of its own secret.
+            bool [owners, k + 1], whether the holder at a slot gave its share; and uint32 [owners, k
+            + 1, 5], the shares. Slot k is the owner's share of its own secret.
         """
         peers, mirror = (
             np.array([self._graph.of(owner) for owner in owners.tolist()]),
@@ -218,28 +240,29 @@ class Unmasking:
         return given, shares
 
     def _is_committed(self, owner: int, secret: Secret) -> bool:
-        """Tell whether a secret matches the advert of its owner: the commitment or the mask key."""
+        """Return whether a secret fits its owner's advert: its commitment or public mask key."""
         if self._alive[owner]:
             return keys.commitment(secret, self._ctx) == self._adverts[owner].commitment
         return keys.mask_key(secret, self._ctx).public == self._adverts[owner].mask_key
 
     def _decode(self, owner: int, points: I64, shares: shamir.U32, holders: I64) -> Secret:
-        """Return a secret of which some shares are wrong, and add the wrong ones to `blamed`.
+        """Recover a secret although some shares are wrong, and add the wrong ones to `blamed`.
 
         Args:
-            owner: the index of the owner.
+            owner: the index of the owner in the roster.
             points: int64 [shares]; the points x of the shares, ascending.
             shares: uint32 [shares, 5]; the shares at these points.
             holders: int64 [k + 1]; the index of the holder at each slot.
 
         Raises:
-            RemoteProtocolError: too many shares are wrong.
+            RemoteProtocolError: too many shares are wrong, or the secret is not the one in the
+                owner's advert.
         """
         try:
             elements, wrong = shamir.decode(points, shares, self._graph.threshold)
             secret = Secret(shamir.to_bytes(elements))
-            # The shares may fit one polynomial, and yet give a secret that does not match the
-            # owner's advert: a dishonest owner can do that.
+            # An owner that lies can send shares that fit one polynomial, of another secret than the
+            # one in its advert.
             if not self._is_committed(owner, secret):
                 raise shamir.DecodingError("the secret is not what its owner committed to")
         except shamir.DecodingError as error:

@@ -1,11 +1,12 @@
-"""The bytes of the messages of ``fedtally-secagg/1``, and the digests that bind them.
+"""Encode and decode the messages of ``fedtally-secagg/1``, and compute the digests that bind them.
 
 A frame is a header of 48 bytes and a body. The receiver knows the length of the body beforehand, or
-computes it from its first bytes. Integers are little-endian. Bitmaps have their least significant
-bit first and padding bits of zero.
+computes it from the first bytes of the body. Integers are little-endian. Bitmaps have their least
+significant bit first and padding bits of zero.
 
-Every message has exactly one encoding, and the decoders refuse any other. With two encodings of one
-message, two clients could sign different bytes that mean the same, or find equal keys different.
+Every message has exactly one encoding, and the decoders refuse any other. If a message had two
+encodings, two clients could sign different bytes that mean the same, or take equal keys for
+different ones.
 """
 
 from __future__ import annotations
@@ -40,25 +41,25 @@ from fedtally.secagg.params import Adversary, Parameters
 
 MAGIC, VERSION = b"FTSA", 1
 SESSION_BYTES = 32
-# The sender in a header is the number of a client. Two numbers are special: a client that has no
-# number yet, and the server. A roster and an allow-list have at most 2^20 entries, so that no
-# client's number is that large.
+# The sender in a header is the number of a client, or one of two special numbers: UNLISTED is a
+# client that has no number yet, and SERVER is the server. No client's number is so large: a roster
+# and an allow-list have at most 2^20 entries.
 UNLISTED, SERVER = 2**32 - 1, 2**32 - 2
 HEADER = struct.Struct(f"<4sBBH{SESSION_BYTES}sII")
-NONCE_BYTES = 16  # random bytes in each advert, so that no two rosters have the same digest
+NONCE_BYTES = 16  # the random bytes in an advert: they make each roster's digest a new one
 ADVERT_BYTES = 3 * KEY_BYTES + NONCE_BYTES
 SEALED_BYTES = 2 * shamir.SECRET_BYTES + TAG_BYTES  # the shares of both secrets in one ciphertext
 
 _INVITE = struct.Struct("<QBBIIIIIBIIQQI32s32s")
 _ROSTER = struct.Struct("<II32s")
 _RESULT = struct.Struct("<BI32s")
-_PROFILES = (Adversary.SEMI_HONEST, Adversary.ACTIVE)  # by their number on the wire
+_PROFILES = (Adversary.SEMI_HONEST, Adversary.ACTIVE)  # by their numbers in an Invite
 
 U32 = npt.NDArray[np.uint32]
 
 
 class Frame(NamedTuple):
-    """A message on the wire: the fields of its header, and its body.
+    """Hold a parsed message: the fields of its header, and its body.
 
     Attributes:
         version: the version of the protocol.
@@ -77,7 +78,13 @@ class Frame(NamedTuple):
 
 
 def frame(kind: Kind, session: bytes, sender: int, body: bytes) -> bytes:
-    """Return the bytes of a message: its header and its body.
+    """Encode a message: its header, then its body.
+
+    Args:
+        kind: the type of the message.
+        session: the identifier of the session, 32 bytes.
+        sender: SERVER, UNLISTED, or the number of a client, see `Frame`.
+        body: the encoded body.
 
     >>> frame(Kind.ABORT, bytes(32), SERVER, bytes([5])).hex()[:16]
     '46545341010b0000'
@@ -86,7 +93,9 @@ def frame(kind: Kind, session: bytes, sender: int, body: bytes) -> bytes:
 
 
 def parse(data: bytes | bytearray | memoryview) -> Frame | None:
-    """Return the message in these bytes, or None if they are no frame.
+    """Decode the header of a message; return None if the bytes are no frame.
+
+    The body and the version are not checked.
 
     >>> parse(b"FTSA") is None
     True
@@ -103,7 +112,7 @@ _KINDS = frozenset(Kind)
 
 
 def malformed(reason: str) -> RemoteProtocolError:
-    """Return the error for a body that does not have the form that its type demands."""
+    """Make the error for a body that does not have the form that its type demands."""
     return RemoteProtocolError(AbortCode.MALFORMED, reason)
 
 
@@ -114,7 +123,7 @@ def _sized(body: bytes, length: int) -> bytes:
 
 
 def pack_bits(bits: Bits) -> bytes:
-    """Return the bytes of a bitmap.
+    """Encode a bitmap as bytes, the least significant bit first.
 
     >>> pack_bits(np.array([True, False, True])).hex()
     '05'
@@ -128,7 +137,7 @@ def bitmap_bytes(count: int) -> int:
 
 
 def unpack_bits(data: bytes, count: int) -> Bits:
-    """Return the bits of a bitmap: bool [count].
+    """Decode a bitmap: bool [count].
 
     Raises:
         RemoteProtocolError: the bitmap has another length, or a padding bit is set.
@@ -137,7 +146,7 @@ def unpack_bits(data: bytes, count: int) -> Bits:
         np.frombuffer(_sized(data, bitmap_bytes(count)), np.uint8), bitorder="little"
     ).view(np.bool_)
     if bits[count:].any():
-        # A set padding bit would be a second encoding of the same bitmap, with another digest.
+        # Otherwise a bitmap would have a second encoding, which has another digest.
         raise malformed("the padding bits of a bitmap must be zero")
     return bits[:count]
 
@@ -147,12 +156,15 @@ def _cut(data: bytes, size: int) -> list[bytes]:
 
 
 def _split_bitmap(body: bytes, count: int, size: int) -> tuple[Bits, list[bytes]]:
-    """Return the bitmap at the beginning of a body, and the pieces that follow it.
+    """Split a body into its bitmap and the pieces that follow, one for each bit that is set.
 
     Args:
-        body: a bitmap, then one piece for each bit that is set.
+        body: a bitmap, then the pieces.
         count: the number of bits of the bitmap.
         size: the number of bytes of a piece.
+
+    Returns:
+        bool [count], and the pieces in order.
 
     Raises:
         RemoteProtocolError: the body has another length, or a padding bit is set.
@@ -166,7 +178,7 @@ def _split_bitmap(body: bytes, count: int, size: int) -> tuple[Bits, list[bytes]
 
 
 def encode_terms(invite: Invite) -> bytes:
-    """Return the body of an Invite without the server's signature, which comes after it."""
+    """Encode the body of an Invite, without the signature at its end."""
     p = invite.parameters
     return _INVITE.pack(
         p.length,
@@ -189,7 +201,9 @@ def encode_terms(invite: Invite) -> bytes:
 
 
 def split_invite(body: bytes) -> tuple[bytes, bytes]:
-    """Return the terms of an Invite, still encoded, and the server's signature, 64 bytes.
+    """Split the body of an Invite into its terms, still encoded, and the server's signature.
+
+    The signature has 64 bytes, and is not checked.
 
     Raises:
         RemoteProtocolError: the body has another length.
@@ -199,11 +213,11 @@ def split_invite(body: bytes) -> tuple[bytes, bytes]:
 
 
 def decode_terms(terms: bytes) -> Invite:
-    """Return the decoded terms of an Invite.
+    """Decode the terms of an Invite.
 
     Raises:
-        RemoteProtocolError: the terms contradict each other or exceed their bounds (code POLICY),
-            or they are not the only valid encoding of their content (code MALFORMED).
+        RemoteProtocolError: the terms contradict each other or exceed their bounds (code POLICY);
+            or the profile is unknown, or the graph is not the one that k means (code MALFORMED).
     """
     length, bits, graph, k, t, n_min, n_max, least, profile, corrupt, dropout, *rest = (
         _INVITE.unpack(terms)
@@ -229,7 +243,7 @@ def decode_terms(terms: bytes) -> Invite:
 
 
 def context(session: bytes, terms: bytes) -> bytes:
-    """Return ctx, the context of a session: the digest of its id and its terms, 32 bytes."""
+    """Compute ctx, the context of a session: a digest of its identifier and terms, 32 bytes."""
     return digest(Label.CONTEXT, bytes([VERSION]), session, terms)
 
 
@@ -246,7 +260,7 @@ def advert_bytes(adversary: Adversary) -> int:
 
 
 def decode_advert(body: bytes, adversary: Adversary) -> Advert:
-    """Return the parts of an advert; this function does not check the keys or the signature.
+    """Decode an advert; its keys and its signature are not checked.
 
     Raises:
         RemoteProtocolError: the body has another length.
@@ -256,22 +270,22 @@ def decode_advert(body: bytes, adversary: Adversary) -> Advert:
 
 
 def encode_roster(roster: Roster) -> bytes:
-    """Return the body of a Roster of `semi-honest`."""
+    """Encode the body of a Roster of `semi-honest`."""
     return _ROSTER.pack(roster.n, roster.own_index, roster.digest) + b"".join(roster.adverts)
 
 
 def decode_roster(body: bytes, parameters: Parameters) -> Roster:
-    """Return the Roster of `semi-honest` in a body.
+    """Decode the body of a Roster of `semi-honest`; the keys in it are not checked.
 
     Raises:
-        RemoteProtocolError: n or the index is out of range, or the number of adverts is not the
-            number of neighbours in a roster of n clients.
+        RemoteProtocolError: n or the index is out of range (code ROSTER_INVALID), or the number of
+            adverts is not the number of neighbours in a roster of n clients (code MALFORMED).
     """
     if len(body) < _ROSTER.size:
         raise malformed("a roster is too short")
     n, index, digest_of_all = _ROSTER.unpack_from(body)
-    # n is checked before it is used: the length of the body follows from n, and with a wrong n a
-    # peer could ask for a graph of any size.
+    # The length that the body must have is computed from n. Without this check a peer could ask for
+    # a graph of any size.
     if not parameters.n_min <= n <= parameters.n_max or index >= n:
         raise RemoteProtocolError(
             AbortCode.ROSTER_INVALID, f"index {index} among {n} clients is not possible"
@@ -281,12 +295,16 @@ def decode_roster(body: bytes, parameters: Parameters) -> Roster:
 
 
 def encode_full_roster(roster: FullRoster) -> bytes:
-    """Return the body of a Roster of `active`."""
+    """Encode the body of a Roster of `active`."""
     return pack_bits(roster.members) + b"".join(roster.adverts)
 
 
 def decode_full_roster(body: bytes, identities: int) -> FullRoster:
-    """Return the Roster of `active` in a body; the allow-list has `identities` keys.
+    """Decode the body of a Roster of `active`; the adverts in it are not checked.
+
+    Args:
+        body: the body.
+        identities: the number of keys in the allow-list.
 
     Raises:
         RemoteProtocolError: the body has another length, or a padding bit is set.
@@ -295,21 +313,25 @@ def decode_full_roster(body: bytes, identities: int) -> FullRoster:
 
 
 def adverts_digest(adverts: Sequence[bytes]) -> bytes:
-    """Return the digest of a roster's adverts, as they were sent, in order of index: 32 bytes."""
+    """Compute the digest of a roster's adverts: 32 bytes.
+
+    Args:
+        adverts: the adverts as they were sent, in order of index.
+    """
     return digest(Label.ADVERTS, len(adverts).to_bytes(4, "little"), *adverts)
 
 
 def roster_context(ctx: bytes, n: int, members: Bits | None, digest_of_adverts: bytes) -> bytes:
-    """Return ctx2, the context of a roster: the digest of a session and its roster, 32 bytes.
+    """Compute ctx2, the context of a roster: a digest of its session and its clients, 32 bytes.
 
-    The keys of shares, pair masks and self masks are derived with ctx2, and confirmations sign it.
-    So nothing of one roster is valid in another one.
+    The keys of shares and masks are derived from ctx2, and confirmations sign it. So nothing of one
+    roster is valid in another one.
 
     Args:
         ctx: the context of the session, 32 bytes.
         n: the number of clients in the roster.
-        members: bool [keys of the allow-list]; which of them are in the roster; None in
-            `semi-honest`.
+        members: bool [keys of the allow-list]; whether the client with this key is in the roster.
+            None in `semi-honest`.
         digest_of_adverts: the result of `adverts_digest`, 32 bytes.
     """
     listed = b"" if members is None else bitmap_digest(members)
@@ -317,7 +339,7 @@ def roster_context(ctx: bytes, n: int, members: Bits | None, digest_of_adverts: 
 
 
 def bitmap_digest(bits: Bits) -> bytes:
-    """Return the SHA-256 of a bitmap: 32 bytes."""
+    """Compute the SHA-256 of an encoded bitmap: 32 bytes."""
     return hashlib.sha256(pack_bits(bits)).digest()
 
 
@@ -325,7 +347,9 @@ def bitmap_digest(bits: Bits) -> bytes:
 
 
 def decode_shares(body: bytes, neighbours: int) -> bytes:
-    """Return the sealed shares in a body: SEALED_BYTES for each neighbour, by slot.
+    """Return the body of Shares if it has the right length: SEALED_BYTES for each neighbour.
+
+    They are sealed shares, in order of the client's slots (see `graph`).
 
     Raises:
         RemoteProtocolError: the body has another length.
@@ -334,12 +358,16 @@ def decode_shares(body: bytes, neighbours: int) -> bytes:
 
 
 def encode_inbox(inbox: Inbox) -> bytes:
-    """Return the body of an Inbox."""
+    """Encode the body of an Inbox."""
     return pack_bits(inbox.present) + b"".join(inbox.sealed)
 
 
 def decode_inbox(body: bytes, neighbours: int) -> Inbox:
-    """Return the Inbox in a body.
+    """Decode the body of an Inbox; the shares in it stay sealed.
+
+    Args:
+        body: the body.
+        neighbours: the number of neighbours of the client that gets it.
 
     Raises:
         RemoteProtocolError: the body has another length, or a padding bit is set.
@@ -351,7 +379,7 @@ def decode_inbox(body: bytes, neighbours: int) -> Inbox:
 
 
 def decode_confirm(body: bytes) -> bytes:
-    """Return the signature in the body of a Confirm: 64 bytes.
+    """Return the body of a Confirm, which is a signature of 64 bytes; it is not checked.
 
     Raises:
         RemoteProtocolError: the body has another length.
@@ -360,12 +388,16 @@ def decode_confirm(body: bytes) -> bytes:
 
 
 def encode_confirmations(confirmations: Confirmations) -> bytes:
-    """Return the body of the Confirmations."""
+    """Encode the body of the Confirmations."""
     return pack_bits(confirmations.signers) + b"".join(confirmations.signatures)
 
 
 def decode_confirmations(body: bytes, n: int) -> Confirmations:
-    """Return the Confirmations in a body, for a roster of n clients.
+    """Decode the body of the Confirmations; the signatures in it are not checked.
+
+    Args:
+        body: the body.
+        n: the number of clients in the roster.
 
     Raises:
         RemoteProtocolError: the body has another length, or a padding bit is set.
@@ -374,12 +406,16 @@ def decode_confirmations(body: bytes, n: int) -> Confirmations:
 
 
 def encode_unmask(unmask: Unmask) -> bytes:
-    """Return the body of an Unmask."""
+    """Encode the body of an Unmask."""
     return shamir.to_bytes(unmask.own) + pack_bits(unmask.given) + shamir.to_bytes(unmask.shares)
 
 
 def decode_unmask(body: bytes, neighbours: int) -> Unmask:
-    """Return the Unmask in a body; its sender has `neighbours` neighbours.
+    """Decode the body of an Unmask; it is not checked whether the shares are right.
+
+    Args:
+        body: the body.
+        neighbours: the number of neighbours of its sender.
 
     Raises:
         RemoteProtocolError: the body has another length, a padding bit is set, or an element of a
@@ -398,12 +434,12 @@ def decode_unmask(body: bytes, neighbours: int) -> Unmask:
 
 
 def encode_result(result: Result) -> bytes:
-    """Return the body of a Result."""
+    """Encode the body of a Result."""
     return _RESULT.pack(0, result.survivors, result.digest)
 
 
 def decode_result(body: bytes) -> Result:
-    """Return the Result in a body.
+    """Decode the body of a Result.
 
     Raises:
         RemoteProtocolError: the body has another length, or its code is not 0.
@@ -415,21 +451,21 @@ def decode_result(body: bytes) -> Result:
 
 
 def result_digest(ctx2: bytes, alive: Bits, salt: bytes, total: npt.NDArray[np.int64]) -> bytes:
-    """Return the salted digest of a sum: 32 bytes.
+    """Compute the salted digest of a sum: 32 bytes.
 
-    The salt is published with the sum. Before that, the digest reveals nothing about the sum.
+    It reveals nothing about the sum until the salt is published, together with the sum.
 
     Args:
         ctx2: the context of the roster, 32 bytes.
-        alive: bool [n]; the clients in the sum.
-        salt: 32 bytes.
+        alive: bool [n]; which clients are in the sum, by index in the roster.
+        salt: 32 uniform bytes.
         total: int64 [V]; the sum.
     """
     return digest(Label.RESULT, ctx2, bitmap_digest(alive), salt, total.astype("<i8").tobytes())
 
 
 def decode_abort(body: bytes) -> AbortCode:
-    """Return the code in the body of an Abort.
+    """Decode the body of an Abort: its code.
 
     Raises:
         RemoteProtocolError: the body has another length, or the code is unknown.
@@ -477,7 +513,7 @@ def message_bytes(
 ) -> dict[Kind, int]:
     """Return the size in bytes of each type of message, headers included.
 
-    These are the messages between the server and one client, in a session that ends with a sum.
+    They are the messages between the server and one client, in a session that ends with a sum.
 
     Args:
         parameters: the parameters of the session.

@@ -1,1 +1,1 @@
-"""A whole campaign in one process, every client simulated."""
+"""Simulate a whole campaign in one process, with every client in it."""

@@ -1,4 +1,4 @@
-"""The rows of a source become the clients of a campaign, each in its round."""
+"""Read a source: its rows become the clients of a simulated campaign, each in its round."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from fedtally.sources import Batch, Source
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Census:
-    """The clients that came, by round, and the campaign that is asked for.
+    """The clients of a source, by round, and the campaign that the caller asked for.
 
     Attributes:
-        spec: the campaign that is asked for, with the defaults that depend on the clients.
+        spec: the campaign that the caller asked for, with defaults that depend on the clients.
         rounds: the clients of each round.
         domain: the candidates.
-        names: the strings of the items' ids, where the domain is open.
-        tally: the counted rows that the clients come from.
+        names: the strings of the items' ids if the domain is open (nobody has listed its
+            candidates); else None.
+        tally: the counted rows from which the clients were made.
     """
 
     spec: CampaignSpec
@@ -42,16 +43,16 @@ class Census:
 
     @property
     def num_clients(self) -> int:
-        """The number of clients in all rounds, with those that hold nothing."""
+        """The number of clients in all rounds, with clients that hold no item."""
         return sum(part.num_clients for part in self.rounds)
 
     @property
     def sizes(self) -> list[int]:
-        """The number of vectors in each round, of clients or of silos."""
+        """The number of vectors in each round: one a client, or one a silo if there are silos."""
         return [part.num_vectors for part in self.rounds]
 
     def design(self, seed: bytes) -> Design:
-        """Return the campaign's design for these clients, without a size of the sketch.
+        """Return the design of the campaign for these clients, without a size of the sketch.
 
         Args:
             seed: the seed of the hashes.
@@ -63,13 +64,13 @@ class Census:
 def take_census(
     source: Source, simulation: Simulation, seed: bytes, report: Callable[..., None]
 ) -> Census:
-    """Read a source, and return its clients by round.
+    """Read a source and return its clients, by round.
 
     Args:
         source: the source of the items.
-        simulation: the campaign that is asked for.
+        simulation: the campaign that the caller asked for.
         seed: the seed of the hashes.
-        report: called as in `run`.
+        report: called with the progress (see `progress` of `run.run`).
     """
     tally, encoder = read(source, simulation, seed, report)
     rounds = tally.finish(individuals=simulation.needs_clients)
@@ -85,13 +86,13 @@ def take_census(
 def read(
     source: Source, simulation: Simulation, seed: bytes, report: Callable[..., None]
 ) -> tuple[Tally, Encoder]:
-    """Return the counted rows of the source, and the encoder of its items.
+    """Read a source; return its counted rows, and the encoder that made ids of its items.
 
     Args:
         source: the source of the items.
-        simulation: the campaign that is asked for.
+        simulation: the campaign that the caller asked for.
         seed: the seed of the hashes.
-        report: called as in `run`.
+        report: called with the progress (see `progress` of `run.run`).
     """
     spec = simulation.spec
     domain = declared(spec.domain, source)
@@ -115,23 +116,23 @@ def read(
     may_be_empty = spec.hides_clients and domain is not None
     batches = source.batches(private=spec.is_private, may_be_empty=may_be_empty)
     first = next(batches, None)
-    if first is None:  # no batch, not even one that says which columns there are
+    if first is None:  # not even a batch without rows, which would show the columns
         raise InvalidInputError(f"{source.name} is empty: it has no rows")
     tally = _begun(simulation, encoder, seed, first.rounds is not None, first.clients is not None)
     for batch in _counted(tally, itertools.chain([first], batches), is_ahead=source.repeatable):
-        if not spec.is_private:  # under privacy, no progress: the bytes of rows tell what they hold
+        if not spec.is_private:  # under privacy, bytes read would tell about the rows
             report("read", batch.bytes_read, source.size_bytes)
     return tally, encoder
 
 
 def _counted(tally: Tally, batches: Iterator[Batch], *, is_ahead: bool) -> Iterator[Batch]:
-    """Count batches, and yield each once it is counted.
+    """Count batches of rows, and yield each batch after it is counted.
 
     Args:
-        tally: the tally that counts.
-        batches: the batches.
-        is_ahead: whether the next batches are read while one is counted. Reading standard input may
-            block, and then Ctrl-C would have to wait.
+        tally: the tally that counts them.
+        batches: the batches, in order.
+        is_ahead: whether to read the next batches in threads meanwhile. Not for standard input,
+            where reading may block: Ctrl-C would have to wait for it.
     """
     for prepared in read_ahead(batches, tally.prepare) if is_ahead else map(tally.prepare, batches):
         tally.add_prepared(prepared)
@@ -139,7 +140,7 @@ def _counted(tally: Tally, batches: Iterator[Batch], *, is_ahead: bool) -> Itera
 
 
 def _num_drawn(spec: CampaignSpec, is_natural: bool) -> int | None:
-    """Return the number of rounds that clients are split over; None: the rows name them."""
+    """Return the number of rounds to split clients over at random; None if rows name rounds."""
     if is_natural:
         return None
     return (spec.size.num_rounds if spec.plan is None else spec.plan.num_rounds) or 1
@@ -148,7 +149,15 @@ def _num_drawn(spec: CampaignSpec, is_natural: bool) -> int | None:
 def _begun(
     simulation: Simulation, encoder: Encoder, seed: bytes, is_natural: bool, by_client: bool
 ) -> Tally:
-    """Return an empty tally; the flags say whether rows name their rounds and their clients."""
+    """Return an empty tally for the campaign.
+
+    Args:
+        simulation: the campaign that the caller asked for.
+        encoder: the encoder of items to ids.
+        seed: the seed of the hashes.
+        is_natural: whether rows name their rounds.
+        by_client: whether rows name their clients.
+    """
     spec = simulation.spec
     _check_columns(spec, is_natural, by_client)
     rng = simulation_rng(
@@ -167,7 +176,7 @@ def _begun(
 
 
 def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> None:
-    """Refuse candidates that are the input's own items, if the campaign promises privacy."""
+    """Refuse the input's own items as candidates, if the campaign promises privacy."""
     if domain is not None and domain.public:
         return
     if spec.is_private and not spec.accounting.is_not_private:
@@ -180,10 +189,10 @@ def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> 
 
 
 def _check_columns(spec: CampaignSpec, is_natural: bool, by_client: bool) -> None:
-    """Refuse columns of rounds or clients that do not go with the campaign that is asked for.
+    """Refuse a column of rounds or of clients, or the lack of one, that the campaign cannot have.
 
     Args:
-        spec: the campaign that is asked for.
+        spec: the campaign that the caller asked for.
         is_natural: whether rows name their rounds.
         by_client: whether rows name their clients.
     """
@@ -205,7 +214,7 @@ def _check_columns(spec: CampaignSpec, is_natural: bool, by_client: bool) -> Non
 
 
 def _check_natural(plan: Plan) -> None:
-    """Refuse natural rounds of silos if the plan protects their people in fewer rounds."""
+    """Refuse rounds that rows name if a plan of silos protects people in fewer rounds."""
     if plan.privacy is not None and plan.privacy.event.participations < plan.num_rounds:
         raise InvalidInputError(
             f"a silo takes part in every natural round, and the plan protects its people in"
@@ -214,12 +223,12 @@ def _check_natural(plan: Plan) -> None:
 
 
 def encoder_of(domain: Domain | None, seed: bytes, outside: str, is_private: bool) -> Encoder:
-    """Return the encoder of items to ids.
+    """Return the encoder of items to ids that suits a domain.
 
     Args:
-        domain: the declared domain; None: the items of the input are the candidates.
+        domain: the declared candidates; None: the input's own items are the candidates.
         seed: the seed of the hashes.
-        outside: what happens to items outside the domain, see `fate_outside`.
+        outside: what to do with items outside the domain, "error" or "drop".
         is_private: whether the campaign is private.
     """
     if domain is None:
@@ -230,7 +239,14 @@ def encoder_of(domain: Domain | None, seed: bytes, outside: str, is_private: boo
 
 
 def declared(domain: Domain | str | None, source: Source) -> Domain | None:
-    """Return the declared domain, or a synthetic source's own; None: the items of the input."""
+    """Return the declared domain; None if the input's own items are the candidates.
+
+    For a synthetic source without a declared domain, it is the range of the source's items.
+
+    Args:
+        domain: the domain as the caller gave it; a text is parsed.
+        source: the source of the items.
+    """
     if domain is None:
         return None if source.synthetic_size is None else IntegerRange(1, source.synthetic_size)
     if isinstance(domain, Domain):

@@ -1,4 +1,4 @@
-"""Rows of named clients: kept together by client, and each client bounded in items and rounds."""
+"""Rows that name their clients: gathered by client, then limited in items and rounds."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from fedtally.sketch.clip import bound_items_of_each, places_of, sort_order
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Made = TypeVar("Made")
-_FEW_BYTES = 2**20  # of rows: if all rows take less, one piece of work is faster than many buckets
-_COPIES = 4  # of a bucket's rows, while they are bounded
+_FEW_BYTES = 2**20  # if all rows take less, one piece is faster than many buckets
+_COPIES = 4  # copies of a bucket's rows in memory while `work` runs
 _ONE = np.uint64(1)
 
 
 class ClientRows:
-    """Rows of clients, in buckets by client.
+    """Rows that name their clients, in buckets: all rows of a client are in one bucket.
 
-    Rows beyond a bound on memory go to files. The files have no name where the system allows that,
-    so nothing of them is left, however this process ends.
+    Rows beyond a limit of memory are kept in files. Where the system allows it, the files have no
+    name, so that nothing is left of them however this process ends.
 
     Args:
-        memory: the most bytes of rows that are held before they go to files. The buckets that are
-            worked on at a time take no more, unless one client alone does, or all rows take more
-            than 64 times as much.
+        memory: the most bytes of rows to hold before they go to files. The buckets in work take no
+            more than this either, unless a single client does, or all rows together take more than
+            64 times as much.
     """
 
     def __init__(self, memory: int) -> None:
@@ -47,12 +47,12 @@ class ClientRows:
         self._files: list[IO[bytes]] = []
 
     def add(self, clients: U64, ids: U64 | None, rounds: U64 | None) -> None:
-        """Add rows: the client of each row, its item, and its round.
+        """Add rows, each with its client, its item and its round.
 
         Args:
             clients: uint64 [n], the clients.
-            ids: uint64 [n], the items; None where the rows have no item.
-            rounds: uint64 [n], the rounds, below 2^63; None: all are 0.
+            ids: uint64 [n], the ids of the items; None if these rows have no item.
+            rounds: uint64 [n], the rounds, below 2^63; None: all rows are in round 0.
         """
         columns = [clients, np.zeros_like(clients) if ids is None else ids]
         if ids is None or rounds is not None:
@@ -61,7 +61,12 @@ class ClientRows:
         self.add_spread(*spread(columns))
 
     def add_spread(self, rows: U64, bounds: I64) -> None:
-        """Add rows that `spread` has brought into order: clients, their items, perhaps more."""
+        """Add rows that `kernels.rows.spread` has sorted by bucket.
+
+        Args:
+            rows: uint64 [2 or 3, n], the columns of `bound_clients`.
+            bounds: int64 [buckets + 1], where the rows of each bucket begin and end.
+        """
         for b in range(BUCKETS):
             if bounds[b] < bounds[b + 1]:
                 self._held[b].append(rows[:, bounds[b] : bounds[b + 1]])
@@ -71,12 +76,12 @@ class ClientRows:
             self._spill()
 
     def map_buckets(self, work: Callable[[U64], Made]) -> Iterator[Made]:
-        """Yield the result of `work` for each bucket's rows, in order of the buckets.
+        """Yield `work(rows)` for each bucket, in the order of the buckets, and drop the rows.
 
-        The rows have the columns of `bound_clients`. They are dropped, so a second call has no
-        rows. Up to four buckets are worked on at a time, or as many as fit into memory, and one
-        result waits for the caller. If there are few rows, all buckets come as one. A bucket that
-        does not fit into memory comes in pieces of whole clients, in order of the clients.
+        The rows have the columns of `bound_clients`. Up to four buckets, or as many as fit into
+        memory, are in work in threads at a time, and one result waits for the caller. Few rows come
+        all in one piece. A bucket that does not fit into memory comes in several pieces, each with
+        whole clients, in the order of the clients. A second call finds no rows.
         """
         from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -84,7 +89,7 @@ class ClientRows:
             yield work(_joined([part for bucket in range(BUCKETS) for part in self._taken(bucket)]))
             return
         if self._files:
-            self._spill()  # the rows still in memory: the buckets that are worked on need the room
+            self._spill()  # rows still in memory: the buckets in work need the room
             _return_memory()
         fitting = self._memory * BUCKETS // (_COPIES * self._bytes_of_all)
         threads = max(1, min(kernels.num_threads(), 4, fitting - 1))
@@ -99,10 +104,10 @@ class ClientRows:
         self._files = []
 
     def _loads(self) -> Iterator[Callable[[], U64]]:
-        """Yield functions that return the rows of each bucket, or of its pieces."""
+        """Yield functions that return the rows of each bucket, or of pieces of a large bucket."""
         size = self._bytes_of_all // BUCKETS
         for bucket in range(BUCKETS):
-            if 2 * _COPIES * size <= self._memory:  # one is worked on, one waits for the caller
+            if 2 * _COPIES * size <= self._memory:  # one in work, one result that waits
                 yield partial(self._whole, bucket)
                 continue
             parts = self._taken(bucket)
@@ -115,7 +120,7 @@ class ClientRows:
         return _joined(self._taken(bucket))
 
     def _taken(self, bucket: int) -> list[U64]:
-        """Return the rows of a bucket in parts, and drop them."""
+        """Return the rows of a bucket as a list of arrays, and drop them."""
         parts, self._held[bucket] = self._held[bucket], []
         if self._files:
             with self._files[bucket] as file:
@@ -142,14 +147,16 @@ class ClientRows:
 
 
 def _pieces(parts: list[U64], number: int) -> Iterator[U64]:
-    """Yield rows in about `number` pieces of about equal size: whole clients, in their order.
+    """Yield the rows of a bucket in about `number` pieces of about equal size.
+
+    Each piece has whole clients, and pieces come in the order of the clients.
 
     Args:
-        parts: the rows of a bucket in parts, each uint64 [columns, n]. The list is changed.
+        parts: the rows as a list of arrays, each uint64 [columns, n]. The list is changed.
         number: the number of pieces, at least 1.
     """
     some = np.sort(np.concatenate([part[0, ::64] for part in parts]))
-    # One client may fill several pieces. Its cuts are equal, and count once.
+    # A client may be larger than a piece. Several cuts are then equal, and one is enough.
     cuts = np.unique(some[np.arange(1, number) * len(some) // number])
     bounds = []
     for place, part in enumerate(parts):
@@ -163,7 +170,7 @@ def _pieces(parts: list[U64], number: int) -> Iterator[U64]:
 
 
 def _return_memory() -> None:
-    """Return freed memory to the system: the C library and Arrow would keep it for later."""
+    """Return freed memory to the system, which the C library and Arrow would otherwise keep."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
@@ -172,7 +179,7 @@ def _return_memory() -> None:
 
 
 def _joined(parts: Sequence[U64]) -> U64:
-    """Return parts of rows as one array; a part without the last column gets zeros there."""
+    """Return arrays of rows as one array; an array without the last column gets zeros in it."""
     columns = max(map(len, parts), default=2)
     whole = np.zeros((columns, sum(part.shape[1] for part in parts)), np.uint64)
     done = 0
@@ -187,14 +194,15 @@ def _unnamed_file() -> IO[bytes]:
 
 
 class Bounded(NamedTuple):
-    """The bounded clients of some buckets, bucket by bucket and client by client.
+    """Some clients, each with the items that it contributes, in the order of buckets and clients.
 
     Attributes:
-        ids: uint64, the contributed ids.
-        sizes: int64 [n], the number of contributed ids of each client.
+        ids: uint64, the ids that clients contribute, client by client.
+        sizes: int64 [n], the number of ids that each client contributes.
         rounds: int64 [n], the round of each client.
-        clients: uint64 [n], the clients; a client in two natural rounds is there twice.
-        before: int64 [n], the number of items of each client in its round before the draw.
+        clients: uint64 [n], the clients. A client is there once for each round that its rows name.
+        before: int64 [n], the number of distinct items that each client holds in its round, before
+            `max_items` were drawn.
     """
 
     ids: U64
@@ -213,22 +221,24 @@ def bound_clients(
     *,
     rounds_each: int = 1,
 ) -> Bounded:
-    """Bound every client of some buckets to `max_items` distinct items a round, drawn uniformly.
+    """Limit every client to `max_items` distinct items a round, drawn uniformly from its items.
 
-    A client's draw depends only on its own rows and the keys, and not on the order of the input or
-    on other clients. Privacy rests on this: one client's items change nothing but its own part.
+    What is drawn for a client depends only on its own rows and the keys, not on the order of the
+    input or on other clients. Privacy needs this: the items of one client must not change what
+    others contribute.
 
     Args:
-        rows: uint64 [2 or 3, n]: the client, the id of its item, and twice its round, plus 1 where
-            there is no item. Without the third part all rows have an item and the round 0. A client
-            in two natural rounds takes part twice.
-        max_items: the most items of a client in a round.
-        keys: uint64 [3], uniform: for the draws of items, of a round, and of rounds that rows name.
-        num_rounds: the number of rounds to draw each client's round from; None: keep the rounds
-            that the rows name.
-        max_rounds: the most rounds of a client, drawn uniformly from those that its rows name;
-            None: all of them.
-        rounds_each: the number of consecutive rounds, from 0 on, that count as one for
+        rows: uint64 [2 or 3, n], three columns: the client, the id of its item, and twice its
+            round, plus 1 if the row has no item. Without the third column, all rows have an item
+            and are in round 0. A client whose rows name two rounds takes part twice.
+        max_items: the most items that a client contributes in a round.
+        keys: uint64 [3], uniform: for drawing items, for drawing a client's round, and for drawing
+            some of the rounds that rows name.
+        num_rounds: the number of rounds from which each client's round is drawn; None: rows name
+            the rounds.
+        max_rounds: the most rounds of a client, drawn uniformly from the rounds that its rows name;
+            None: all of its rounds.
+        rounds_each: the number of consecutive rounds (from round 0 on) that count as one round for
             `max_rounds`.
     """
     if not rows.shape[1]:
@@ -252,7 +262,7 @@ def bound_clients(
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(before)])
 
     def words(some: I64) -> U64:
-        # For one client and round, different ids have different words: the mixing is one to one.
+        # Different ids of one client and round get different numbers, since `_mixed` is one to one.
         mixed = np.repeat(_mixed(keys[0], who[some], named[some]), before[some])
         own = ids if len(mixed) == len(ids) else ids[places_of(some, starts)]
         return _mixed(mixed, own)
@@ -265,17 +275,23 @@ def bound_clients(
 
 
 def _drawn(clients: U64, num_rounds: int, key: np.uint64) -> I64:
-    """Return a round for each client, drawn uniformly."""
+    """Return a round for each client, drawn uniformly: int64 [n].
+
+    Args:
+        clients: uint64 [n], the clients.
+        num_rounds: the number of rounds.
+        key: the key of the draws.
+    """
     if num_rounds == 1:
         return np.zeros(len(clients), np.int64)
-    # 53 random bits times num_rounds / 2^53: uniform as far as a float is exact
+    # 53 random bits, times num_rounds / 2^53: uniform up to the precision of a float
     return ((_mixed(key, clients) >> np.uint64(11)) * (num_rounds / 2**53)).astype(np.int64)
 
 
 def is_new(*columns: U64) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows that differ from the row before them in any of the columns.
+    """Return a mask of the rows that differ from the row before in some column.
 
-    The mask and the columns are [n] each. The first row differs.
+    The first row differs. The mask is bool [n], and each column is [n].
 
     >>> is_new(np.array([3, 3, 5, 5], np.uint64), np.array([1, 1, 1, 2], np.uint64)).tolist()
     [True, False, True, True]
@@ -288,21 +304,22 @@ def is_new(*columns: U64) -> npt.NDArray[np.bool_]:
 
 
 def hashed_clients(clients: U64) -> U64:
-    """Return a hash of each client; the order of the hashes is not the order of the names."""
+    """Return a 64-bit hash of each client; the hashes have another order than the names."""
     return _mixed(np.uint64(0), clients)
 
 
 def _mixed(start: np.uint64 | U64, *columns: U64) -> U64:
-    """Return 64 bits of every row that look random if the start does.
+    """Return 64 bits for every row, computed from a start and the row's columns.
 
-    After each column comes the finalizer of SplitMix64 (Steele, Lea and Flood 2014, with Stafford's
-    constants). It spreads values and does not hide them: it is no cryptographic function.
+    They look random if the start is random. After each column comes the finalizer of SplitMix64
+    (Steele, Lea and Flood 2014, with Stafford's constants). It is no cryptographic function: it
+    hides nothing.
     """
     mixed = np.zeros_like(columns[0])
     mixed += start
     for column in columns:
         mixed ^= column
-        mixed += GOLDEN  # the increment of SplitMix64
+        mixed += GOLDEN  # SplitMix64's increment
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             mixed ^= mixed >> np.uint64(shift)
             mixed *= np.uint64(factor)
@@ -313,14 +330,18 @@ def _mixed(start: np.uint64 | U64, *columns: U64) -> U64:
 def _in_drawn_rounds(
     clients: U64, rounds: U64, max_rounds: int, key: np.uint64
 ) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows in the rounds that are drawn for their client.
+    """Return a mask of the rows in those rounds that are drawn for their client: bool [n].
 
-    The rows of a client are together, sorted by round.
+    Args:
+        clients: uint64 [n], the clients; the rows of a client are together, sorted by round.
+        rounds: uint64 [n], the round of each row.
+        max_rounds: the most rounds of a client.
+        key: the key of the draws.
     """
     starts = np.flatnonzero(is_new(clients, rounds))
     length = len(clients)
     clients, rounds = clients[starts], rounds[starts]
-    # Clients stay together, their rounds are shuffled.
+    # Each client's rounds are shuffled, and the first `max_rounds` of them are drawn.
     order = sort_order([clients, _mixed(key, clients, rounds)])
     sorted_clients = clients[order]
     first = np.searchsorted(sorted_clients, sorted_clients)

@@ -1,4 +1,4 @@
-"""Clip clients' sketches to the plan's bound, for all simulated clients of a round at once."""
+"""The clip: cut simulated clients' items, so that each sketch keeps the plan's norm."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from fedtally.sketch.clip import Clip, bound_items_of_each, draw_words
 def clip_rounds(
     plan: Plan, rounds: Sequence[RoundTally], key: bytes, names: Names | None = None
 ) -> list[RoundTally]:
-    """Return the rounds, in which each client's items are cut to the plan's clip.
+    """Return the rounds, in which clients have dropped the items that the plan's clip forbids.
 
-    The clip bounds the sketch of one client. A plan without a clip changes nothing.
+    A clip bounds the norm of one client's sketch. Rounds of a plan without a clip are returned as
+    they are.
 
     Args:
         plan: the plan of the campaign.
-        rounds: the rounds, with members if the plan has a clip.
-        key: 32 uniform bytes. The items that a client drops depend only on this key, on the place
-            of the client and on its own items.
-        names: the strings of the ids, where the domain is open.
+        rounds: the clients of each round; with `members` if the plan has a clip.
+        key: 32 uniform bytes. The items that a client drops depend only on this key, on the
+            client's place in the round and on its own items.
+        names: the strings of the ids if the domain is open; else None.
     """
 
     def spell(ids: U64) -> U64:
@@ -41,7 +42,7 @@ def clip_rounds(
 
 
 def _clip_silos(tally: RoundTally, max_items: int, clip: Clip, key: bytes) -> RoundTally:
-    """Clip each person of each silo."""
+    """Return the round, in which the items of each person of each silo are cut to the clip."""
     return tally_silos(
         [
             _clip_round(silo, max_items, clip, key + place.to_bytes(8, "little"))
@@ -73,6 +74,6 @@ def _clip_round(tally: RoundTally, max_items: int, clip: Clip, key: bytes) -> Ro
 
 
 def _stream(key: bytes) -> Callable[[int], bytes]:
-    """Return a source of bytes that a key determines; each call gives other bytes."""
+    """Return a function that returns bytes, other ones with each call; `key` determines all."""
     calls = itertools.count()
     return lambda size: hashlib.shake_256(key + next(calls).to_bytes(8, "little")).digest(size)

@@ -1,8 +1,9 @@
-"""Rounds summed by the real protocol: each simulated client is a state machine that sends bytes.
+"""Sum rounds with the real protocol: each simulated client is a state machine that sends bytes.
 
-A round is split at random into cohorts of about one size. A share of each cohort's clients drop
-out, each at a stage that is drawn for it. The sums over the survivors land. The same sums are also
-made in the clear, and the two must be equal.
+A round is split at random into cohorts of about equal size. A share of each cohort's clients drop
+out, each at a random stage. The sums over the other clients land in the server. As a check, the
+same sums are also made without the protocol, and must be equal; sums that hold noise cannot be
+checked.
 """
 
 from __future__ import annotations
@@ -35,22 +36,23 @@ from fedtally.simulation.item_ids import add_items
 from fedtally.simulation.round_tally import RoundTally
 from fedtally.sketch import CountSketch
 
-_TICKS = 256  # steps of clients between two reports of progress, which cost more than a step
+_TICKS = 256  # steps between two reports of progress: a report costs more than a step
 
 _Stage = TypeVar("_Stage")
 I64 = npt.NDArray[np.int64]
 
 
 class AbortedRoundError(FedtallyError):
-    """A round could not be finished safely; nothing was learnt from it."""
+    """A secure sum was aborted, so that its round has no sum; the server learnt nothing from it."""
 
 
 class Summed(NamedTuple):
-    """The outcome of secure summation.
+    """The result of summing all rounds with the real protocol.
 
     Attributes:
-        survivors: for each round and each of its sums, the places of the clients in the sum.
-        traffic: the traffic, JSON-able.
+        survivors: for each round, and in it for each sum, the places in the round of the clients in
+            this sum.
+        traffic: counts of messages, bytes, dropouts and seconds, JSON-able (see `Traffic.to_dict`).
     """
 
     survivors: list[list[I64]]
@@ -68,21 +70,26 @@ def sum_rounds(
     names: Names | None = None,
     is_known: Callable[[], bool] = lambda: False,
 ) -> Summed:
-    """Sum the rounds by the protocol of the server's plan; the sums land in the server.
+    """Sum all rounds with the protocol of the server's plan; the sums land in the server.
 
     Args:
-        server: the server of a plan with a secure sum.
-        rounds: the rounds with their members, whose items are within the bounds of the plan.
+        server: a server, whose plan has a secure sum.
+        rounds: the clients of each round, with `members`, whose items keep the bounds of the plan.
         summation: the sizes of cohorts and the share of dropouts.
-        keys: the private keys whose public ones the plan names.
-        rng: the generator of cohorts, dropouts and their stages.
+        keys: the private keys that belong to the public keys in the plan.
+        rng: the generator that draws cohorts, dropouts and their stages.
         random: a function that returns a given number of uniform bytes, for keys, masks and noise.
-        report: called as ("sum", clients done, all clients).
-        names: the strings of the ids, where the domain is open.
-        is_known: called after each round; returns whether the campaign ends with it.
+        report: called with ("sum", number of clients done, number of all clients).
+        names: the strings of the ids if the domain is open; else None.
+        is_known: a function that returns whether the campaign ends now, called after each round. It
+            is not called with two servers.
+
+    Returns:
+        The clients in each sum, and the traffic. If the campaign ended early, later rounds are
+        missing.
 
     Raises:
-        AbortedRoundError: a round cannot be finished.
+        AbortedRoundError: a cohort's secure sum was aborted.
     """
     plan = server.plan
     run = _Run(plan, summation, keys, rng, random, names)
@@ -97,7 +104,7 @@ def sum_rounds(
 
 
 def joined(places: Sequence[I64]) -> I64:
-    """Return the places of the clients of all these sums, one after the other: int64 [clients]."""
+    """Return the clients' places of several sums as one array, in order: int64 [clients]."""
     return np.concatenate([np.zeros(0, np.int64), *places])
 
 
@@ -107,11 +114,11 @@ def _by_cohorts(
     run: _Run,
     is_known: Callable[[], bool],
 ) -> list[list[I64]]:
-    """Sum the rounds in cohorts; return the places of the clients in each sum, by round."""
+    """Sum the rounds in cohorts; return the places of the clients in each sum, for each round."""
     plan, survivors = server.plan, []
     for number, tally in enumerate(rounds):
         alive: list[I64] = []
-        order = run.rng.permutation(tally.num_vectors)  # which clients sum together is chance
+        order = run.rng.permutation(tally.num_vectors)  # cohorts are drawn at random
         run.begin_round()
         for size in run.summation.sizes(tally.num_vectors):
             cohort, order = order[:size], order[size:]
@@ -125,7 +132,7 @@ def _by_cohorts(
 
 
 def _client(plan: Plan, tally: RoundTally, place: int, names: Names | None) -> FrequencyClient:
-    """Return a client of a round, or one of its silos."""
+    """Return the client at a place of a round or, if clients are silos, the silo."""
     members = tally.silos[place].members if tally.silos else tally.members
     assert members is not None
     if not tally.silos:
@@ -139,17 +146,24 @@ def _client(plan: Plan, tally: RoundTally, place: int, names: Names | None) -> F
 def _cohort(
     server: FrequencyServer, number: int, people: Sequence[FrequencyClient], run: _Run
 ) -> npt.NDArray[np.intp]:
-    """Sum one cohort; return the indexes, in `people`, of the clients that are in the sum."""
+    """Sum one cohort with the protocol; return the places in `people` of the clients in the sum.
+
+    Args:
+        server: the server in which the sum lands.
+        number: the number of the round.
+        people: the clients of the cohort.
+        run: the state that all cohorts share.
+    """
     now, agreed, traffic = int(time.time()), run.secagg, run.traffic
     cohort = _begun(server, number, len(people), run, now)
     session, exchanges = cohort.session, EXCHANGES[agreed.parameters.adversary]
     clients = _joined_clients(people, number, run)
     leaves = run.dropouts(len(people), [step.phase for step in exchanges[1:]])
 
-    # `drive` runs both sides in turn and counts each frame, as a network would carry it.
+    # `drive` calls `ask` for each frame of the server; `ask` returns the client's answer.
     def ask(i: ClientId, frame: bytes) -> bytes | None:
         client = clients[int(i)]
-        if leaves.get(int(i)) is session.state:  # the client goes away before it answers this
+        if leaves.get(int(i)) is session.state:  # the client drops out before it answers
             client.abandon()
         traffic.carry(cohort.stage, "down", len(frame))
         start = time.process_time()
@@ -174,7 +188,7 @@ def _cohort(
 def _begun(
     server: FrequencyServer, number: int, num_clients: int, run: _Run, now: int
 ) -> CohortRun:
-    """Return a new cohort of the round `number`, which nobody has joined yet."""
+    """Return a new cohort for the round `number`, before any client has joined."""
     return CohortRun.begin(
         server,
         number,
@@ -187,7 +201,11 @@ def _begun(
 
 
 def _outcome_of(cohort: CohortRun, number: int) -> Outcome:
-    """Return the outcome of a cohort that is done; refuse one that was aborted."""
+    """Return the outcome of a finished cohort.
+
+    Raises:
+        AbortedRoundError: the cohort was aborted.
+    """
     outcome = cohort.session.outcome
     if outcome is None:
         assert cohort.code is not None
@@ -199,7 +217,7 @@ def _outcome_of(cohort: CohortRun, number: int) -> Outcome:
 
 
 def _joined_clients(people: Sequence[FrequencyClient], number: int, run: _Run) -> list[Client]:
-    """Let the clients of a cohort join the round `number`; return them as protocol clients."""
+    """Return the clients of a cohort as protocol clients that have joined the round `number`."""
     policy = policy_of(run.secagg.parameters)
     identities = run.take_identities(len(people))
     return [
@@ -216,9 +234,9 @@ def _joined_clients(people: Sequence[FrequencyClient], number: int, run: _Run) -
 
 
 def policy_of(parameters: Parameters) -> ClientPolicy:
-    """Return the policy of a simulated client, as strict as its plan.
+    """Return a client's policy (the demands on a session) that accepts exactly the given terms.
 
-    Real clients choose their policies themselves. The simulated ones accept exactly the plan.
+    Real clients choose their own policies.
     """
     return ClientPolicy(
         adversary=parameters.adversary,
@@ -235,7 +253,7 @@ def policy_of(parameters: Parameters) -> ClientPolicy:
 def _by_two_servers(
     server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
 ) -> list[list[I64]]:
-    """Sum every release by two servers; return the places of the summed clients, by round."""
+    """Sum each release with two servers; return the places of summed clients, for each round."""
     plan = server.plan
     survivors: list[list[I64]] = [[] for _ in rounds]
     for number, release in enumerate(plan.releases):
@@ -254,7 +272,7 @@ def _by_two_servers(
             continue
         with run.cohort(len(people)):
             alive = _two_server_batch(server, number, people, run)
-        # `alive` numbers the clients of all rounds of the release in one sequence
+        # `alive` are places among the clients of all rounds of the release, one after the other
         starts = np.cumsum([0, *map(len, places)])
         for round, order, start in zip(release, places, starts, strict=False):
             own = alive[(alive >= start) & (alive < start + len(order))] - start
@@ -265,7 +283,14 @@ def _by_two_servers(
 def _two_server_batch(
     server: FrequencyServer, release: int, people: Sequence[tuple[int, FrequencyClient]], run: _Run
 ) -> npt.NDArray[np.intp]:
-    """Sum the clients of one release, each with its round; return the places of those summed."""
+    """Sum a release with two servers; return the places in `people` of the clients in the sum.
+
+    Args:
+        server: the server in which the sum lands.
+        release: the number of the release.
+        people: the clients of the release, each with the number of its round.
+        run: the state that all releases share.
+    """
     traffic, policy = run.traffic, _batch_policy_of(run.two_server)
     leader, helper = _servers(server, release, policy, run)
     leaves = run.dropouts(len(people), ["leader", "helper"])
@@ -279,8 +304,8 @@ def _two_server_batch(
         )
         traffic.client_seconds += time.process_time() - start
         with traffic.serving():
-            # The leader gets its part only after the helper has accepted the other part: the leader
-            # alone could not count the report.
+            # The helper's part is sent first, and the leader's only if the helper accepts: a report
+            # of which only the leader had a part could not be counted.
             parts = ("helper", helper, report.helper), ("leader", leader, report.leader)
             _deliver(parts, leaves.get(i), traffic)
     with traffic.serving():
@@ -302,7 +327,7 @@ def _two_server_batch(
 def _servers(
     server: FrequencyServer, release: int, policy: two_server.BatchPolicy, run: _Run
 ) -> tuple[two_server.Leader, two_server.Helper]:
-    """Return the two servers of a release, which keep their journals in memory."""
+    """Return the two servers of a release, leader and helper, with journals in memory."""
     allow_list, keys = run.keys.allow_list, run.keys
     assert allow_list is not None
     journals = two_server.MemoryJournal(), two_server.MemoryJournal()
@@ -314,14 +339,14 @@ def _servers(
 def _kept(
     identities: Sequence[SigningKey | None], lost: Collection[int], refused: Collection[bytes]
 ) -> npt.NDArray[np.intp]:
-    """Return the places of the clients whose reports are in the sum.
+    """Return the places of the clients whose reports are in the sum, in order: int [n].
 
-    A client whose report reached only one of the servers is in no sum: the two agree on that.
+    A report that reached only one of the two servers is in no sum.
 
     Args:
-        identities: the identity of each client.
-        lost: the places of the clients whose reports are lost on their way.
-        refused: the public keys of the clients whose reports are refused.
+        identities: the signing key of each client.
+        lost: the places of the clients whose reports did not reach both servers.
+        refused: the public keys of the clients whose reports the servers refused.
     """
     kept = [
         place
@@ -332,7 +357,7 @@ def _kept(
 
 
 def _batch_policy_of(agreed: TwoServerConfig) -> two_server.BatchPolicy:
-    """Return the policy of a simulated client of two servers, as strict as its plan."""
+    """Return a policy of a client of two servers that accepts exactly the given terms."""
     return two_server.BatchPolicy(
         min_honest=agreed.honest_survivors,
         corrupt=agreed.corrupt,
@@ -347,12 +372,12 @@ def _deliver(
     lost: str | None,
     traffic: Traffic,
 ) -> None:
-    """Send the parts of a report, each after the server before it has accepted its part.
+    """Send the parts of a report to the servers in order, until a part is lost or not accepted.
 
     Args:
-        parts: the name of each server, the server, and its part of the report.
-        lost: the name of the server that the report does not reach; None: nothing is lost.
-        traffic: the traffic, which is added to.
+        parts: for each server its name, the server itself, and its part of the report.
+        lost: the name of the server that does not get its part; None: no part is lost.
+        traffic: counts the messages.
     """
     for name, server, frame in parts:
         if name == lost:
@@ -363,7 +388,10 @@ def _deliver(
 
 
 class _Run:
-    """The state that all cohorts of a simulation share: keys, draws, traffic and progress."""
+    """The state that all cohorts, or all releases, of a simulation share.
+
+    It has the keys, the generators, the traffic and the progress.
+    """
 
     def __init__(
         self,
@@ -388,23 +416,27 @@ class _Run:
         return self._summing.of_servers()
 
     def begin_round(self) -> None:
-        """Make all identities free again: another round has other clients."""
+        """Make the identities of all clients free again, since another round has other clients."""
         self._taken = 0
 
     def begin(self, total: int, report: Callable[[str, int, int | None], None]) -> None:
-        """Start the progress of `total` clients in all rounds."""
+        """Begin the progress; `total` is the number of clients in all rounds."""
         self._total, self._report, self._done = total, report, 0
 
     @contextmanager
     def cohort(self, size: int) -> Iterator[None]:
-        """Report the progress of a cohort: in parts by `tick`, and whole when the block ends."""
+        """Report the progress of a cohort: as a whole at the end of the block, in parts by `tick`.
+
+        Args:
+            size: the number of clients of the cohort.
+        """
         self._ticks, self._size = 0, size
         yield
         self._done += size
         self._report("sum", self._done, self._total)
 
     def tick(self, of: int) -> None:
-        """Count one step of a cohort that has `of` steps in all; report the progress at times."""
+        """Count one of the `of` steps of the cohort; report the progress every 256 steps."""
         self._ticks += 1
         if self._ticks % _TICKS == 0:
             self._report(
@@ -412,14 +444,19 @@ class _Run:
             )
 
     def take_identities(self, count: int) -> Sequence[SigningKey | None]:
-        """Return unused identities of this round, one for each client; None each if not needed."""
+        """Return `count` unused identities of this round; a list of None if clients need none."""
         if not self.keys.identities:
             return [None] * count
         self._taken += count
         return self.keys.identities[self._taken - count : self._taken]
 
     def dropouts(self, count: int, stages: Sequence[_Stage]) -> dict[int, _Stage]:
-        """Return the places of the clients that drop out, and the stage of each, both drawn."""
+        """Draw the clients that drop out, and the stage of each: a dict from places to stages.
+
+        Args:
+            count: the number of clients.
+            stages: the stages at which a client may drop out.
+        """
         gone = self.rng.permutation(count)[: int(self.summation.dropout * count)]
         self.traffic.dropouts += len(gone)
         when = self.rng.integers(0, len(stages), len(gone))
@@ -427,10 +464,10 @@ class _Run:
 
 
 class _Sum(NamedTuple):
-    """The secure sums that are opened together, added up, and the number of their clients.
+    """The secure sums that are opened together, added up.
 
     Attributes:
-        total: int64 [entries of a client's vector].
+        total: the sum as integers: int64 [entries of a client's vector].
         num_clients: the number of clients, or of silos, in the sums.
     """
 
@@ -439,59 +476,65 @@ class _Sum(NamedTuple):
 
 
 class Traffic:
-    """The messages, the dropouts and the time of the protocol, for the reader of the result."""
+    """Counts of messages, bytes, dropouts and seconds, for the reader of the answer."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._carried: dict[str, dict[str, list[int]]] = {}
         self._sizes: list[int] = []
-        self._sums: dict[int, _Sum] = {}  # by the first round of what was opened together
+        self._sums: dict[int, _Sum] = {}  # the key is the first round that is opened together
         self._survivors, self._fewest = 0, MAX_CLIENTS
         self._is_equal = False
-        # CPU seconds could tell how many items a client holds, so a private run does not show them.
+        # A private run shows no CPU seconds: they could tell how many items a client holds.
         self._is_timed = plan.privacy is None or plan.privacy.not_private
         self.dropouts = 0
-        self.refused = 0  # reports whose proof two servers found wrong
-        self.between = 0  # bytes that two servers told each other
+        self.refused = 0  # reports whose proof the servers found wrong
+        self.between = 0  # bytes between the two servers
         self.client_seconds = self.server_seconds = 0.0
 
     def carry(self, stage: str, way: str, size: int) -> None:
-        """Count a message, "up" from a client or "down" to it."""
+        """Count a message of `size` bytes, "up" from a client or "down" to it, in a stage."""
         counted = self._carried.setdefault(stage, {"up": [0, 0], "down": [0, 0]})[way]
         counted[0] += 1
         counted[1] += size
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Add the CPU time of the `with` block to the server's seconds."""
+        """Add the CPU seconds of the `with` block to the server's seconds."""
         start = time.process_time()
         yield
         self.server_seconds += time.process_time() - start
 
     def add(self, round: int, size: int, survivors: int, total: I64) -> None:
-        """Count a cohort, or a batch of two servers, whose sum has landed.
+        """Count a cohort, or a release of two servers, after its sum has landed.
 
         Args:
-            round: the round of the cohort, or the first round of the batch.
+            round: the round of the cohort, or the first round of the release.
             size: the number of clients that began.
             survivors: the number of clients in the sum.
-            total: the sum as the protocol gives it, modulo its modulus.
+            total: the sum as the protocol returns it, modulo its modulus.
         """
         self._sizes.append(size)
         self._survivors += survivors
         self._fewest = min(self._fewest, survivors)
         before = self._sums.get(round, _Sum(np.zeros_like(total), 0))
-        # Read each sum as integers before it is added: the modulus has room for one cohort only.
+        # Sums become integers before they are added: the modulus is large enough for one cohort
+        # only.
         total = self._plan.read_sum(total)
         self._sums[round] = _Sum(before.total + total, before.num_clients + survivors)
 
     def compare(
         self, rounds: Sequence[RoundTally], survivors: Sequence[I64], names: Names | None
     ) -> None:
-        """Check that the secure sums equal the survivors' sums in the clear.
+        """Check the secure sums against sums that are made without the protocol, and erase them.
+
+        Args:
+            rounds: the clients of each round.
+            survivors: for each round, the places of the clients in its sums.
+            names: the strings of the ids if the domain is open; else None.
 
         Raises:
-            FedtallyError: they differ, which is an error of this program.
+            FedtallyError: a sum differs, which is a fault of this program.
         """
         together = self._plan.summing.opened_together(self._plan.releases)
         opened = {release.start: release for release in together}
@@ -501,7 +544,7 @@ class Traffic:
                 tally = rounds[number].of(survivors[number])
                 add_items(plain, tally.ids, tally.counts, tally.num_clients, names)
                 plain.num_silos += len(tally.silos)
-            # if clients are silos, the last entry of a sum is the number of their people
+            # if clients are silos, a sum's last entry is the number of their people
             own = [plain.num_clients] if plain.num_silos else []
             vectors = plain.num_vectors
             if vectors != found.num_clients or not np.array_equal(
@@ -510,7 +553,7 @@ class Traffic:
                 raise FedtallyError(
                     f"the secure sum of round {first} is not the plain sum: please report this"
                 )
-            # Under a central plan the sum is exact: it must not outlive its release with noise.
+            # Under central trust this is the exact sum, which must not stay in memory.
             found.total.fill(0)
         self._is_equal = True
 
@@ -521,7 +564,10 @@ class Traffic:
         return {**refused, "between_bytes": self.between}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the traffic as JSON-able values; bytes are the mean of a stage's messages."""
+        """Return the counts as JSON-able values.
+
+        The bytes of a stage are the mean over its messages.
+        """
         stages = [
             {
                 "stage": stage,

@@ -1,4 +1,4 @@
-"""The counts of a part of a table's rows: numbers that add up over the parts."""
+"""The counts of some of a table's rows, which can be added to the counts of the other rows."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from fedtally.base.dropped import NOTHING, Dropped
 from fedtally.errors import InvalidInputError
 from fedtally.simulation.round_tally import U64, Histogram, RoundTally
 
-# A column with more values is hardly one of rounds. Each value costs a histogram and a sketch.
+# A column with more distinct values is hardly a column of rounds. Each round costs a histogram and
+# a sketch.
 MAX_NATURAL_ROUNDS = 1 << 16
-MOST_SAMPLED = 1 << 16  # hashes of clients that a part keeps, to find clients that are in two parts
+MOST_SAMPLED = 1 << 16  # hashes of clients that a part keeps, to find clients in two parts
 
 
 class Part(NamedTuple):
-    """The counts of a part of the rows: numbers that add up over the parts.
+    """The counts of some of the rows (a part), which can be added up over all parts.
 
     Attributes:
-        labels: the natural rounds, in order; empty where the rows name none.
-        rounds: the tally of each natural round; or of each drawn round, if clients are named; or
-            one tally of all clients.
-        by_client: whether the rows name their clients. Then `rounds` are bounded, and final.
-        has_counts: whether the rows stand for several clients.
-        rows: the number of rows that were read, with those that lack something.
-        dropped: the rows and items that are left out, by reason.
+        labels: the names of the rounds, in order, if the rows name their rounds; else empty.
+        rounds: the tally of each round that rows name. Otherwise, if rows name their clients, the
+            tally of each round that was drawn. Otherwise one tally of all clients.
+        by_client: whether the rows name their clients. If so, each client's items in `rounds` are
+            already limited.
+        has_counts: whether one row may stand for several clients.
+        rows: the number of rows that were read, with rows that lack an entry.
+        dropped: the numbers of rows and items that were left out, by reason.
         most_clients: an upper bound on the number of clients.
-        sample: the smallest hashes of named clients, uint64, at most 2^16. The same client has the
-            same hash in all parts.
-        has_integer_clients: True if clients are named by integers, False if by text, None if not
-            named.
+        sample: the smallest hashes of the clients that rows name, uint64, at most 2^16. A client
+            has the same hash in all parts.
+        has_integer_clients: whether the names of clients are integers (True) or text (False); None
+            if no row names a client.
     """
 
     labels: tuple[str | int, ...]
@@ -47,11 +49,15 @@ class Part(NamedTuple):
 
     @classmethod
     def sum(cls, parts: Sequence[Part]) -> Part:
-        """Return the counts of all parts together, at least one.
+        """Return the counts of all parts together.
+
+        Args:
+            parts: the parts, at least one.
 
         Raises:
-            InvalidInputError: clients or rounds are integers in one part and text in another; there
-                are too many rounds; or a client is in two parts, as far as the samples show.
+            InvalidInputError: names of clients or rounds are integers in one part and text in
+                another; there are too many rounds; or the samples show that a client is in two
+                parts.
 
         >>> tea = RoundTally(2, np.array([7], np.uint64), np.array([2]))
         >>> part = Part((), (tea,), False, False, 2, NOTHING, 2.0, np.empty(0, np.uint64))
@@ -79,7 +85,7 @@ class Part(NamedTuple):
 
 
 def _all_sampled(parts: Sequence[Part]) -> U64:
-    """Return the hashes of all sampled clients, rising; refuse a client of two parts."""
+    """Return the hashes in all samples, in rising order; refuse a hash that is in two samples."""
     sample = np.sort(np.concatenate([part.sample for part in parts]))
     if np.any(sample[1:] == sample[:-1]):
         raise InvalidInputError(
@@ -90,12 +96,12 @@ def _all_sampled(parts: Sequence[Part]) -> U64:
 
 
 def _added_up(parts: Sequence[Part], labels: Sequence[Any]) -> tuple[RoundTally, ...]:
-    """Return the tally of each round over all parts.
+    """Return the tally of each round, added up over all parts.
 
     Args:
         parts: the parts.
-        labels: the labels of natural rounds, in the order of the answer. Empty: rounds are matched
-            by their place in each part.
+        labels: the names of the rounds, in the order of the result. Empty: the rounds of the parts
+            are matched by their places.
     """
     by_round: dict[Any, list[RoundTally]] = {}
     for part in parts:
@@ -112,7 +118,7 @@ def _sum_of(tallies: Sequence[RoundTally]) -> RoundTally:
 
 
 def check_one_kind(what: str, kinds: Set[object]) -> None:
-    """Refuse integers in one part and text in another: 8 and "8" would be two.
+    """Refuse names that are integers in one part and text in another: 8 and "8" would be two names.
 
     Args:
         what: the plural noun for the things that a column names.
@@ -127,11 +133,11 @@ def check_one_kind(what: str, kinds: Set[object]) -> None:
 
 
 def check_few(labels: Sized, what: str, most: int) -> None:
-    """Refuse a column of more than `most` distinct values: it is hardly one of rounds or silos.
+    """Refuse a column with more than `most` distinct values, which hardly names rounds or silos.
 
     Args:
         labels: the distinct values.
-        what: the singular noun for what the column names.
+        what: the singular noun for what the column names, for the error.
         most: the largest number of distinct values.
     """
     if len(labels) > most:
@@ -141,9 +147,9 @@ def check_few(labels: Sized, what: str, most: int) -> None:
 
 
 def in_order(labels: Iterable[Any]) -> list[Any]:
-    """Return the labels of rounds in order: by number if all are numbers, else by text.
+    """Return the names of rounds sorted as numbers, or else as text.
 
-    Numbers may be written as text.
+    They are sorted as numbers if all of them are integers, or text of integers.
 
     >>> in_order(["10", "9", "1"]), in_order(["b", "10", "a"])
     (['1', '9', '10'], ['10', 'a', 'b'])

@@ -1,4 +1,4 @@
-"""Notes for the reader of an answer on the unit that counts as one client."""
+"""Notes for the reader of an answer: what counts as one client, a person, a row or a silo."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PEOPLE = re.compile(
     "participant|patient|person|phone|respondent|student|subject|subscriber|uid|user|userid|username|"
     "uuid|visitor"
 )
-_SHOWN = 3  # names of columns in a note
+_SHOWN = 3  # the most names of columns in a note
 
 
 def looks_like_people(names: Sequence[str]) -> list[str]:
-    """Return the names of columns that look as if they named people or their devices.
+    """Return those names of columns that seem to name people or their devices.
 
-    Only the words of a name are looked at: looking at the values would tell what clients hold.
+    Only the words of the names decide. The values would tell what clients hold.
 
     >>> looks_like_people(["word", "user_id", "clientId", "Patients", "valid", "idea"])
     ['user_id', 'clientId', 'Patients']
@@ -35,21 +35,21 @@ def looks_like_people(names: Sequence[str]) -> list[str]:
 
 
 def _words(name: str) -> list[str]:
-    # user_id, userId and user-id are two words each
+    # user_id, userId and user-id each become "user" and "id"
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return [word for word in re.split(r"[\W_0-9]+", parted.lower()) if word]
 
 
 def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list[str]:
-    """Return the notes on what counts as one client; none if the plan is not private.
+    """Return notes on what counts as one client; none if the plan is not private.
 
-    They depend on options, on names of columns and on the plan, and on nothing that clients hold.
+    The notes depend on options, names of columns and the plan, but not on what clients hold.
 
     Args:
         source: the source of the rows.
-        tally: the counts of its rows.
+        tally: the counted rows of the source.
         plan: the plan of the campaign.
-        has_ledger: whether a ledger is charged.
+        has_ledger: whether the run is charged to a ledger.
     """
     if plan.privacy is None:
         return []

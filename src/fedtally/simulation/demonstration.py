@@ -1,7 +1,8 @@
-"""A campaign of 200 phones with everything that its server sees: what `fedtally show` draws.
+"""A campaign of 200 simulated phones, with all that its server sees: `fedtally show` draws it.
 
 The phones hold made-up words. The real protocol sums their sketches, and each masked upload is kept
-as it arrived. The sum is then released once without noise, and once for each of several epsilons.
+as it arrived. The sum is then released several times: once without noise, and once for each of
+several epsilons.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from fedtally.sketch import CountSketch
 from fedtally.sources.sample_tables import WORDS
 
 PHONES = 200
-CANDIDATES = 4000  # words that may occur, at most
+CANDIDATES = 4000  # the most words that may occur
 EPSILONS = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.1)
-FALSE_ALARMS = 0.05  # share of wrong accusations by the attacker whose hits are shown
+FALSE_ALARMS = 0.05  # the false positive rate of the attacker in `Level`
 ROWS, WIDTH = 8, 64
-_EXPONENT = 1.3  # of the power law of words: with 200 phones a few are frequent, and most are rare
-_NOW = 0  # the time in the simulated session, which needs no clock
+_EXPONENT = 1.3  # of the power law of words: a few are frequent, most are rare
+_NOW = 0  # the time in the simulated session
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -49,18 +50,19 @@ U16 = npt.NDArray[np.uint16]
 
 
 class Level(NamedTuple):
-    """One release of the sum, and the estimates that are read from it.
+    """One release of the sum, with the noise for one epsilon, and the estimates from it.
 
     Attributes:
-        epsilon: the epsilon of the guarantee; None: there is no noise.
-        delta: the delta of the guarantee; 0 without noise.
-        released: the counters that leave the server: int64 [V].
-        counts: how many phones hold each word, as decoded: float64 [words].
-        low: the lower limit of each count at 95 % confidence: float64 [words].
-        high: the upper limit: float64 [words].
-        promised: the largest share of cases in which an attacker with `FALSE_ALARMS` detects
-            whether one phone holds its word, by epsilon and delta alone; 1 without noise.
-        proven: the same share, by the exact distribution of this noise: at most `promised`.
+        epsilon: the guaranteed epsilon; None: the release has no noise.
+        delta: the guaranteed delta; 0 without noise.
+        released: the released counters: int64 [V].
+        counts: the estimated number of phones with each word: float64 [words].
+        low: the lower limit of each count, at 95 % confidence: float64 [words].
+        high: the upper limit of each count, at 95 % confidence: float64 [words].
+        promised: an upper bound, from epsilon and delta, on the true positive rate of an attacker
+            who tests whether one phone is in the sum, with the false positive rate `FALSE_ALARMS`.
+            1 without noise.
+        proven: the same bound, from the exact distribution of the noise; at most `promised`.
     """
 
     epsilon: float | None
@@ -74,21 +76,21 @@ class Level(NamedTuple):
 
 
 class Demonstration(NamedTuple):
-    """A campaign whose server kept all it saw.
+    """A campaign of phones, with all that its server saw, and what no server sees.
 
     Attributes:
         bits: uploads are added modulo 2^bits; at most 16.
-        rows: the rows of the sketch.
-        width: the counters of a row; V is rows times width.
+        rows: the number of rows of the sketch.
+        width: the number of counters in a row. Below, V is rows times width.
         candidates: the number of words that may occur.
-        false_alarms: the share of cases in which the attacker of `levels` accuses a phone wrongly.
-        words: the words that phones hold, most frequent first.
-        held: the place in `words` of the word of each phone: int64 [phones].
+        false_alarms: the false positive rate of the attacker in `levels`.
+        words: the words that phones hold, the most frequent first.
+        held: for each phone, the place of its word in `words`: int64 [phones].
         sketches: the sketch of each phone, which no server ever sees: int64 [phones, V].
         uploads: what each phone sent: uint16 [phones, V].
-        opened: the sum of the self masks, which the last step of the protocol removes. It is the
-            sum of the uploads, less the sum that the server found, modulo 2^bits: uint16 [V].
-        levels: the releases, the one without noise first, then the largest epsilon.
+        opened: the masks that are left in the sum of the uploads, and that the last step of the
+            protocol removes: the sum of the uploads minus the exact sum, modulo 2^bits: uint16 [V].
+        levels: the releases: first without noise, then with falling epsilon.
     """
 
     bits: int
@@ -107,11 +109,12 @@ class Demonstration(NamedTuple):
 def demonstrate(
     seed: int | None = None, report: Callable[[str, int, int | None], None] = lambda *_: None
 ) -> Demonstration:
-    """Run the campaign and return what its server saw.
+    """Run the campaign, and return all that its server saw.
 
     Args:
-        seed: draws the words, hashes, masks and noise; None: the operating system draws them.
-        report: called as ("sum", phones done, all phones) and ("recover", releases done, all).
+        seed: the seed of words, hashes, masks and noise; None: they come from the operating system.
+        report: called with ("sum", phones done, all phones) and ("recover", releases done, all
+            releases).
     """
     words, held = _words(population_rng(seed))
     domain = Dictionary(list(WORDS[:CANDIDATES]))
@@ -130,7 +133,7 @@ def demonstrate(
             continue
         asked = {"epsilon": epsilon, "not_private": seed is not None}
         noisy, _ = _planned(domain, hashes, seed, asked)
-        noise = key_bytes(seed, f"show {epsilon}".encode())  # each release has noise of its own
+        noise = key_bytes(seed, f"show {epsilon}".encode())  # independent noise for each release
         levels.append(_level(noisy, domain, _released(noisy, exact, noise), words))
     return Demonstration(
         bits=_parameters(plan).bits,
@@ -142,7 +145,7 @@ def demonstrate(
         held=held,
         sketches=np.array([person.contribution(0) for person in people]),
         uploads=uploads,
-        # 2^bits divides 2^16, and so the differences wrap as the protocol's do
+        # 2^bits divides 2^16, so differences modulo 2^16 are right modulo 2^bits, too
         opened=(uploads.sum(axis=0) - exact.vector).astype(np.uint16)
         & np.uint16(2 ** _parameters(plan).bits - 1),
         levels=tuple(levels),
@@ -150,7 +153,10 @@ def demonstrate(
 
 
 def _words(rng: np.random.Generator) -> tuple[tuple[str, ...], I64]:
-    """Return the words that phones hold, most frequent first, and each phone's place in them."""
+    """Draw a word for each phone; return the drawn words, and each phone's place in them.
+
+    The words are sorted by how many phones hold them, the most frequent first.
+    """
     law = np.arange(1, len(WORDS[:CANDIDATES]) + 1) ** -_EXPONENT
     drawn = rng.choice(len(law), PHONES, p=law / law.sum())
     ranks, counts = np.unique(drawn, return_counts=True)
@@ -162,7 +168,10 @@ def _words(rng: np.random.Generator) -> tuple[tuple[str, ...], I64]:
 def _planned(
     domain: Dictionary, hashes: bytes, seed: int | None, asked: dict[str, Any]
 ) -> tuple[Plan, Keys | None]:
-    """Return a plan for all phones, as `fedtally.estimate` would make it, and its keys."""
+    """Return a plan for all phones, as `fedtally.estimate` would make it, and its private keys.
+
+    The keys are None if the plan has no secure sum.
+    """
     simulation = Simulation.of(
         domain=domain,
         encoding="sketch",
@@ -187,7 +196,11 @@ def _summed(
     random: Callable[[int], bytes],
     report: Callable[[str, int, int | None], None],
 ) -> U16:
-    """Sum the phones by the protocol; the sum lands in the server. Return each phone's upload."""
+    """Sum the phones with the protocol, so that the sum lands in the server; return all uploads.
+
+    Returns:
+        uint16 [phones, V], the masked vector that each phone sent.
+    """
     terms = _parameters(server.plan)
     run = CohortRun.begin(
         server, 0, range(len(people)), signing_key=keys.server, random=random, now=_NOW
@@ -202,19 +215,19 @@ def _summed(
         answer = clients[int(name)].receive(frame, _NOW)
         sent = None if answer is None else wire.parse(answer)
         if sent is not None and sent.kind is Kind.MASKED_INPUT:
-            # The checksum entries follow the counters. No picture shows them.
+            # Checksum entries follow the counters, and are left out: no picture shows them.
             entries = terms.length + terms.checksum_entries
             uploads[int(name)] = unpack(sent.body, entries, terms.bits)[: terms.length]
             report("sum", int(name) + 1, len(people))
         return answer
 
     drive(run, ask, _NOW)
-    carry(run, ask)  # deliver the server's last frames, which say how the session ended
+    carry(run, ask)  # the server's last frames, which tell the phones how the session ended
     return uploads
 
 
 def _released(plan: Plan, exact: CountSketch, random: Callable[[int], bytes]) -> CountSketch:
-    """Return the sum with the noise of a plan, as that plan's server would release it."""
+    """Return the exact sum with noise, as the server of this plan would release it."""
     server = FrequencyServer(plan, MemoryBooks())
     sketch = CountSketch(plan.spec, 0)
     sketch.vector += exact.vector
@@ -224,7 +237,7 @@ def _released(plan: Plan, exact: CountSketch, random: Callable[[int], bytes]) ->
 
 
 def _level(plan: Plan, domain: Dictionary, released: CountSketch, words: Sequence[str]) -> Level:
-    """Return the estimates from a release, and how much of one phone it may show."""
+    """Return the estimates from a release, and the bounds on what it shows about one phone."""
     result = Result(plan, domain, [released])
     found = result.estimates(words)
     shares = np.array([(one.frequency, one.low, one.high) for one in found], np.float64)

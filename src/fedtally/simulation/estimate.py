@@ -36,7 +36,7 @@ _R = TypeVar("_R")
 
 
 def suggests_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return the function, with an error for an unknown keyword that suggests the likely one."""
+    """Return the function, whose error for an unknown keyword then suggests a similar one."""
     known = list(inspect.signature(function).parameters)
 
     @wraps(function)
@@ -52,7 +52,7 @@ def suggests_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
-# The keywords are written out for editors and type checks.
+# The keywords are written out, so that editors and type checkers know them.
 @suggests_keywords
 def estimate(
     data: Any,
@@ -280,14 +280,18 @@ def source_of(
     *,
     is_one_of_many: bool = False,
 ) -> Source:
-    """Return the source that the first argument of `estimate` is.
+    """Return the source of items that the first argument of `estimate` describes.
 
     Args:
         data: the first argument of `estimate`.
         columns: the columns of a table.
-        held: the columns beside a column of items, by keyword; None where there is none.
+        held: the columns given beside a column of items, by keyword ("clients", "rounds", ...); a
+            value is None if the column is not given.
         seed: the seed of a synthetic population.
-        is_one_of_many: whether a file is one of several that are one table.
+        is_one_of_many: whether a file is one of several files of one table.
+
+    Raises:
+        InvalidInputError: the data and the columns do not go together, or cannot be read.
     """
     if isinstance(number := held.get("rounds"), int):
         raise InvalidInputError(
@@ -334,7 +338,7 @@ def source_of(
 
 
 def check_list(data: Any, dictionary: Any) -> None:
-    """Refuse, under privacy, a list of known words that is the input itself.
+    """Refuse a list of known words that is the input itself: under privacy it must be public.
 
     Args:
         data: the input: a path, or any data.
@@ -347,7 +351,7 @@ def check_list(data: Any, dictionary: Any) -> None:
 
 
 def is_input(data: Any, domain: Any) -> bool:
-    """Return whether candidates are the input itself: one object, or paths of one file."""
+    """Return whether the candidates are the input itself: the same object, or the same file."""
     if isinstance(data, str | os.PathLike) and isinstance(domain, str | os.PathLike):
         listed = list_path(os.fspath(domain))[0]
         known = os.path.exists(data) and os.path.exists(listed)
@@ -356,16 +360,16 @@ def is_input(data: Any, domain: Any) -> bool:
 
 
 def check_public(data: Any, domain: Any, name: str = "domain", what: str = "candidates") -> None:
-    """Refuse, under privacy, candidates that are the input itself.
+    """Refuse candidates that are the input itself: under privacy they must be public.
 
     Args:
         data: the input: a path, or any data.
         domain: the domain, as the caller gave it.
-        name: the name of the option that gave it.
-        what: the plural noun for its items.
+        name: the name of the option with these candidates.
+        what: the plural noun for the candidates.
 
     Raises:
-        InvalidInputError: both are one object, or paths of one file.
+        InvalidInputError: input and domain are the same object, or paths of the same file.
     """
     if is_input(data, domain):
         raise InvalidInputError(

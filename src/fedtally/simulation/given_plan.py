@@ -1,4 +1,4 @@
-"""Fit a plan that the user gives to the clients that came: check it, and replace its keys."""
+"""Fit a plan that the user gave to the clients of the input: check it, and replace its keys."""
 
 from __future__ import annotations
 
@@ -32,21 +32,20 @@ def fit_given(
     random: Callable[[int], bytes],
     report: Callable[..., None],
 ) -> tuple[Plan, Keys | None]:
-    """Return the given plan with new keys for the simulated clients, and these keys.
+    """Check a given plan against the clients of the input; return it with new keys, and these keys.
 
-    The plan is checked against the clients that came. An ideal secure sum has no keys: then the
-    keys are None.
+    The keys are None if the secure sum is ideal, that is, a trusted server sums.
 
     Args:
         plan: the given plan.
-        spec: the campaign that is asked for, beside the plan.
+        spec: the campaign that the caller asked for, with the options given beside the plan.
         domain: the candidates.
         sizes: the number of clients in each round.
-        random: a function that returns a given number of bytes, for the keys.
+        random: a function that returns a given number of uniform bytes, for the keys.
         report: called with the progress of long steps.
 
     Raises:
-        InvalidInputError: the plan is not for such clients.
+        InvalidInputError: the plan does not fit the clients or the candidates.
     """
     summation = spec.summation
     releases = summation.sums(sizes, plan.releases)
@@ -66,13 +65,13 @@ def fit_given(
 def _terms_of(
     plan: Plan, summation: Summation, sizes: Sequence[int], releases: Sequence[int]
 ) -> Terms:
-    """Return the terms of a plan's secure sum; if it has none, terms of the requested protocol.
+    """Return the terms of the plan's secure sum, or else of the protocol in `summation`.
 
     Args:
         plan: the plan.
-        summation: how rounds are summed.
-        sizes: the clients of each round.
-        releases: the clients of each secure sum.
+        summation: how the caller wants rounds to be summed.
+        sizes: the number of clients in each round.
+        releases: the number of clients in each secure sum.
     """
     if plan.secure_sum is not None:
         check_cohorts(plan.secure_sum, summation, releases)
@@ -84,12 +83,12 @@ def _terms_of(
         )
     largest, signed = plan.largest_entry, plan.encoding.is_signed
     agreed = terms(summation, sizes, largest, plan.vector_length, signed=signed)
-    assert agreed is not None  # None would mean that a trusted server sums
+    assert agreed is not None  # only an ideal secure sum has no terms
     return with_validity(agreed, summation, plan.most_items, signed=signed)
 
 
 def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: bool) -> None:
-    """Refuse a plan that is not for rounds of these sizes, or not for these candidates."""
+    """Refuse a plan that does not fit the number of rounds, their sizes, or the candidates."""
     if plan.num_rounds != len(sizes):
         raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
     privacy, (_, noun) = plan.privacy, plan.clients.senders
@@ -105,7 +104,8 @@ def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: b
             f" {_shown(domain.describe())}; declare the same domain ({opt.domain})"
         )
     honest = None if privacy is None else privacy.event.honest_survivors
-    # In an ideal sum each client adds its share of the noise, so each round needs enough clients.
+    # In an ideal secure sum clients also add their shares of the noise, so each round needs enough
+    # clients.
     if honest is not None and not has_keys:
         least = min(size for size in sizes if size)
         if least < honest:

@@ -1,4 +1,4 @@
-"""Encoders of items to ids, by a declared domain or by the distinct items of the input itself."""
+"""Encoders: they map items to 64-bit ids, by a declared domain or by the input's own items."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from fedtally.errors import InvalidInputError, OutsideDomainError, arg, opt
 from fedtally.kernels.rows import group
 from fedtally.sketch import CountSketch
 
-_FEW = 1 << 17  # rows that are counted at once, to bound the memory
-_BLOCK = 1 << 15  # items that are spelled at once, to bound the memory
+_FEW = 1 << 17  # the most rows to count at once, to bound memory
+_BLOCK = 1 << 15  # the most items to spell at once, to bound memory
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
 
 class Encoded(NamedTuple):
-    """The ids of some items.
+    """The ids of some items, or of the distinct items of some rows.
 
     Attributes:
         ids: uint64, the ids of the items inside the domain.
-        inside: a mask of the items inside the domain; None: all are.
-        counts: int64, the number of rows with each item; None where the items are the rows.
-        met: what `Encoder.remember` takes: ids that may be new, and their items.
+        inside: a mask of the items inside the domain; None: all are inside.
+        counts: int64, the number of rows with each distinct item; None if there is one item for
+            each row.
+        met: the ids that may be new, and their items, for `Encoder.remember`; None if nothing is
+            remembered.
     """
 
     ids: U64
@@ -45,13 +47,14 @@ class Encoded(NamedTuple):
 
 
 class Encoder(ABC):
-    """An encoder of items to ids."""
+    """A map from items to ids; it may learn the items from the input."""
 
     def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids, and a mask of the rows that they come from (None: all rows).
+        """Return the ids of items, and a mask of the rows inside the domain (None: all rows).
 
-        The items are an Arrow array, one for each row. If the array has a dictionary, each value of
-        it is encoded once, and errors count values and not rows.
+        The items are an Arrow array, with one item for each row. If the array has a dictionary,
+        each of its values is encoded once, and errors count values, not rows. Items are remembered
+        (`remember`).
         """
         found = self.look_up(items)
         self.remember(found)
@@ -59,30 +62,30 @@ class Encoder(ABC):
 
     @abstractmethod
     def look_up(self, items: Any, *, counted: bool = False) -> Encoded:
-        """Return the ids of rows; or, if `counted`, of their distinct items, with counts of rows.
+        """Return the ids of the rows' items; if `counted`, of the distinct items, with counts.
 
-        Nothing is remembered, so that several threads may look up.
+        Nothing is remembered, so that several threads may call this.
         """
 
     @abstractmethod
     def remember(self, found: Encoded) -> None:
-        """Keep the items that were looked up, if the candidates are the items of the input."""
+        """Store items that `look_up` returned, if the input's own items are the candidates."""
 
     @abstractmethod
     def domain(self) -> Domain:
-        """Return the domain."""
+        """Return the domain, or the items remembered so far if they are the candidates."""
 
     def names(self) -> Names | None:
-        """Return the strings of the ids, where clients spell them; else None."""
+        """Return the strings of the ids if the domain is open (clients spell them); else None."""
         return None
 
     def items(self) -> Any:
-        """Return the distinct items of the input, where they are the candidates; else None."""
+        """Return the distinct items of the input if they are the candidates; else None."""
         return None
 
 
 def _counted(items: Any) -> tuple[Any, I64]:
-    """Return the distinct values of an Arrow array, and how many rows have each.
+    """Return the distinct values of an Arrow array, and how many rows have each value.
 
     >>> import pyarrow as pa
     >>> items, counts = _counted(pa.array(["tea", "rice", "tea"]))
@@ -93,10 +96,10 @@ def _counted(items: Any) -> tuple[Any, I64]:
         found = items.value_counts()
         return found.field("values"), numbers_of(found.field("counts"))
     places, counts = numbers_of(items.indices), np.zeros(len(items.dictionary), np.int64)
-    for start in range(0, len(places), _FEW):  # NumPy copies what it counts
+    for start in range(0, len(places), _FEW):  # in parts, since NumPy copies them
         counts += np.bincount(places[start : start + _FEW], minlength=len(counts))
     held = counts > 0  # a dictionary may hold values that no row has
-    if held.all():  # as most dictionaries: then no text is copied
+    if held.all():  # the usual case, without a copy of the texts
         return items.dictionary, counts
     return items.dictionary.filter(held), counts[held]
 
@@ -104,11 +107,11 @@ def _counted(items: Any) -> tuple[Any, I64]:
 def _of_rows(
     ids: U64, inside: npt.NDArray[np.bool_] | None, places: I64
 ) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-    """Return the ids of rows, and a mask of the rows inside the domain (None: all).
+    """Return the ids of rows, and a mask of the rows inside the domain (None: all rows).
 
     Args:
         ids: uint64, the ids of the distinct items inside the domain.
-        inside: bool, a mask of the distinct items inside the domain; None: all are.
+        inside: bool, a mask of the distinct items inside the domain; None: all are inside.
         places: int64 [rows], the index of each row's item among the distinct items.
     """
     if inside is None:
@@ -120,13 +123,13 @@ def _of_rows(
 
 
 class Declared(Encoder):
-    """The encoder of a declared domain.
+    """The encoder for candidates that the caller declared.
 
     Args:
         domain: the domain.
-        outside: the fate of items outside it: "error" or "drop".
-        unreadable: whether items that cannot be read count as items outside, in place of an error.
-            Under privacy an error would show that somebody holds such an item.
+        outside: what to do with items outside the domain: "error" or "drop".
+        unreadable: whether items that cannot be read count as items outside, instead of raising an
+            error. Under privacy an error would show that somebody holds such an item.
     """
 
     def __init__(self, domain: Domain, outside: str, unreadable: bool = False) -> None:
@@ -135,7 +138,7 @@ class Declared(Encoder):
         self._inside = domain.inside if unreadable else domain.contains
 
     def look_up(self, items: Any, *, counted: bool = False) -> Encoded:
-        """Return the ids of rows, or of their distinct items; see `Encoder.look_up`."""
+        """Return the ids of the rows' items, or of the distinct items; see `Encoder.look_up`."""
         if counted:
             values, counts = _counted(items)
             return Encoded(*self.encode_each(values), counts)
@@ -145,13 +148,13 @@ class Declared(Encoder):
         return Encoded(*_of_rows(*self.encode_each(values), places))
 
     def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids of items that are no dictionary; see `Encoder.encode`."""
+        """Return the ids of items in an Arrow array without dictionary; see `Encoder.encode`."""
         if not self._drop:
             try:
                 return self._domain.encode(items), None
             except OutsideDomainError as error:
-                # The ways out are named only here. They would be no help in a private campaign, nor
-                # for an item whose count a user asks for.
+                # The ways out are added here, not in the domain, whose error is raised in other
+                # places, too: there, these options would not help.
                 every = "" if self._domain.kind == "grid" else f", use {opt.domain('input')}"
                 raise OutsideDomainError(
                     f"{error.marked}{every}, or leave out what is outside ({opt.outside('drop')})"
@@ -162,7 +165,7 @@ class Declared(Encoder):
         return self._domain.encode(items.filter(inside)), inside
 
     def remember(self, found: Encoded) -> None:
-        """Keep nothing: the candidates are known."""
+        """Do nothing, since the candidates are known."""
 
     def domain(self) -> Domain:
         """Return the domain."""
@@ -170,25 +173,25 @@ class Declared(Encoder):
 
 
 class FromInput(Encoder):
-    """The encoder of the items that the input holds, which remembers the distinct ones.
+    """The encoder for candidates that are the input's own items; it remembers the distinct items.
 
     The id of an integer is its value; the id of a text is its fingerprint.
 
     Args:
-        seed: the seed of the campaign, which keys the fingerprints.
+        seed: the seed of the campaign, from which the key of the fingerprints follows.
     """
 
-    _groups_first = False  # whether equal items are found before they become ids
+    _groups_first = False  # whether equal items are merged before ids are made
 
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
         self._integers: bool | None = None
-        self._ids: list[U64] = []  # ids of the items so far; an id may be there several times
+        self._ids: list[U64] = []  # ids so far, with repetitions
         self._texts: list[Any] = []  # the texts of these ids, if the items are text
         self._known = self._waiting = 0
 
     def look_up(self, items: Any, *, counted: bool = False) -> Encoded:
-        """Return the ids of rows, or of their distinct items; see `Encoder.look_up`."""
+        """Return the ids of the rows' items, or of the distinct items; see `Encoder.look_up`."""
         if is_grouped(items) or self._groups_first:
             values, rows = _counted(items) if counted else distinct(items)
             ids, inside, texts = self._read(values)
@@ -196,14 +199,18 @@ class FromInput(Encoder):
             if counted:
                 return Encoded(ids, inside, rows, met)
             return Encoded(*_of_rows(ids, inside, rows), None, met)
-        # Equal items are found by their ids, in a fraction of the time that comparing texts takes.
+        # Equal items are found by their ids, which is much faster than comparing texts.
         ids, inside, texts = self._read(items)
         first, counts = group(ids)
         met = ids[first], None if texts is None else taken(texts, first)
         return Encoded(met[0], inside, counts, met) if counted else Encoded(ids, inside, None, met)
 
     def remember(self, found: Encoded) -> None:
-        """Keep the items that were looked up."""
+        """Store the items that `look_up` returned.
+
+        Raises:
+            InvalidInputError: earlier items were integers and these are text, or the reverse.
+        """
         assert found.met is not None
         ids, texts = found.met
         if self._integers not in (None, texts is None):
@@ -216,15 +223,15 @@ class FromInput(Encoder):
         if texts is not None:
             self._texts.append(texts)
         self._waiting += len(ids)
-        # Wait for as many new items as are known, and a million more: a merge takes time in
-        # proportion to all items, new or not.
+        # A merge takes time in proportion to all items. So wait until more items are new than
+        # known, by a million.
         if self._waiting > self._known + (1 << 20):
             self._merge()
 
     def _read(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None, Any]:
-        """Return the ids, a mask of the items inside the domain, and the texts of the ids.
+        """Return the ids of items, a mask of the items inside the domain, and the ids' texts.
 
-        The mask is None if all items are inside. The texts are None if the items are integers.
+        The mask is None if all items are inside, and the texts are None if the items are integers.
         """
         if not is_integer(items):
             texts = as_text(items)
@@ -237,16 +244,16 @@ class FromInput(Encoder):
         return values.view(np.uint64), None, None
 
     def domain(self) -> Domain:
-        """Return the distinct items so far as a domain that is not public, in order of id."""
+        """Return the distinct items so far as a domain, in order of their ids; it is not public."""
         items = self._all_items()
         if self._integers:
             return IntegerSet(items.to_numpy())
         return Strings(items, self._seed)
 
     def items(self) -> Any:
-        """Return the distinct items so far, in order of id: an Arrow array of text or int64.
+        """Return the distinct items so far, in order of id: an Arrow array of text or of int64.
 
-        The answer is None if there are no items, since nothing shows their type then.
+        Returns None if there are no items, since their type is then unknown.
         """
         items = self._all_items()
         return items if len(items) else None
@@ -260,7 +267,7 @@ class FromInput(Encoder):
         return taken(self._texts[0], np.argsort(self._ids[0]))
 
     def _merge(self) -> None:
-        """Leave each item once, in the order in which they were met."""
+        """Keep each item once, in the order in which the items first came."""
         import pyarrow as pa
 
         ids = np.concatenate([np.empty(0, np.uint64), *self._ids])
@@ -272,17 +279,17 @@ class FromInput(Encoder):
 
 
 class Spelled(FromInput):
-    """The encoder of an open domain, which remembers the distinct strings: clients spell them.
+    """The encoder for an open domain: it remembers the distinct strings, which clients spell.
 
     The id of a string is its fingerprint.
 
     Args:
         domain: the domain.
-        seed: the seed of the campaign, which keys the fingerprints.
-        unreadable: leave out items that cannot be read, instead of an error, as for `Declared`.
+        seed: the seed of the campaign, from which the key of the fingerprints follows.
+        unreadable: whether to leave out items that cannot be read, instead of raising an error.
     """
 
-    _groups_first = True  # bringing a text into the normal form takes longest
+    _groups_first = True  # bringing texts into normal form is slow
 
     def __init__(self, domain: OpenStrings, seed: bytes, unreadable: bool = False) -> None:
         super().__init__(seed)
@@ -296,11 +303,11 @@ class Spelled(FromInput):
         return fingerprints(texts, fingerprint_key(self._seed)), inside, texts
 
     def domain(self) -> Domain:
-        """Return the domain."""
+        """Return the open domain."""
         return self._domain
 
     def names(self) -> Names:
-        """Return the distinct strings so far."""
+        """Return the distinct strings so far, as names of the domain."""
         self._merge()
         return Names(self._domain, self._texts[0])
 
@@ -308,14 +315,14 @@ class Spelled(FromInput):
 def add_items(
     sketch: CountSketch, ids: U64, counts: I64, clients: int, names: Names | None
 ) -> None:
-    """Add the counted items of a round to its sketch.
+    """Add the items that a round's clients hold to the round's sketch.
 
     Args:
         sketch: the sketch, which is changed.
-        ids: uint64 [n].
+        ids: uint64 [n], the ids of the items.
         counts: int64 [n], the number of clients that hold each item.
-        clients: the number of all clients of the round, also of those that hold nothing.
-        names: the strings of the ids, where the domain is open.
+        clients: the number of clients of the round, with clients that hold nothing.
+        names: the strings of the ids if the domain is open; else None.
     """
     if names is None:
         sketch.add(ids, counts, clients)
@@ -327,12 +334,12 @@ def add_items(
 
 
 def fate_outside(asked: str | None, *, is_private: bool) -> str:
-    """Return what happens to items outside the domain, "error" or "drop".
+    """Return what to do with items outside the domain: "error" or "drop".
 
-    Under privacy items outside are dropped: an error would tell what a client holds.
+    Under privacy the default is "drop", since an error would tell what a client holds.
 
     Args:
-        asked: "error" or "drop", as the caller asks for; None: nothing was asked for.
+        asked: "error" or "drop", as the caller asked; None: the default.
         is_private: whether the campaign is private.
 
     >>> fate_outside(None, is_private=True), fate_outside(None, is_private=False)
@@ -344,19 +351,19 @@ def fate_outside(asked: str | None, *, is_private: bool) -> str:
 
 
 def is_integer(items: Any) -> bool:
-    """Return whether an Arrow array holds integers."""
+    """Return whether the values of an Arrow array are integers."""
     import pyarrow as pa
 
     return bool(pa.types.is_integer(items.type))
 
 
 def client_keys(clients: Any, key: bytes) -> U64:
-    """Return 64 bits for each client: an integer itself, or the fingerprint of a text.
+    """Return a 64-bit key for each client: an integer itself, or the fingerprint of a text.
 
     Args:
         clients: the names of the clients, an Arrow array.
-        key: the key of the fingerprints. Nobody must know it beforehand, or names could be chosen
-            that collide, and two clients would count as one.
+        key: the key of the fingerprints. Nobody may know it while names are chosen: otherwise
+            somebody could choose names with equal fingerprints, and two clients would count as one.
     """
     if is_integer(clients):
         keys: U64 = (

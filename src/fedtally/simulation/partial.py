@@ -1,10 +1,10 @@
-"""The counts of a part of a table, as an Arrow table: what `fedtally.partial_tally` returns.
+"""The counts of one partition of a table, or of several, as an Arrow table: a *partial tally*.
 
-The counts are exact: they show how many rows, or clients, hold each item. A row of the table says
-how many clients of a round hold the item of an id: `round` (its place, int32), `id` (uint64),
-`count` (int64). Where the candidates are the items of the input, they follow in rows of their own,
-in a fourth column `item`, which is null elsewhere. Single values are JSON in the metadata of the
-schema.
+`fedtally.partial_tally` returns it. The counts are exact: they show how many rows, or clients, hold
+each item. Each row says how many clients of a round hold an item: `round` (its number from 0,
+int32), `id` (of the item, uint64) and `count` (int64). If the input's own items are the candidates,
+rows with the items follow, in a fourth column `item`, which is null in all other rows. Single
+values are JSON in the metadata of the schema.
 """
 
 from __future__ import annotations
@@ -32,25 +32,29 @@ from fedtally.simulation.row_counts import Tally
 from fedtally.sources import Batch, Columns, Source
 
 _SCHEMA = "fedtally/partial-tally/2"
-_KEY = b"fedtally"  # of the header, in the metadata of the schema
+_KEY = b"fedtally"  # of the single values, in the schema's metadata
 _NAME = "a partial tally"  # in messages
-_BYTES = bytes | bytearray | memoryview  # the form of an earlier fedtally
-_BLOCK = 1 << 20  # candidates whose ids are compared at a time
+_BYTES = bytes | bytearray | memoryview  # what an earlier fedtally returned
+_BLOCK = 1 << 20  # the most candidates to compare at a time
 
 
 class Rules(NamedTuple):
-    """The rules of counting, on which all partitions and the campaign agree; JSON-able.
+    """The options with which rows are counted, as JSON-able values.
+
+    All partitions and the campaign must have the same rules.
 
     Attributes:
-        domain: a digest of the declared candidates; None: the items of the input are the
-            candidates.
-        seed: a digest of the campaign's seed; None where no id and no draw depends on it.
-        hashes: a digest of the seed by which items become ids; None where candidates are declared.
-            It differs from `seed` if the campaign has a plan, which has a seed of its own.
-        num_rounds: the rounds that clients are split over; None: the rows name their rounds.
-        max_items: the most items of a client.
-        outside: the fate of items outside the domain.
-        private: whether each row is read by itself, and clients without items take part.
+        domain: a digest of the declared candidates; None: the input's own items are the candidates.
+        seed: a digest of the campaign's seed; None if neither ids nor draws depend on the seed.
+        hashes: a digest of the seed from which ids of items follow; None if candidates are
+            declared. It is another seed than `seed` if the campaign has a plan, which has its own
+            seed.
+        num_rounds: the number of rounds over which clients are split; None: the rows name their
+            rounds.
+        max_items: the most items that a client contributes.
+        outside: what happens to items outside the domain: "error" or "drop".
+        private: whether the campaign has an epsilon. If so, a row that cannot be read is no error,
+            and clients without items take part.
     """
 
     domain: str | None
@@ -73,15 +77,15 @@ class Rules(NamedTuple):
         outside: str,
         private: bool,
     ) -> Rules:
-        """Return the rules of counting that options ask for.
+        """Return the rules that follow from options.
 
         Args:
-            seed: the seed of the campaign; None where no id and no draw depends on it.
-            domain: the declared candidates; None: the items of the input.
-            hashes: the seed by which items become ids.
+            seed: the seed of the campaign; None if neither ids nor draws depend on it.
+            domain: the declared candidates; None: the input's own items are the candidates.
+            hashes: the seed from which ids of items follow.
             num_rounds: the attribute `num_rounds`.
-            max_items: the most items of a client.
-            outside: the fate of items outside the domain.
+            max_items: the most items that a client contributes.
+            outside: what happens to items outside the domain: "error" or "drop".
             private: the attribute `private`.
         """
         return cls(
@@ -95,10 +99,18 @@ class Rules(NamedTuple):
         )
 
     def check(self, theirs: Rules, who: str) -> None:
-        """Raise InvalidInputError if the rules `theirs` differ, and name the first difference."""
+        """Refuse other rules that differ from these.
+
+        Args:
+            theirs: the other rules.
+            who: the words for whose rules they are, for the error.
+
+        Raises:
+            InvalidInputError: the rules differ; the error names the first difference.
+        """
         for name, mine, other in zip(self._fields, self, theirs, strict=True):
             if mine != other:
-                if name == "hashes":  # of partitions it follows from the seed, which is equal
+                if name == "hashes":  # only a campaign with a plan gets here
                     raise InvalidInputError(
                         f"{who} has ids of its items by another seed than the plan's: count the"
                         " partitions with the seed that the plan was made with, or declare a domain"
@@ -125,15 +137,15 @@ def _digest(domain: Domain | None) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """The counts of one partition, or of several.
+    """The counts of one partition or of several, with all that a partial tally holds.
 
     Attributes:
-        partitions: a digest of the counts of each partition, by its name.
-        rules: the rules of counting.
+        partitions: a dict from the name of each partition to a digest of its counts.
+        rules: the options with which the rows were counted.
         part: the counts.
-        items: the distinct items of the input, text or int64, if they are the candidates and there
-            are any; else None.
-        columns: the columns that were read; without names if there were no rows.
+        items: the distinct items of the input, an Arrow array of text or int64, if they are the
+            candidates and there are any; else None.
+        columns: the columns of the rows; without names if there were no rows.
     """
 
     partitions: Mapping[str, str]
@@ -146,15 +158,15 @@ class Content:
     def of_partition(
         cls, name: str, rules: Rules, part: Part, items: Any, columns: Columns
     ) -> Self:
-        """Return the counts of one partition."""
-        # Sort the items, as a merge does. So the digest stays valid if one tally alone is merged.
+        """Return the counts of one partition, with the partition's name and digest."""
+        # Sorted, as by a merge: otherwise a merge of this tally alone would change the digest.
         items = None if items is None else _joined([items])
         content = cls({}, rules, part, items, columns)
         return replace(content, partitions={name: content._digest()})
 
     def _digest(self) -> str:
-        """Return the digest of the counts of one partition, and of how they were counted."""
-        # Columns that play no part may come in another order when rows are counted again.
+        """Return a digest of the counts and of the options with which they were made."""
+        # Without unused columns, which may have another order when the rows are counted again.
         meta = replace(self, columns=replace(self.columns, others=()))._header()
         state = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
         for values in (*self._counts().values(), *_buffers(self.items)):
@@ -162,7 +174,7 @@ class Content:
         return state.hexdigest()
 
     def table(self) -> Any:
-        """Return the counts as an Arrow table."""
+        """Return the partial tally: the counts as an Arrow table, with metadata."""
         import pyarrow as pa
 
         meta = {
@@ -182,11 +194,11 @@ class Content:
 
     @classmethod
     def of(cls, data: object) -> Self:
-        """Return the counts that a table of `Content.table` holds.
+        """Return the counts of a partial tally that `table` made.
 
         Raises:
-            InvalidInputError: the data are no table that `partial_tally` returned.
-            UnreadableFileError: the table is damaged, or of another version.
+            InvalidInputError: the data are no partial tally.
+            UnreadableFileError: the partial tally is damaged, or was made by another version.
         """
         if isinstance(data, _BYTES):
             raise UnreadableFileError(
@@ -198,10 +210,10 @@ class Content:
                 f"{_NAME} is the Arrow table that fedtally.partial_tally returns, with the metadata"
                 f" of its schema, got {type(data).__name__}: pass on the table as it is"
             )
-        # An impossible value can raise many kinds of errors: no list would be whole.
+        # Impossible values can raise any kind of error.
         try:
             return cls._read(data)
-        except UnreadableFileError:  # of another version
+        except UnreadableFileError:  # from another version
             raise
         except Exception as error:
             raise UnreadableFileError(
@@ -215,7 +227,7 @@ class Content:
             "columns": {
                 name: value
                 for name, value in asdict(self.columns).items()
-                # without fields of paths and of messages, which only readers of files need
+                # other fields are only for reading files
                 if name not in ("folders", "given", "item_option")
             },
             "labels": list(part.labels),
@@ -273,7 +285,7 @@ class Content:
 
 
 def is_tally(data: object) -> bool:
-    """Return whether data are a table that says that it is a partial tally."""
+    """Return whether data are an Arrow table with the metadata of a partial tally."""
     import pyarrow as pa
 
     return isinstance(data, pa.Table) and _KEY in (data.schema.metadata or {})
@@ -300,17 +312,17 @@ def _columns(meta: Mapping[str, Any]) -> Columns:
 
 @dataclass(frozen=True, eq=False)
 class Tallied(Source):
-    """A source whose rows are counted already.
+    """A source of rows that are already counted: a partial tally, for `estimate`.
 
     Attributes:
-        content: the counts.
+        content: the counts and the options with which they were made.
     """
 
     content: Content = field(kw_only=True)
 
     @classmethod
     def of(cls, data: object) -> Self:
-        """Return the source of a tally."""
+        """Return the source of a partial tally; for errors see `Content.of`."""
 
         def read(_private: bool) -> Iterator[Batch]:
             raise InvalidInputError("a merged tally has counts, and no rows to read")
@@ -319,20 +331,22 @@ class Tallied(Source):
 
     @property
     def form(self) -> tuple[bool, bool]:
-        """Whether the rows named their rounds, and whether they named their clients."""
+        """Two flags: whether the rows named their rounds, and whether they named their clients."""
         return self.content.rules.num_rounds is None, self.content.part.by_client
 
     def fill(self, tally: Tally, encoder: Encoder, rules: Rules) -> None:
-        """Give the counts to a tally, and the items to its encoder.
+        """Put the counts into a tally, and the items into its encoder.
 
         Args:
             tally: a tally without rows.
             encoder: the encoder of the tally.
-            rules: the rules of the campaign. If the campaign is private and has no seed, the seed
-                of the partitions is not compared: their draws of clients are made already.
+            rules: the options of the campaign, which must equal the options of the partitions. If
+                the campaign is private and has no seed, seeds are not compared: clients' items are
+                already drawn.
 
         Raises:
-            InvalidInputError: the rows were counted by other rules.
+            InvalidInputError: the rows were counted with other options, or there were no rows.
+            UnreadableFileError: an id does not belong to any candidate.
         """
         theirs, items, part = self.content.rules, self.content.items, self.content.part
         if theirs.seed is None or (rules.seed is None and rules.private):
@@ -359,8 +373,8 @@ class Tallied(Source):
 
 
 def _outside(ids: U64, domain: Domain) -> U64:
-    """Return the ids that belong to no candidate of a declared domain."""
-    if domain.first_id is not None:  # a range, which may be too large for a list of its ids
+    """Return those ids that are not the id of a candidate: uint64."""
+    if domain.first_id is not None:  # a range may be too large to list its ids
         return ids[ids - np.uint64(domain.first_id) >= np.uint64(domain.size)]
     for start in range(0, domain.size, _BLOCK):
         ids = ids[~np.isin(ids, domain.ids(start, min(start + _BLOCK, domain.size)))]
@@ -370,13 +384,17 @@ def _outside(ids: U64, domain: Domain) -> U64:
 def merged(contents: Iterable[Content]) -> Content:
     """Return the counts of all partitions together.
 
-    Each partition counts once, however often it is there.
+    A partition that comes several times counts once.
+
+    Args:
+        contents: the counts, at least one.
 
     Raises:
-        InvalidInputError: there are none, or they do not go together.
+        InvalidInputError: there are no counts; they were made with different options; two counts of
+            one partition differ; or two merged tallies share some of their partitions, but not all.
     """
-    # Larger merged tallies come first. A single partition that is also in one of them is then known
-    # already, and is left out.
+    # Tallies of more partitions come first, so that a single partition that is in one of them, too,
+    # is already known, and left out.
     given = sorted(contents, key=lambda content: -len(content.partitions))
     if not given:
         raise InvalidInputError("there is no partial tally to merge: pass at least one")
@@ -408,12 +426,12 @@ def merged(contents: Iterable[Content]) -> Content:
 
 
 def _columns_of(tables: Sequence[Columns]) -> Columns:
-    """Return the columns that a merged tally names; the order of the tallies does not matter."""
+    """Return the columns that a merged tally names, whatever the order of the tallies."""
     known = {columns for columns in tables if columns.names()}
     if len(known) < 2:
         return next(iter(known), Columns())
     others = sorted({name for columns in known for name in columns.others})
-    # Partitions may name their columns differently: take the first by its JSON text.
+    # Partitions may have different columns. The smallest JSON text does not depend on their order.
     return replace(
         min(known, key=lambda columns: json.dumps(asdict(columns))), others=tuple(others)
     )
@@ -431,7 +449,11 @@ def _check_alike(first: Content, content: Content) -> None:
 
 
 def _joined(columns: Sequence[Any]) -> Any:
-    """Return the distinct items of several columns, sorted."""
+    """Return the distinct items of several Arrow arrays, sorted; None if there are no arrays.
+
+    Raises:
+        InvalidInputError: some arrays hold integers and some text.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,7 @@
-"""Checks of a partial tally: an Arrow table of the right form may still hold impossible numbers.
+"""Checks of a partial tally (`partial.py`): could any input have these counts?
 
-Arrow checks buffers, offsets and text. These checks find damage and mistakes. They cannot find a
-lie: whoever counted a partition can make up possible counts.
+Arrow checks buffers, offsets and text. These checks find damage and mistakes, but not lies: whoever
+counted a partition can invent possible counts.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS
 from fedtally.simulation.counted_part import MAX_NATURAL_ROUNDS, MOST_SAMPLED
 
-COUNTED = {"round": "int32", "id": "uint64", "count": "int64"}  # columns and their Arrow types
+COUNTED = {"round": "int32", "id": "uint64", "count": "int64"}  # each column's Arrow type
 _ITEMS = ("large_string", "int64")
 
 
 def check(meta: Mapping[str, Any], table: Any, sample: npt.NDArray[np.uint64]) -> int:
-    """Check that some input could have the counts of a table; return the number of counted rows.
+    """Check that some input could have these counts; return the number of rows with counts.
 
-    Counted rows stand before the rows of items.
+    Rows with counts stand before rows with items.
 
     Args:
-        meta: the header, as `Content.table` writes it.
+        meta: the single values in the metadata, as `Content.table` writes them.
         table: the Arrow table.
-        sample: the hashes of clients, from the header.
+        sample: the hashes of clients in the metadata.
 
     Raises:
-        InvalidInputError: no input has these counts; it names the value and its bound.
+        InvalidInputError: no input could have these counts; the error names a value and its bound.
     """
     _check_header(meta)
     _check_rules(meta["rules"])
@@ -63,12 +63,12 @@ def _need_integer(name: str, value: object, least: int = 0, most: int = 2**63 - 
 
 
 def _need_kind(names: str, values: Mapping[str, Any], *kinds: type | None) -> None:
-    """Refuse entries whose type is none of `kinds`; None among them: the entry may be None.
+    """Refuse entries whose type is none of the given types.
 
     Args:
-        names: the names of the entries, separated by spaces.
-        values: the entries by name.
-        kinds: the possible types.
+        names: the names of the entries to check, separated by spaces.
+        values: a dict from names of entries to their values.
+        kinds: the allowed types; None allows the value None.
     """
     for name in names.split():
         _need(
@@ -119,7 +119,7 @@ def _check_columns(columns: Mapping[str, Any]) -> None:
 
 
 def _check_clients(meta: Mapping[str, Any]) -> None:
-    """Refuse labels of rounds, and numbers of clients, that the rules do not allow."""
+    """Refuse names of rounds and numbers of clients that do not fit the rules."""
     labels, clients, drawn = meta["labels"], meta["num_clients"], meta["drawn"]
     by_client, num_rounds = meta["by_client"], meta["rules"]["num_rounds"]
     _need_kind("labels num_clients", meta, list)
@@ -145,14 +145,14 @@ def _check_clients(meta: Mapping[str, Any]) -> None:
 
 
 def _check_form(meta: Mapping[str, Any], table: Any) -> int:
-    """Return the number of counted rows, which stand before the items."""
+    """Check the columns, types and nulls of the table; return the number of rows with counts."""
     kinds = {field.name: str(field.type) for field in table.schema}
     item = kinds.pop("item", None)
     _need(kinds == COUNTED and table.num_columns == len(kinds) + (item is not None),
           "schema", table.schema.names, f"the columns {', '.join(COUNTED)}")  # fmt: skip
     kinds_of_items = (None,) if meta["rules"]["domain"] is not None else (None, *_ITEMS)
     _need(item in kinds_of_items, "item", item, f"of type {' or '.join(map(str, kinds_of_items))}")
-    table.validate(full=True)  # offsets that point elsewhere would read other memory
+    table.validate(full=True)  # wrong offsets would read other memory
     sizes, named = meta["sizes"], meta["num_items"]
     _need_kind("sizes", meta, list)
     for size in (*sizes, named):
@@ -161,7 +161,7 @@ def _check_form(meta: Mapping[str, Any], table: Any) -> int:
     number = sum(sizes)
     _need(table.num_rows == number + named, "number of rows", table.num_rows, f"{number + named:,}")
     for name in (*COUNTED, "item")[: table.num_columns]:
-        rows = number if name == "item" else named  # that hold no value of this column
+        rows = number if name == "item" else named  # the rows without a value here
         here = table[name][:number] if name == "item" else table[name][number:]
         _need(table[name].null_count == here.null_count == rows, f"number of nulls in {name}",
               table[name].null_count, f"{rows:,}, all beside the others")  # fmt: skip

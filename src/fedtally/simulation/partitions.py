@@ -1,6 +1,6 @@
-"""A table on several machines: each counts its partition, and one adds the counts up.
+"""Count a table on several machines: each counts its partition, and one adds the counts up.
 
-The sums of a campaign depend only on counts, so any engine that runs a function on each partition
+The sums of a campaign depend only on counts. So any system that runs a function on each partition
 can count: Dask, Spark, Ray, Beam, or a shell on several machines.
 """
 
@@ -50,25 +50,25 @@ def partial_tally(
     # end of keywords
     private: bool = False,
 ) -> pa.Table:
-    """Count one partition of a table, for a campaign over all of it.
+    """Count the rows of one partition of a table, for a campaign over the whole table.
 
-    `merge_tallies` adds up what the partitions counted, and `estimate` takes the sum instead of the
-    table. The result is the one that `estimate` has on the whole table, to the last bit, however
-    its rows lie in partitions.
+    `merge_tallies` adds up the counts of all partitions, and `estimate` takes the sum instead of
+    the table. The result is bit for bit the result of `estimate` on the whole table, however its
+    rows are spread over partitions.
 
-    With `client` a partition must hold **all rows of its clients**: shuffle the table by client
-    first. A client in two partitions would contribute twice. `merge_tallies` finds that where it
-    concerns many clients, and not for certain where it concerns few.
+    With `client`, all rows of a client must be **in one partition**: shuffle the table by client
+    first. A client in two partitions would contribute twice. `merge_tallies` finds this if it
+    concerns many clients, but may miss a few.
 
-    The answer has exact counts, and names the items unless candidates are declared. It is as secret
-    as the table.
+    The counts are exact and, unless candidates are declared, come with the items. They are as
+    secret as the table.
 
     Args:
         data: the rows of the partition, as for `estimate`: a table, its path, or a column of items.
             A file is read as one of a folder: folders such as ``day=2026-11-24`` above it may be
             the rounds.
-        partition: the name of the partition, which differs from those of all others. One that is
-            counted twice under one name, as after a worker died, counts once.
+        partition: the name of the partition, different for each. A partition that is counted twice
+            under one name, for instance since a worker died, counts once.
         item: the table's column of the items, or for a grid a pair (latitude, longitude), also
             written "latitude,longitude"; by default the only column that plays no other part, or
             the one called "item".
@@ -93,14 +93,14 @@ def partial_tally(
         memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients
             beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a smaller
             one, too; the libraries, and the distinct items and the answer, come on top.
-        private: whether the campaign has an epsilon. Then each row is read by itself, and clients
-            without items take part.
+        private: whether the campaign has an epsilon. If so, a row that cannot be read is no error,
+            and clients without items take part.
 
     Returns:
-        The tally, to be sent to where the partitions meet: a `pyarrow.Table` with the columns
-        ``round`` (the number of the round from 0, int32), ``id`` (of the item, uint64) and
-        ``count`` (of its clients, int64). Unless candidates are declared, rows with the items
-        follow, in a column ``item``. The rest is in the metadata of the schema: keep it.
+        The counts, for `merge_tallies`: a `pyarrow.Table` with the columns ``round`` (the number of
+        the round from 0, int32), ``id`` (of the item, uint64) and ``count`` (of its clients,
+        int64). Unless candidates are declared, rows with the items follow, in a column ``item``.
+        The metadata of the schema is needed, too: keep it.
 
     Raises:
         InvalidInputError: data or options that cannot be used.
@@ -150,7 +150,7 @@ def partial_tally(
 
 
 def _name_of(partition: object) -> str:
-    """Return the name of a partition, which may be a number."""
+    """Return the name of a partition as text; it may be given as a number."""
     is_number = isinstance(partition, Integral) and not isinstance(partition, bool)
     if not is_number and (not isinstance(partition, str) or partition == ""):
         raise InvalidInputError(
@@ -160,7 +160,12 @@ def _name_of(partition: object) -> str:
 
 
 def _seed_of(seed: int | str | bytes | None, *, is_needed: bool) -> int | str | bytes | None:
-    """Return the seed of the campaign where something follows from it, else None."""
+    """Return the seed if ids or draws depend on it, else None.
+
+    Args:
+        seed: the seed of the campaign, or None.
+        is_needed: whether ids or draws depend on it; a missing seed is then refused.
+    """
     if seed is None and is_needed:
         raise InvalidInputError(
             f"{arg.seed} must be given, the same for all partitions: draws and the ids of items"
@@ -170,12 +175,12 @@ def _seed_of(seed: int | str | bytes | None, *, is_needed: bool) -> int | str | 
 
 
 def candidates_of(domain: Any) -> Domain | str | None:
-    """Return the candidates that a caller names; None: those of the source."""
+    """Return the candidates that the caller declared; None if there are none."""
     return None if domain is None else domain_of(domain)
 
 
 def _check_candidates(domain: Domain | None, private: bool) -> None:
-    """Refuse candidates with which no partition can be counted."""
+    """Refuse an open domain and, with `private`, the input's own items as candidates."""
     if isinstance(domain, OpenStrings):
         raise InvalidInputError(
             "partitions cannot be counted for an open domain yet: declare the candidates, or take"
@@ -186,7 +191,7 @@ def _check_candidates(domain: Domain | None, private: bool) -> None:
 
 
 def _fate_outside(asked: str | None, private: bool) -> str:
-    """Return what happens to items outside the domain; refuse an error under privacy."""
+    """Return what to do with items outside the domain; with `private`, refuse "error"."""
     fate = fate_outside(asked, is_private=private)
     if private and fate == "error":
         raise InvalidInputError(f"with private, {OUTSIDE_TELLS}: leave {opt.outside} out")
@@ -196,7 +201,7 @@ def _fate_outside(asked: str | None, private: bool) -> str:
 def _check_columns(
     is_natural: bool, by_client: bool, num_rounds: int | None, max_items: int
 ) -> None:
-    """Refuse options that do not go with the columns of the partition."""
+    """Refuse options that the columns of the partition do not allow."""
     if is_natural and by_client:
         raise InvalidInputError(
             "a client's draws within natural rounds depend on all rounds, which a partition does"
@@ -210,23 +215,23 @@ def _check_columns(
 
 @suggests_keywords
 def merge_tallies(tallies: Iterable[pa.Table]) -> pa.Table:
-    """Add up what partitions counted.
+    """Add up the counts of several partitions of a table.
 
-    Order does not matter, and merged tallies can be merged again, as in a tree. A partition that is
-    there several times counts once.
+    The order does not matter, and merged tallies can be merged again, as in a tree. A partition
+    that comes several times counts once.
 
     Args:
-        tallies: what `partial_tally` or this function returned, at least one.
+        tallies: tables that `partial_tally` or this function returned, at least one.
 
     Returns:
         The counts of all partitions, for `estimate`: a `pyarrow.Table` of the same form.
 
     Raises:
-        InvalidInputError: there are none; they were counted by different options, such as another
-            seed; items, clients or rounds are integers in one and text in another; two tallies of
-            one partition differ; or a client is in two partitions, as far as samples of 65,536
-            clients of each show.
-        UnreadableFileError: one is damaged, or of another version.
+        InvalidInputError: there are no tallies; they were counted with different options, such as
+            another seed; items, clients or rounds are integers in one tally and text in another;
+            two tallies of one partition differ; or a client is in two partitions, as far as samples
+            of 65,536 clients of each partition show.
+        UnreadableFileError: a tally is damaged, or was made by another version.
     """
     if is_tally(tallies) or isinstance(tallies, bytes):
         raise InvalidInputError("tallies must be a list of them, got one: write [tally]")

@@ -1,4 +1,4 @@
-"""The clients of a pilot: drawn uniformly, none of whom is in the campaign that follows."""
+"""Draw the clients of a pilot: none of them takes part in the campaign that the pilot prepares."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ import numpy as np
 from fedtally.errors import InvalidInputError, opt
 from fedtally.simulation.round_tally import Members, RoundTally, tally_members
 
-MOST_PILOT = 0.1  # the largest share of the clients that is taken if no share is asked for
-# Clients of a pilot that hold an item as frequent as tau. More of them make the campaign's sketch
-# no smaller, and each sends more than a client of the campaign: docs/accuracy.md, "Pilots".
+MOST_PILOT = 0.1  # the largest default share of clients
+# A pilot has so many clients that about this number hold an item of frequency tau. With more, the
+# campaign's sketch was no smaller, and a client of the pilot sends more than a client of the
+# campaign: docs/accuracy.md, "Pilots".
 _HOLDERS = 20
-# With privacy, this number / epsilon is added to _HOLDERS: items as frequent as tau must stand out
-# from the noise. With less, a table of items that are all a little above tau got a sketch that was
-# too small. This may still happen.
+# With privacy, (this number) / epsilon is added to _HOLDERS, so that items of frequency tau stand
+# out from the noise. With less, a table whose items are all a little above tau got a sketch that
+# was too small. This can still happen.
 _HOLDERS_BY_NOISE = 30
-MIN_CLIENTS = 30  # the fewest clients of a pilot: the frequencies of fewer are chance
-_ENOUGH = 1000  # the fewest clients that are aimed at, also if tau is large
+MIN_CLIENTS = 30  # the fewest clients of a pilot: frequencies among fewer are chance
+_ENOUGH = 1000  # the fewest clients of a pilot with a default share, even if tau is large
 
 
 def usual_share(num_clients: int, tau: float, epsilon: float | None = None) -> float:
-    """Return the share of the clients that are a pilot, if none is asked for.
+    """Return the default share of the clients that are drawn for a pilot, at most 0.1.
 
     Args:
-        num_clients: all clients.
-        tau: the largest error that the campaign aims at, a frequency.
-        epsilon: the epsilon of the campaign, and so of the pilot; None: neither has noise.
+        num_clients: the number of all clients.
+        tau: the largest error that the campaign may have, as a frequency.
+        epsilon: the epsilon of the campaign and of the pilot; None: neither has noise.
 
     >>> usual_share(1_000_000, 0.001), usual_share(20_000, 0.001), usual_share(10_000_000, 0.1)
     (0.02, 0.1, 0.0001)
@@ -43,9 +44,9 @@ def usual_share(num_clients: int, tau: float, epsilon: float | None = None) -> f
 def draw_pilot(
     rounds: Sequence[RoundTally], share: float, rng: np.random.Generator
 ) -> tuple[list[RoundTally], list[RoundTally]]:
-    """Return the rounds of a pilot, and the rounds without its clients.
+    """Draw a pilot: return its rounds, and the rounds without the pilot's clients.
 
-    From each round, the share of its clients is drawn uniformly, rounded down to whole clients.
+    From each round, `share` of its clients are drawn uniformly, rounded down to whole clients.
 
     >>> everybody = RoundTally(100, np.array([3, 5], np.uint64), np.array([40, 50]))
     >>> [pilot], [rest] = draw_pilot([everybody], 0.2, np.random.default_rng(0))
@@ -57,7 +58,7 @@ def draw_pilot(
 
 
 def merge_rounds(rounds: Sequence[RoundTally]) -> list[RoundTally]:
-    """Return one round with all clients of some rounds, as a list."""
+    """Return a list of one round, which has the clients of all the given rounds."""
     members = [part.members for part in rounds]
     if all(each is not None for each in members):
         return [tally_members(_together([each for each in members if each is not None]))]
@@ -71,10 +72,11 @@ def _parted(
         order = rng.permutation(tally.num_clients)
         return _some(tally, np.sort(order[:number])), _some(tally, np.sort(order[number:]))
     held = np.append(tally.counts, tally.num_clients - tally.counts.sum())
-    # Clients of one item each are drawn without replacement by drawing how many hold each item.
+    # Clients with the same single item are alike. So it is enough to draw how many of the pilot's
+    # clients hold each item.
     taken = rng.multivariate_hypergeometric(held, number, method="marginals")
     pilot, rest = _of_counts(tally, taken), _of_counts(tally, held - taken)
-    if tally.names is not None:  # nothing links names to counts, so any names may be the pilot's
+    if tally.names is not None:  # counts have no names, so any names may be the pilot's
         names = tally.names[rng.permutation(tally.num_clients)]
         return pilot._replace(names=names[:number]), rest._replace(names=names[number:])
     return pilot, rest
@@ -96,7 +98,7 @@ def _some(tally: RoundTally, clients: Any) -> RoundTally:
 
 
 def _together(parts: Sequence[Members]) -> Members:
-    """Return the members of several rounds as the members of one round."""
+    """Return the members of several rounds as members of one round."""
     sizes = np.concatenate([np.diff(part.starts) for part in parts])
     return Members(
         np.concatenate([part.ids for part in parts]),
@@ -112,7 +114,7 @@ def _added(parts: Sequence[RoundTally]) -> RoundTally:
 
 
 def check_enough(rounds: Sequence[RoundTally]) -> None:
-    """Refuse a pilot of so few clients that it tells nothing."""
+    """Refuse a pilot with fewer than 30 clients, which would tell nothing."""
     clients = sum(part.num_clients for part in rounds)
     if clients < MIN_CLIENTS:
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""The next batches are read and prepared in threads of their own while this one is counted."""
+"""Read and prepare the next batches in threads, while the current batch is counted."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fedtally import kernels
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 _END = object()
-_MOST_THREADS = 3  # the most threads that prepare items; each has one item in memory
+_MOST_THREADS = 3  # the most threads that prepare items; each holds one item in memory
 
 
 def read_ahead(items: Iterator[Item], prepare: Callable[[Item], Made]) -> Iterator[Made]:
-    """Yield `prepare(item)` for each item in order, and prepare the next items meanwhile.
+    """Yield `prepare(item)` for each item, in order, and prepare the next items meanwhile.
 
-    Arrow, the kernels and NumPy's sorts release Python's lock, so that reading, preparing and
-    counting share the cores. An error in reading or preparing an item is raised when that item's
-    turn comes. A caller that stops early waits for the items that were begun. So do not use this
-    where reading may block, such as on standard input.
+    Reading, preparing and counting share the cores, since Arrow, the kernels and NumPy's sorts
+    release Python's lock. An error in reading or preparing an item is raised when this item is due.
+    A caller that stops early waits for the items that were begun. So do not use this if reading may
+    block, as from standard input.
 
     >>> list(read_ahead(iter(range(3)), str))
     ['0', '1', '2']
@@ -41,7 +41,7 @@ def read_ahead(items: Iterator[Item], prepare: Callable[[Item], Made]) -> Iterat
         while True:
             try:
                 item = taken.result()
-            except Exception as raised:  # raised below, after the errors of items before it
+            except Exception as raised:  # raised below: earlier items come first
                 error = raised
                 break
             if item is _END:

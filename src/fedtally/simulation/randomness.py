@@ -1,4 +1,4 @@
-"""Seeds of a simulated campaign: of its hashes, of its keys and noise, and of its other draws."""
+"""Random numbers of a simulated campaign: for hashes, keys and noise, and other draws."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ import numpy as np
 
 
 def campaign_seed(seed: int | str | bytes | None) -> bytes:
-    """Return the 32 bytes from which a campaign's hashes are derived.
+    """Return the 32-byte seed of a campaign's hashes.
 
-    They come from the seed that a person chose; without one, from the operating system.
+    It follows from the seed that a person chose; without one, the operating system draws it.
 
     >>> campaign_seed(1) == campaign_seed("1"), campaign_seed(None) == campaign_seed(None)
     (True, False)
     """
     if seed is None:
         return secrets.token_bytes(32)
-    # 1 and "1" are the same seed: on a command line they cannot be told apart. The prefix, here and
-    # below, keeps streams of one seed for different uses apart.
+    # 1 and "1" give the same seed: on a command line they look the same. Each function below has a
+    # prefix of its own, so that the streams of one seed are independent.
     raw = seed if isinstance(seed, bytes) else str(seed).encode()
     return hashlib.shake_256(b"fedtally/1/campaign\x00" + raw).digest(32)
 
 
 def key_bytes(seed: int | str | bytes | None, purpose: bytes) -> Callable[[int], bytes]:
-    """Return the source of the bytes for the keys and the noise of a simulation.
+    """Return a function that returns a given number of random bytes, for keys and noise.
 
-    It is the operating system, unless a seed was chosen.
+    The bytes come from the operating system; if a seed was chosen, they follow from it.
 
     Args:
         seed: the seed that a person chose, or None.
-        purpose: the name of the stream; two streams of one seed have nothing in common.
+        purpose: the name of the stream of bytes; streams of one seed with different names are
+            independent.
     """
     if seed is None:
         return secrets.token_bytes
-    counted = itertools.count()  # each call hashes another number, so that no bytes come twice
+    counted = itertools.count()  # a number for each call, so that no bytes repeat
     chosen = b"fedtally/1/simulated keys\x00" + purpose + b"\x00" + campaign_seed(seed)
     return lambda size: hashlib.shake_256(chosen + next(counted).to_bytes(8, "little")).digest(size)
 
@@ -45,19 +46,20 @@ def key_bytes(seed: int | str | bytes | None, purpose: bytes) -> Callable[[int],
 def simulation_rng(
     seed: bytes, own: int | str | bytes | None, *, is_private: bool, has_plan: bool
 ) -> np.random.Generator:
-    """Return the generator of the simulated draws: rounds, and the items that a client contributes.
+    """Return the generator for a simulation's draws, such as clients' rounds and items.
 
-    The hashes do not depend on this generator. Its seed is secret and drawn by the operating system
-    if the campaign is private and nobody chose a seed. Else it is the chosen seed, if a plan sets
-    the hashes and a seed was chosen. Else it is the seed of the hashes.
+    It is not used for hashes. Its seed is the first of these that applies: in a private campaign
+    without a chosen seed, a secret one from the operating system; with a plan and a chosen seed,
+    the chosen seed; else the seed of the hashes.
 
     Args:
         seed: the seed of the hashes, which is public.
         own: the seed that a person chose, or None.
         is_private: whether the campaign is private.
-        has_plan: whether a given plan sets the seed of the hashes, in place of the chosen seed.
+        has_plan: whether the seed of the hashes comes from a given plan, and not from the chosen
+            seed.
     """
-    # All runs of a plan have the same seed of the hashes. So the chosen seed must decide the draws.
+    # All runs of a plan share the seed of the hashes. So draws must depend on the chosen seed.
     chosen = seed if not has_plan or own is None else campaign_seed(own)
     if is_private and own is None:
         chosen = secrets.token_bytes(32)
@@ -69,10 +71,9 @@ def simulation_rng(
 
 
 def population_rng(seed: int | str | bytes | None) -> np.random.Generator:
-    """Return the generator that a synthetic population is drawn with.
+    """Return the generator with which a synthetic population is drawn.
 
-    It is a stream of the seed that nothing else uses. So the same seed gives the same population,
-    whatever the campaign on it draws.
+    Nothing else uses its stream. So a seed gives the same population, whatever the campaign draws.
     """
     stream = hashlib.shake_256(b"fedtally/1/source\x00" + campaign_seed(seed)).digest(32)
     return np.random.default_rng(int.from_bytes(stream, "little"))

@@ -1,7 +1,7 @@
-"""The sums of a campaign's rounds: bounded, summed by its protocol, and released with their noise.
+"""Sum the rounds of a simulated campaign: clip, sum with the plan's protocol, add noise, release.
 
-`Site.land` returns no sum without its noise. `encode` makes the exact sums of an ideal secure sum:
-under privacy they must not be released.
+`Site.land` returns sums only with their noise. `encode` returns exact sums, as a trusted server
+makes them: under privacy they must not be released.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from fedtally.sketch import CountSketch
 
 
 class Landed(NamedTuple):
-    """The sums of a campaign with their noise, the clients in them, and how they were made.
+    """The released sums of a campaign, and which clients are in them.
 
     Attributes:
-        sketches: the released sums.
-        rounds: the clients in the sum of each round, up to the last one that took place.
-        traffic: the traffic of a secure sum, JSON-able; None: a trusted server sums.
+        sketches: the released sums, with noise if the plan has privacy.
+        rounds: for each round that took place, the clients in its sum.
+        traffic: counts of the secure sum's messages (`cohorts.Traffic.to_dict`); None: a trusted
+            server summed.
     """
 
     sketches: list[CountSketch]
@@ -44,25 +45,25 @@ class Landed(NamedTuple):
 
 
 class Site:
-    """The place where a campaign's rounds, or those of its pilot, are summed.
+    """The place where the rounds of a campaign, or of its pilot, are summed.
 
-    Each place has draws and keys of its own: the noise of the pilot must tell nothing of the
-    campaign's.
+    A campaign and its pilot have different places, with independent draws and keys. Otherwise the
+    noise of the pilot could tell something about the noise of the campaign.
 
     Args:
-        simulation: the campaign that is asked for.
+        simulation: the campaign that the caller asked for.
         domain: the candidates.
         seed: the seed of the hashes.
-        purpose: a name that keeps draws and keys apart: two names have nothing in common. It is
-            empty for the campaign itself.
-        books: the books that are charged.
-        report: called as in `run`.
-        names: the strings of the items' ids, where the domain is open.
+        purpose: the name of this place's random streams; different names have independent draws and
+            keys. It is empty for the campaign itself.
+        books: the books to which releases are charged.
+        report: called with the progress (see `progress` of `run.run`).
+        names: the strings of the items' ids if the domain is open; else None.
 
     Attributes:
         seed: the seed of the hashes.
-        keys: the source of the bytes of the keys.
-        rng: the generator of other draws, such as cohorts and dropouts; see `simulation_rng`.
+        keys: a function that returns a given number of random bytes, for keys.
+        rng: the generator of other draws, such as cohorts and dropouts (`simulation_rng`).
     """
 
     def __init__(
@@ -79,7 +80,8 @@ class Site:
         self.names = names
         spec = simulation.spec
         self._summation = spec.summation
-        # A pilot is not screened: its sums only decide on sizes, and it has few cohorts.
+        # A pilot is not screened: its sums only decide the size of the sketch, and its cohorts are
+        # few.
         self._screen = Screen.OFF if purpose else simulation.screen
         self.keys = key_bytes(simulation.seed, purpose + b"keys")
         self._random = key_bytes(simulation.seed, purpose + b"run")
@@ -90,15 +92,17 @@ class Site:
     def land(
         self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]
     ) -> Landed:
-        """Sum the rounds by the protocol of the plan, and release the sums with their noise.
+        """Sum the rounds with the protocol of the plan, add the noise, and release the sums.
 
         Args:
             plan: the plan of the campaign, or of its pilot.
-            keys: the private keys whose public ones the plan names; None: a trusted server sums.
+            keys: the private keys that belong to the public keys in the plan; None: a trusted
+                server sums.
             rounds: the clients of each round.
-            timings: the seconds by stage; the stages of this method are stored in it.
+            timings: a dict from stages to seconds; the stages of this method are added to it.
         """
-        # The server refuses a plan that cannot be screened, before anything is drawn or charged.
+        # First, since the server refuses a plan that cannot be screened: nothing is drawn or
+        # charged yet.
         server = FrequencyServer(plan, self.books, screen=self._screen)
         contributed = clip_rounds(plan, rounds, self._random(32), self.names)
         is_known = self._end(server)
@@ -113,8 +117,8 @@ class Site:
             sketches = server.release(self._random)
         if summed is None:
             return Landed(sketches, rounds, None)
-        # Keep only the clients that are in the sums, since the truth is counted from them: no
-        # dropouts, and no cohorts that screening left out.
+        # Only the clients in the sums are kept, since the true counts are made from them: without
+        # dropouts and without cohorts that screening left out.
         rounds = [
             tally.of(joined(server.screening.used(number, places)))
             for number, (tally, places) in enumerate(zip(rounds, summed.survivors, strict=False))
@@ -124,7 +128,7 @@ class Site:
         return Landed(sketches, rounds, summed.traffic)
 
     def _end(self, server: FrequencyServer) -> Callable[[], bool]:
-        """Return a function that says after each round whether the campaign ends."""
+        """Return a function that returns, after each round, whether the campaign ends early."""
         plan = server.plan
         return lambda: ending.is_known(plan, self.domain, server.so_far())
 
@@ -150,12 +154,12 @@ class Site:
     def _sum_in_the_clear(
         self, server: FrequencyServer, rounds: Sequence[RoundTally], is_known: Callable[[], bool]
     ) -> int:
-        """Land the rounds in their order; return how many rounds took place.
+        """Land the exact sums of the rounds, in order; return the number of rounds that took place.
 
-        The campaign may end before the last one.
+        The campaign may end before its last round.
         """
         for sketch in encode(server.plan, self.domain, rounds, self.report, self.names):
-            # a round in which nobody takes part does not land
+            # a round without clients does not land
             if sketch.num_vectors:
                 server.land_plain(sketch)
                 if is_known():
@@ -170,11 +174,19 @@ def encode(
     report: Callable[..., None],
     names: Names | None = None,
 ) -> Iterator[CountSketch]:
-    """Yield the sketch that lands in each round, as an ideal secure sum would make it."""
+    """Yield the exact sum of each round as a sketch, as a trusted server would make it.
+
+    Args:
+        plan: the plan of the campaign.
+        domain: the candidates.
+        rounds: the clients of each round.
+        report: called with ("encode", rounds done, all rounds).
+        names: the strings of the ids if the domain is open; else None.
+    """
     for number, tally in enumerate(rounds):
         sketch = CountSketch(plan.spec, number)
-        # If clients hold many of a range's items, it is faster to add the counts of all items in
-        # order than those of some items by id.
+        # If clients hold many items of a range, adding the counts of the whole range in order is
+        # faster than adding counts by id.
         if names is None and domain.first_id is not None and len(tally.ids) * 4 > domain.size:
             dense = np.zeros(domain.size, np.int64)
             dense[(tally.ids - np.uint64(domain.first_id)).astype(np.int64)] = tally.counts
@@ -188,7 +200,7 @@ def encode(
 
 @contextmanager
 def timed(timings: dict[str, float], stage: str) -> Iterator[None]:
-    """Store the seconds that the `with` block takes, by stage."""
+    """Store the seconds that the `with` block takes as `timings[stage]`."""
     start = time.perf_counter()
     yield
     timings[stage] = time.perf_counter() - start

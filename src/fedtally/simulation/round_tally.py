@@ -1,7 +1,7 @@
-"""The clients of a round, counted: how many hold each item, and if need be each by itself.
+"""The clients of a round, counted by item and, if needed, each client's items.
 
-A sketch is linear, so the sum of a round's client sketches depends only on how many clients
-contribute each item. Where clients are silos, the people of a silo are counted together.
+A sketch is linear: the sum of a round's client sketches depends only on how many clients contribute
+each item. If clients are silos, the people of each silo are counted together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ I64 = npt.NDArray[np.int64]
 class Members(NamedTuple):
     """The clients of a round, one by one: client i holds ids[starts[i] : starts[i + 1]].
 
-    The ids are uint64, and the starts int64 [clients + 1].
+    `ids` is uint64, and `starts` is int64 [clients + 1].
 
     >>> members = Members(np.array([3, 5, 7], np.uint64), np.array([0, 1, 3]))
     >>> members.num_clients, members.of(1).tolist()
@@ -41,11 +41,11 @@ class Members(NamedTuple):
         return len(self.starts) - 1
 
     def of(self, client: int) -> U64:
-        """Return a client's ids."""
+        """Return the ids of one client, given by its place."""
         return self.ids[self.starts[client] : self.starts[client + 1]]
 
     def some(self, clients: I64) -> Members:
-        """Return some of the clients; a client may be there several times.
+        """Return the members at these places, in this order; a place may come several times.
 
         >>> members = Members(np.array([3, 5, 7], np.uint64), np.array([0, 1, 3]))
         >>> members.some(np.array([1, 1, 0])).ids.tolist()
@@ -57,7 +57,7 @@ class Members(NamedTuple):
         return Members(self.ids[places], starts)
 
     def tally(self, clients: I64) -> RoundTally:
-        """Return the tally of some of the clients, given by their places: int64 [n]."""
+        """Return the tally of the clients at these places: int64 [n]."""
         parts = [self.of(client) for client in clients.tolist()]
         ids, counts = np.unique(
             np.concatenate(parts) if parts else self.ids[:0], return_counts=True
@@ -66,18 +66,18 @@ class Members(NamedTuple):
 
 
 class RoundTally(NamedTuple):
-    """The counts of one round.
+    """The counts of one round, or of one silo in a round.
 
     Attributes:
-        num_clients: the number of clients, with those that hold nothing.
-        ids: the ids that somebody contributes, sorted and distinct.
-        counts: the number of clients that contribute each id.
-        members: the clients one by one, where they were asked for.
-        names: a number for each client, in the order of `members`, uint64 [num_clients]. It tells
-            clients apart where one may be in several rounds.
-        silos: the tallies of the silos in the round, in which a client is a person of a silo; empty
-            where the rows name no silos.
-        silo: if this is the tally of one silo, its number, which is the same in all rounds.
+        num_clients: the number of clients, with clients that hold no item.
+        ids: the ids of the items that somebody contributes, uint64, sorted and distinct.
+        counts: the number of clients that contribute each id, int64.
+        members: the clients one by one; None if only counts were needed.
+        names: a number for each client, in the order of `members`, uint64 [num_clients]. A client
+            has the same number in all rounds. None if no client can be in several rounds.
+        silos: the tally of each silo in the round, whose clients are people; empty if clients are
+            not silos.
+        silo: the number of the silo, the same in all rounds, if this is the tally of a silo.
     """
 
     num_clients: int
@@ -90,11 +90,11 @@ class RoundTally(NamedTuple):
 
     @property
     def num_vectors(self) -> int:
-        """The number of vectors that are summed: of the silos, or of the clients."""
+        """The number of vectors to sum: of the silos or, without silos, of the clients."""
         return len(self.silos) or self.num_clients
 
     def of(self, clients: I64) -> RoundTally:
-        """Return the tally of some of the members, or of some of the silos."""
+        """Return the tally of some members, or of some silos, given by their places."""
         if self.silos:
             return tally_silos([self.silos[place] for place in clients.tolist()])
         assert self.members is not None
@@ -104,10 +104,10 @@ class RoundTally(NamedTuple):
 
 
 class Histogram:
-    """Counts by id, added piece by piece.
+    """Counts of ids, to which parts can be added.
 
-    Pieces are merged when as many ids are pending as are known. So the cost of sorting stays in
-    proportion to the rows, however many pieces there are.
+    Parts are merged when more ids wait than are known, by a million. So the cost of sorting stays
+    in proportion to the number of rows, however many parts there are.
 
     >>> histogram = Histogram()
     >>> histogram.add(np.array([7, 3, 7], np.uint64), np.array([1, 1, 5]))
@@ -119,29 +119,34 @@ class Histogram:
     def __init__(self) -> None:
         self._ids, self._counts = np.empty(0, np.uint64), np.empty(0, np.int64)
         self._counted: list[tuple[U64, I64]] = []
-        self._single: list[U64] = []  # ids that count once each
+        self._single: list[U64] = []  # ids that count 1 each
         self._waiting = 0
 
     def add(self, ids: U64, counts: I64 | None) -> None:
-        """Add `counts` (one each if None) of ids that may repeat."""
+        """Add counts of ids; an id may repeat.
+
+        Args:
+            ids: uint64 [n].
+            counts: int64 [n]; None: each id counts 1.
+        """
         if counts is None:
             self._single.append(ids)
         else:
             self._counted.append((ids, counts))
         self._waiting += len(ids)
-        # Wait for a million more than are known: merging a few ids at a time is not worth a sort.
+        # A merge sorts all ids. So wait until a million more ids are new than known.
         if self._waiting > len(self._ids) + (1 << 20):
             self._merge()
 
     def finish(self) -> tuple[U64, I64]:
-        """Return the distinct ids, sorted, and their counts, none of them zero."""
+        """Return the distinct ids, sorted, and their counts; ids with count 0 are left out."""
         self._merge()
         held = self._counts > 0
         return self._ids[held], self._counts[held]
 
     def _merge(self) -> None:
         if self._single:
-            # a hash table takes a fraction of the time of a sort
+            # a hash table is much faster than a sort
             ids = np.concatenate(self._single)
             first, counts = group(ids)
             self._counted.append((ids[first], counts))
@@ -157,7 +162,7 @@ class Histogram:
 
 
 def tally_members(members: Members) -> RoundTally:
-    """Return the tally of all members of a round.
+    """Return the tally of a round from all its members.
 
     >>> members = Members(np.array([5, 3, 5], np.uint64), np.array([0, 2, 2, 3]))
     >>> tally_members(members).counts.tolist()
@@ -168,7 +173,7 @@ def tally_members(members: Members) -> RoundTally:
 
 
 def tally_silos(silos: Sequence[RoundTally]) -> RoundTally:
-    """Return the tally of a round of silos.
+    """Return the tally of a round from the tallies of its silos.
 
     >>> silo = RoundTally(3, np.array([3, 5], np.uint64), np.array([1, 2]))
     >>> both = tally_silos([silo, silo])
@@ -190,15 +195,16 @@ def tally_silos(silos: Sequence[RoundTally]) -> RoundTally:
 def bound_silos(
     rounds: Sequence[RoundTally], people: int, rng: np.random.Generator | None
 ) -> list[RoundTally]:
-    """Return the rounds with at most `people` people in each silo.
+    """Return the rounds, in which each silo has at most `people` people.
 
     Args:
-        rounds: the rounds of silos, with their members if there is a generator.
+        rounds: the rounds of silos; with `members` if `rng` is given.
         people: the most people of a silo.
-        rng: draws the people that stay, uniformly; None: too many are an error.
+        rng: the generator that draws the people who stay, uniformly. None: too many people are an
+            error.
 
     Raises:
-        InvalidInputError: a silo has more people, and none are drawn.
+        InvalidInputError: a silo has more people, and `rng` is None.
     """
     largest = largest_silo(rounds)
     if largest <= people:
@@ -223,19 +229,19 @@ def bound_silos(
 
 
 def largest_silo(rounds: Sequence[RoundTally]) -> int:
-    """Return the people of the largest silo in a round; 0 if there is none."""
+    """Return the number of people in the largest silo of a round; 0 without silos."""
     return max((silo.num_clients for tally in rounds for silo in tally.silos), default=0)
 
 
 def number_of_silos(rounds: Sequence[RoundTally]) -> int:
-    """Return the number of different silos in the rounds; 0 where clients are no silos."""
+    """Return the number of different silos in all rounds; 0 if clients are not silos."""
     return len({silo.silo for tally in rounds for silo in tally.silos})
 
 
 def attendance(rounds: Sequence[RoundTally]) -> list[int] | None:
-    """Return a list whose entry k - 1 is the number of clients in exactly k of the rounds.
+    """Return a list whose entry k - 1 is the number of clients that are in exactly k of the rounds.
 
-    The answer is None if no client can be in two rounds, or there are no clients.
+    Returns None if no client can be in two rounds, or if there are no clients.
 
     >>> parts = [np.array([7, 8], np.uint64), np.array([8, 9], np.uint64)]
     >>> attendance([RoundTally(2, part, np.array([1, 1]), names=part) for part in parts])
@@ -249,7 +255,7 @@ def attendance(rounds: Sequence[RoundTally]) -> list[int] | None:
 
 
 def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> list[RoundTally]:
-    """Split clients of at most one item over rounds, each client's round drawn uniformly.
+    """Split clients of at most one item over rounds; each client's round is drawn uniformly.
 
     >>> everybody = RoundTally(9, np.array([3, 5], np.uint64), np.array([4, 5]))
     >>> sum(part.num_clients for part in split(everybody, 3, np.random.default_rng(0)))
@@ -260,8 +266,8 @@ def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> l
         [],
     )
     for left in range(num_rounds, 0, -1):
-        # Of the clients not yet in a round, each is in this one with probability 1 / left. Clients
-        # of one item cannot be told apart, so their number in the round is all there is to draw.
+        # Each client that has no round yet is in this round with probability 1 / left. Clients with
+        # the same item are alike, so it is enough to draw their number.
         drawn = remaining if left == 1 else rng.binomial(remaining, 1.0 / left)
         remaining = remaining - drawn
         held, itemless = drawn[:-1], int(drawn[-1])
@@ -272,9 +278,9 @@ def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> l
 def split_clients(
     everybody: RoundTally, num_rounds: int, rng: np.random.Generator
 ) -> list[RoundTally]:
-    """Split clients over rounds, each client's round drawn uniformly.
+    """Split clients over rounds; each client's round is drawn uniformly.
 
-    Clients of several items must be in `everybody.members`, one by one.
+    If clients hold several items, `everybody` needs `members`.
     """
     if everybody.members is None:
         return split(everybody, num_rounds, rng)
@@ -284,11 +290,11 @@ def split_clients(
 def split_members(
     members: Members, clients: I64, num_rounds: int, rng: np.random.Generator
 ) -> list[RoundTally]:
-    """Split some of the members over rounds, each one's round drawn uniformly.
+    """Split some of the members over rounds; the round of each is drawn uniformly.
 
     Args:
         members: all members.
-        clients: int64 [n], the places of the members that take part; a place may be there several
+        clients: int64 [n], the places of the members that take part; a place may come several
             times.
         num_rounds: the number of rounds.
         rng: the generator of the draws.
@@ -302,18 +308,18 @@ def split_members(
 
 
 def one_each(tally: RoundTally) -> Members:
-    """Return the members of a round of clients that hold one item each, or none."""
+    """Return the members of a round whose clients hold one item or none, from its counts."""
     ids = np.repeat(tally.ids, tally.counts)
     return Members(ids, np.minimum(np.arange(tally.num_clients + 1), len(ids)))
 
 
 def joined_members(parts: list[tuple[U64, I64]]) -> Members:
-    """Return the members of a round from its parts: (ids, the number of them for each client)."""
+    """Return the members of a round from parts: (ids, int64 number of ids of each client)."""
     ids = np.concatenate([np.empty(0, np.uint64), *(ids for ids, _ in parts)])
     sizes = np.concatenate([np.zeros(1, np.int64), *(sizes for _, sizes in parts)])
     return Members(ids, np.cumsum(sizes))
 
 
 def units(ids: U64, counts: I64, itemless: int) -> RoundTally:
-    """Return the tally of clients that hold one item each, and of some that hold none."""
+    """Return the tally of clients that hold one item each, and of `itemless` clients without."""
     return RoundTally(int(counts.sum()) + itemless, ids, counts)

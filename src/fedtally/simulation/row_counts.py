@@ -1,12 +1,12 @@
-"""Rows, counted into a histogram of item ids for each round.
+"""Count rows: a histogram of item ids for each round.
 
-A sketch is linear, so the sum of a round's client sketches depends only on how many clients
-contribute each item. A simulation therefore counts first and encodes the counts: the sums are
-exactly those of encoding client by client. Memory grows with the distinct items, not with the rows;
-rows of named clients beyond a bound go to disk.
+A sketch is linear: the sum of a round's client sketches depends only on how many clients contribute
+each item. So a simulation first counts the items, and then encodes the counts. The sums are exactly
+the same as if each client were encoded. Memory grows with the number of distinct items, not of
+rows. Rows that name their clients go to disk beyond a limit.
 
-Where rows name silos, a client is a person of a silo. The people of a silo are counted together,
-and a silo is in a round as a whole.
+If rows name silos, a client is a person in a silo. The people of a silo are counted together, and a
+silo is in a round as a whole.
 """
 
 from __future__ import annotations
@@ -45,15 +45,19 @@ from fedtally.simulation.round_tally import (
 )
 from fedtally.sources import Batch, Columns
 
-MAX_SILOS = 1 << 12  # a column with more values is hardly one of silos
-# A row keeps the numbers of its round and of its silo in one integer.
+MAX_SILOS = 1 << 12  # a column with more values is hardly a column of silos
+# One integer holds a row's round (the low 32 bits) and its silo.
 _SILO_BITS = np.uint64(32)
 
 
 class Prepared(NamedTuple):
-    """A batch, the ids of its items, and its rows as `spread` leaves them.
+    """A batch of rows, with the ids of its items.
 
-    `pairs` is None where the rows name no clients, or also name rounds or silos.
+    Attributes:
+        batch: the batch.
+        found: the ids of the items.
+        pairs: the clients and ids of the rows, as `kernels.rows.spread` returns them. None if the
+            rows name no clients, or also name rounds or silos.
     """
 
     batch: Batch
@@ -62,24 +66,27 @@ class Prepared(NamedTuple):
 
 
 class _Named(NamedTuple):
-    """The clients, rounds and silos that rows name; None: they name none."""
+    """The columns of clients, rounds and silos of some rows; None for a missing column.
+
+    They are Arrow arrays, with one value for each row.
+    """
 
     clients: Any | None
     rounds: Any | None
     silos: Any | None
 
     def filter(self, mask: npt.NDArray[np.bool_]) -> _Named:
-        """Return the names of some of the rows."""
+        """Return the columns of the rows in the mask."""
         return _Named(*(None if part is None else part.filter(mask) for part in self))
 
 
 class _Bucketed:
-    """The rounds of named clients, gathered bucket by bucket.
+    """The rounds of clients that rows name, gathered bucket by bucket (see `ClientRows`).
 
     Args:
         num_rounds: the number of rounds.
-        has_members: whether the members of each round are kept.
-        has_names: whether the names of each round's clients are kept.
+        has_members: whether to keep the members of each round.
+        has_names: whether to keep the numbers that tell clients apart (`RoundTally.names`).
     """
 
     def __init__(self, num_rounds: int, *, has_members: bool, has_names: bool) -> None:
@@ -94,7 +101,7 @@ class _Bucketed:
         self.draw = Draw()
 
     def add(self, bucket: Bounded) -> None:
-        """Add the clients of a bucket, each bounded to its items and rounds."""
+        """Add the clients of a bucket, whose items and rounds are already limited."""
         ids, sizes, participants, who, before = bucket
         self.draw += Draw(
             len(who),
@@ -115,7 +122,7 @@ class _Bucketed:
                 self._names[number].append(who[participants == number])
 
     def finish(self) -> Iterator[RoundTally]:
-        """Yield the tally of each round."""
+        """Yield the tally of each round, in order."""
         for number, histogram in enumerate(self._histograms):
             tally = RoundTally(int(self._clients[number]), *histogram.finish())
             if self._names is not None:
@@ -127,30 +134,31 @@ class _Bucketed:
 
 
 class Tally:
-    """The counts of a source's batches, by round.
+    """Counts the rows of a source, batch by batch, into rounds.
 
     Args:
         encoder: the encoder of items to ids.
-        num_rounds: the number of rounds to split the clients over, each client's drawn uniformly;
-            None where the rows name their rounds.
-        max_items: the most items that one client contributes, drawn uniformly from its distinct
-            items.
-        rng: the generator of these draws.
-        memory: the bytes of client rows that are held before they go to temporary files.
-        keep_itemless: whether clients whose items are missing, or outside the domain, take part
-            with nothing. Under privacy they must: to leave a client out would show what it holds.
-        max_rounds: the most rounds that one client takes part in, drawn uniformly from those that
-            its rows name; None: all of them.
-        silos_per_person: where rows name silos, the most silos of a person, drawn uniformly from
-            those that its rows name; None: all of them.
+        num_rounds: the number of rounds from which each client's round is drawn uniformly; None:
+            the rows name their rounds.
+        max_items: the most items that one client contributes in a round, drawn uniformly from its
+            distinct items.
+        rng: the generator of all draws.
+        memory: the most bytes of rows that name clients to hold before they go to temporary files.
+        keep_itemless: whether clients whose items are missing or outside the domain take part, and
+            contribute nothing. Under privacy they must: leaving a client out would show what it
+            holds.
+        max_rounds: the most rounds that one client takes part in, drawn uniformly from the rounds
+            that its rows name; None: all of them.
+        silos_per_person: if rows name silos, the most silos that one person is counted in, drawn
+            uniformly from the silos that its rows name; None: all of them.
 
     Attributes:
-        has_counts: whether the rows stand for several clients.
+        has_counts: whether one row may stand for several clients.
         columns: the columns of the rows.
-        rows: the number of rows so far; rows that lack something are included.
-        headers: the number of rows so far that repeat the header of the table.
-        dropped: the rows and items that are left out, by reason. Items above a client's bound are
-            known once the rounds are made.
+        rows: the number of rows so far, with rows that lack an entry.
+        headers: the number of rows so far that repeat the table's header.
+        dropped: the numbers of rows and items that were left out, by reason. Items above
+            `max_items` are counted when the rounds are made (`finish` or `part`).
     """
 
     def __init__(
@@ -172,7 +180,7 @@ class Tally:
         self._keep_itemless = keep_itemless
         self._max_rounds = max_rounds
         self._silos_per_person = silos_per_person
-        # keys the fingerprints of clients' names: nobody can choose names that collide
+        # the key of names' fingerprints: a secret, so that nobody can choose names that collide
         self._client_key = rng.spawn(1)[0].integers(0, 2**64, 4, np.uint64).tobytes()
         self.labels: dict[Any, int] = {}
         self._silos: dict[Any, int] = {}
@@ -180,18 +188,18 @@ class Tally:
         self._itemless: Counter[int] = Counter()  # clients by round
         self._pairs = ClientRows(memory)
         self._by_client = False
-        self._has_integer_clients: bool | None = None  # the type of their column, once it has rows
+        self._has_integer_clients: bool | None = None  # None: no row so far
         self.has_counts = False
         self.columns = Columns()
         self.dropped = NOTHING
         self.rows = self.headers = 0
-        self._most_clients = 0.0  # an upper bound: a client of several rows counts once for each
-        self._final: tuple[RoundTally, ...] | None = None  # rounds that a `Part` brought
-        self._sample: U64 | None = None  # hashes of clients, for a `Part`; None: not asked for
+        self._most_clients = 0.0  # an upper bound: a client counts once for each row
+        self._final: tuple[RoundTally, ...] | None = None  # rounds that `take` got
+        self._sample: U64 | None = None  # hashes of clients, only for `part`
 
     @property
     def is_bounded_by_client(self) -> bool:
-        """Whether rows name their clients, so that one may be in several natural rounds."""
+        """Whether rows name their clients, so that items are limited for each client."""
         return self._by_client
 
     @property
@@ -201,30 +209,34 @@ class Tally:
 
     @property
     def most_clients(self) -> int:
-        """An upper bound on the clients of all rows: their number, where no row names its client.
+        """An upper bound on the number of clients: a client counts once for each of its rows.
 
-        A client of several rows counts once for each.
+        If no row names its client, it is the exact number.
         """
         return int(self._most_clients)
 
     def add(self, batch: Batch) -> None:
-        """Count one batch.
+        """Count the rows of one batch.
 
         Raises:
-            InvalidInputError: counts of more clients than a campaign may have: their sums could
-                overflow.
+            InvalidInputError: there are more clients than a campaign may have, or an item is
+                refused.
         """
         self.add_prepared(self.prepare(batch))
 
     def prepare(self, batch: Batch) -> Prepared:
-        """Do the part of `add` that needs the batch alone; several threads may do it at a time."""
+        """Do the part of `add` that depends only on the batch.
+
+        Several threads may do this at a time.
+        """
         _check_clients(_number_of(batch))
         is_plain = batch.rounds is None and batch.silos is None
         counted = is_plain and batch.clients is None and batch.counts is None
         try:
             found = self._encoder.look_up(batch.items, counted=counted)
         except OutsideDomainError:
-            # Look up the rows, and not the distinct items: the error then counts rows.
+            # The error for distinct items counts items. Raise the error for rows, which counts
+            # rows.
             self._encoder.look_up(as_text(batch.items) if is_grouped(batch.items) else batch.items)
             raise
         if batch.clients is None or not is_plain:
@@ -233,7 +245,7 @@ class Tally:
         return Prepared(batch, found, spread([client_keys(clients, self._client_key), found.ids]))
 
     def add_prepared(self, prepared: Prepared) -> None:
-        """Count a batch that `prepare` of this tally returned."""
+        """Count a batch that `prepare` of this tally returned, in the order of the batches."""
         batch, found, pairs = prepared
         self._encoder.remember(found)
         self.has_counts, self.columns = batch.counts is not None, batch.columns
@@ -258,7 +270,13 @@ class Tally:
     def _add_outside(
         self, named: _Named, counts: I64 | None, outside: npt.NDArray[np.bool_]
     ) -> None:
-        """Count the rows of a batch whose items are outside the domain."""
+        """Count the rows of a batch whose items are outside the domain.
+
+        Args:
+            named: the columns of all rows of the batch.
+            counts: the number of clients of each row; None: one.
+            outside: bool, a mask of the rows with items outside.
+        """
         whole = np.ones(len(outside), np.int64) if counts is None else counts
         lost = whole[outside]
         self.dropped += Dropped(outside=int(lost.sum()))
@@ -266,7 +284,7 @@ class Tally:
             self._add_itemless(named.filter(outside), lost)
 
     def _add_bare(self, batch: Batch) -> None:
-        """Count the rows of a batch that lack only the item: their clients take part."""
+        """Count the rows of a batch that lack only the item; their clients take part."""
         bare = batch.itemless
         if bare is None:
             return
@@ -275,7 +293,7 @@ class Tally:
         self._add_itemless(_Named(bare.clients, bare.rounds, bare.silos), counts)
 
     def _add_inside(self, named: _Named, ids: U64, counts: I64 | None) -> None:
-        """Count rows with an item: by client where they name it, else into histograms."""
+        """Count rows with items inside the domain, by client if they name their clients."""
         labels = self._numbers(named)
         if named.clients is not None:
             self._pairs.add(self._keys(named.clients), ids, labels)
@@ -290,7 +308,7 @@ class Tally:
         return self._histograms.setdefault(number, Histogram())
 
     def _keys(self, clients: Any) -> U64:
-        """Return 64 bits for each named client."""
+        """Return the 64-bit key of each client."""
         self._note_clients(clients)
         return client_keys(clients, self._client_key)
 
@@ -304,9 +322,10 @@ class Tally:
         _check_clients(self._most_clients)
 
     def _add_itemless(self, named: _Named, counts: I64) -> None:
-        """Count rows without an item: each is a client that holds nothing, unless it is named.
+        """Count rows without an item.
 
-        A named client may hold an item in another row.
+        A row that names no client is one more client that holds nothing. A client that is named may
+        hold items in other rows.
         """
         numbers = self._numbers(named)
         if named.clients is not None:
@@ -317,11 +336,11 @@ class Tally:
             self._itemless[number] += int(counts[labels == number].sum())
 
     def part(self, *, by_client: bool) -> Part:
-        """Return the counts, which `take` gives to another tally. The rows are dropped.
+        """Return the counts, for `take` of another tally; the rows are dropped.
 
         Args:
-            by_client: whether the rows name their clients. The tally cannot know it if there are no
-                rows.
+            by_client: whether the rows name their clients. Without rows, the tally itself cannot
+                know this.
         """
         natural = in_order(self.labels)
         self._sample = np.empty(0, np.uint64)
@@ -345,7 +364,7 @@ class Tally:
         )
 
     def take(self, part: Part) -> None:
-        """Take over the counts of another tally with the same options, in place of batches."""
+        """Take over the counts of another tally with the same options, instead of batches."""
         self._by_client, self.has_counts = part.by_client, part.has_counts
         self.rows, self.dropped = part.rows, part.dropped
         self._count_clients(part.most_clients)
@@ -358,14 +377,14 @@ class Tally:
             self._itemless[number] += tally.num_clients - int(tally.counts.sum())
 
     def finish(self, individuals: bool = False) -> list[RoundTally]:
-        """Return the rounds, in the order of their labels where the rows name them.
+        """Return the tally of each round, in the order of the rounds' names if rows name them.
 
         Args:
-            individuals: also return the members of each round.
+            individuals: whether to return the members of each round, too.
 
         Raises:
-            InvalidInputError: more rounds than clients, or than silos; or members are asked for,
-                and the rounds came as a `Part`.
+            InvalidInputError: there are more rounds than clients or silos; or `individuals` is
+                given, but `take` got only counts.
         """
         natural = in_order(self.labels)
         num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
@@ -384,8 +403,11 @@ class Tally:
         return [part._replace(members=one_each(part)) for part in rounds] if individuals else rounds
 
     def _check_rounds(self, num_rounds: int) -> None:
-        """Refuse to split clients over more rounds than there are clients."""
-        is_hidden = self._keep_itemless  # under privacy nobody may know their number
+        """Refuse to draw rounds for clients if there are more rounds than clients.
+
+        Under privacy the number of clients is hidden, and nothing is refused.
+        """
+        is_hidden = self._keep_itemless  # under privacy their number is hidden
         if self.is_natural or is_hidden or not num_rounds > self._most_clients > 0:
             return
         clients = f"{self._most_clients:,.0f} client" + "s" * (self._most_clients > 1)
@@ -397,9 +419,9 @@ class Tally:
         return units(*self._histogram(number).finish(), self._itemless[number])
 
     def _places(self, natural: Sequence[Any]) -> U64:
-        """Return the place of each round in the order of labels, by the number of the round.
+        """Return, for each round's number, its place in the order of names: uint64 [rounds].
 
-        Rounds are numbered in the order in which rows name them.
+        Rounds are numbered in the order in which rows first name them.
         """
         places = np.zeros(max(1, len(natural)), np.uint64)
         places[[self.labels[label] for label in natural]] = np.arange(len(natural))
@@ -408,10 +430,10 @@ class Tally:
     def _from_silos(
         self, num_rounds: int, natural: Sequence[Any], individuals: bool
     ) -> list[RoundTally]:
-        """Return the rounds of silos: the natural ones, or one that is drawn for each silo.
+        """Return the rounds of silos: the rounds that rows name, or one round drawn for each silo.
 
-        If clients without items take part, so do silos without people: which silos take part must
-        not depend on what anybody holds.
+        Silos without people take part if clients without items do: which silos take part must not
+        depend on what anybody holds.
         """
         labels = in_order(self._silos)
         if not self.is_natural and num_rounds > len(labels):
@@ -421,7 +443,7 @@ class Tally:
             )
         each = num_rounds if self.is_natural else 1
         rounds = self._places(natural)
-        # Count each silo in each of its rounds as a round of its own: silo by silo, then by round.
+        # Each pair of a silo and a round is counted like a round: sorted by silo, then by round.
         places = np.array([self._silos[label] for label in labels]).argsort().astype(np.uint64)
         parts = self._bounded(
             len(labels) * each,
@@ -445,12 +467,12 @@ class Tally:
         ]
 
     def _from_clients(self, num_rounds: int, places: U64, individuals: bool) -> list[RoundTally]:
-        """Return the rounds of named clients, each bounded to its items and rounds.
+        """Return the rounds of clients that rows name, with each client's items and rounds limited.
 
         Args:
             num_rounds: the number of rounds.
-            places: the place of each round in the order of labels, by the number of the round.
-            individuals: also return the members of each round.
+            places: for each round's number, the round's place in the order of names (`_places`).
+            individuals: whether to return the members of each round, too.
         """
         return self._bounded(
             num_rounds,
@@ -470,22 +492,22 @@ class Tally:
         num_drawn: int | None = None,
         rounds_each: int = 1,
     ) -> list[RoundTally]:
-        """Return the rounds of named clients, each bounded to its items and rounds.
+        """Return the rounds of clients that rows name, with each client's items and rounds limited.
 
         Args:
             num_rounds: the number of rounds.
-            place_of: a function from the numbers of rounds to their places in order.
-            individuals: also return the members of each round.
-            max_rounds: the argument of `bound_clients`.
+            place_of: a function from rounds' numbers to the rounds' places in the order of names.
+            individuals: whether to return the members of each round, too.
+            max_rounds: see `bound_clients`.
             num_drawn: the number of rounds from which each client's round is drawn; None: the rows
                 name the rounds.
-            rounds_each: the argument of `bound_clients`.
+            rounds_each: see `bound_clients`.
         """
         keys = self._rng.integers(0, 2**64, 3, np.uint64)
 
-        # all rows of a client are in one bucket, so each bucket can be bounded by itself
+        # all rows of a client are in one bucket, so buckets do not depend on each other
         def bound(rows: U64) -> Bounded:
-            for labels in rows[2:]:  # twice the round, and whether there is no item
+            for labels in rows[2:]:  # twice the round, plus 1 if there is no item
                 labels[:] = place_of(labels >> np.uint64(1)) << np.uint64(1) | labels & np.uint64(1)
             return bound_clients(
                 rows, self._max_items, keys, num_drawn, max_rounds, rounds_each=rounds_each
@@ -501,9 +523,10 @@ class Tally:
         return list(rounds.finish())
 
     def _numbers(self, named: _Named) -> U64 | None:
-        """Return the number of each row's round, and of its silo; None where rows name neither.
+        """Return one integer for each row, with the numbers of its round and of its silo.
 
-        One integer holds both: the number of the silo is shifted by `_SILO_BITS`.
+        uint64 [n]; the silo's number is shifted by `_SILO_BITS`. Returns None if rows name neither
+        rounds nor silos.
         """
         numbers = None
         if named.rounds is not None:
@@ -515,7 +538,7 @@ class Tally:
 
 
 def _check_counts_suffice(individuals: bool) -> None:
-    """Refuse to return members of rounds if there are only counts."""
+    """Refuse to return the members of rounds that came as counts only."""
     if individuals:
         raise InvalidInputError(
             "this campaign needs the items of each client, and a merged tally has counts"
@@ -526,7 +549,7 @@ def _check_counts_suffice(individuals: bool) -> None:
 
 
 def _number_of(batch: Batch) -> float:
-    """Return the number of clients that a batch stands for, if no row shares its client."""
+    """Return the number of clients in a batch, if no client has two rows."""
     counts = batch.counts
     return len(batch.items) if counts is None else float(counts.sum(dtype=np.float64))
 
@@ -539,13 +562,13 @@ def _check_clients(number: float) -> None:
 
 
 def _numbered(column: Any, known: dict[Any, int], what: str, most: int) -> U64:
-    """Return the number of each row's value: uint64 [n], in the order in which values were met.
+    """Return the number of each row's value, uint64 [n]: values are numbered as they first come.
 
     Args:
         column: an Arrow array.
-        known: the numbers of the values so far, to which new values are added.
+        known: a dict from the values so far to their numbers; new values are added.
         what: the singular noun for what the column names, for the error.
-        most: the most distinct values.
+        most: the largest number of distinct values.
     """
     encoded = column.dictionary_encode()
     numbers = [known.setdefault(label, len(known)) for label in encoded.dictionary.to_pylist()]
@@ -555,5 +578,5 @@ def _numbered(column: Any, known: dict[Any, int], what: str, most: int) -> U64:
 
 
 def round_labels(tally: Tally) -> list[str] | None:
-    """Return the labels of the rounds, in their order; None: rows name none."""
+    """Return the names of the rounds as text, in order; None if rows do not name rounds."""
     return [str(label) for label in in_order(tally.labels)] if tally.is_natural else None

@@ -1,13 +1,13 @@
-"""A whole campaign in one process, in which every client is simulated.
+"""Simulate a whole campaign in one process: every client is simulated.
 
 It goes as the paper's algorithm does:
 
 1. Rows become clients, each in its round (`census`).
 2. The size of the sketch is chosen, for a target from a pilot of other clients (`sizing`).
-3. Each client bounds its items and encodes them with the hashes of its round (`round_sums`).
+3. Each client limits its items and encodes them with the hashes of its round (`round_sums`).
 4. A secure sum adds up the sketches of each round.
 5. Noise is added to each sum, and only then is the sum released.
-6. The released sums are decoded (`result`).
+6. The released sums are decoded (`answer.result`).
 """
 
 from __future__ import annotations
@@ -39,25 +39,26 @@ from fedtally.simulation.sizing import SizeChoice
 from fedtally.simulation.truth import true_counts
 from fedtally.sources import Columns, Source, open_list
 
-# Bytes of memory for each counter of each round, as measured: the landed sums take 8, and the
-# intervals of fresh rounds at most 207 more.
+# Measured bytes of memory for each counter of each round: 8 for the sums, and at most 207 for the
+# intervals of rounds with hashes of their own.
 _BYTES_PER_COUNTER = 220
 
 
 def run(source: Source, simulation: Simulation, progress: Progress | None = None) -> Result:
-    """Run a campaign on a source.
+    """Simulate a campaign whose clients hold the items of a source, and return its answer.
 
     Args:
         source: the source of the items.
-        simulation: the campaign that is asked for.
-        progress: called as (stage, done, total or None); stages are "read" (bytes), "encode"
-            (rounds), "sum" (clients), "recover" (looks at candidates).
+        simulation: the campaign that the caller asked for.
+        progress: a function, called with (stage, done, total or None). The stages, and what is
+            counted in them, are "read" (bytes), "encode" (rounds), "sum" (clients) and "recover"
+            (looks at candidates).
 
     Raises:
-        InvalidInputError: data or options that cannot be used; nothing is written.
+        InvalidInputError: data or options cannot be used.
     """
     report, asked = progress or (lambda *_: None), simulation.spec
-    # Check now, and not after the work, that the decoder can decode this domain at all.
+    # Checked first: otherwise all work is done before the decoder refuses this domain.
     asked.decoding.check_domain(declared(asked.domain, source))
     lists = _lists(simulation.dictionary)
     seed = campaign_seed(simulation.seed) if asked.plan is None else asked.plan.seed
@@ -75,8 +76,8 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
             census = size.split_for_open(census, site.rng.spawn(1)[0])
         plan, keys = size.plan(census, site)
         plan = simulation.ending(plan)
-    # Check the memory before the sums are made. Otherwise a ledger would be charged for an answer
-    # that cannot be decoded.
+    # Checked before the sums are made: otherwise a ledger could be charged for an answer that does
+    # not fit into memory.
     _check_memory(plan, len(census.rounds), census.tally.columns, census.tally.is_natural)
     notes = [*_rare_names(simulation, census, plan), *books.cautions(plan)]
 
@@ -89,7 +90,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     if simulation.evaluate:
         with timed(timings, "evaluate"):
             result.evaluate(simulation.top)
-    # the seconds of a private run could tell how much a client holds
+    # seconds could tell how much a client holds, so a private run does not show them
     if asked.accounting.is_not_private or not asked.is_private:
         result.timings = timings
     return result
@@ -102,20 +103,20 @@ def _pilot_site(
     books: MemoryBooks,
     report: Callable[..., None],
 ) -> Site:
-    """Return the place where a pilot is summed, whose hashes have a seed of their own."""
+    """Return the place where a pilot is summed; the hashes of a pilot have their own seed."""
     own_seed = campaign_seed(b"pilot" + seed)
     return Site(simulation, census.domain, own_seed, b"pilot ", books, report)
 
 
 def _bounded(census: Census, site: Site) -> Census:
-    """Return the census with at most the agreed number of people in each silo.
+    """Return the census, in which each silo has at most the agreed number of people.
 
     Raises:
-        InvalidInputError: no client is left, or a silo has too many people and none may be drawn.
+        InvalidInputError: no client is left; or, without privacy, a silo has too many people.
     """
     if census.spec.silos is not None:
         spec = census.spec.with_people(largest_silo(census.rounds))
-        # Under privacy people are drawn: an error would tell that a silo has more people.
+        # Under privacy the people who stay are drawn: an error would tell that a silo has more.
         rng = site.rng.spawn(1)[0] if spec.is_private else None
         census = replace(census, spec=spec, rounds=bound_silos(census.rounds, spec.people, rng))
     if not any(census.sizes) and not census.spec.hides_clients:
@@ -126,10 +127,11 @@ def _bounded(census: Census, site: Site) -> Census:
 
 
 def _rare_names(simulation: Simulation, census: Census, plan: Plan) -> list[str]:
-    """Return the notes on what sums without noise show of rare names.
+    """Return notes on what sums without noise show about rare names.
 
     Raises:
-        InvalidInputError: the sums show what single clients hold, and nobody allowed it.
+        InvalidInputError: the sums show what single clients hold, and `allow_rare_names` is not
+            given.
     """
     clients = [part.num_clients for part in census.rounds]
     rare = rare_names.of_plan(plan, census.sizes, clients)
@@ -149,7 +151,7 @@ def _result(
     size: SizeChoice,
     notes: list[str],
 ) -> Result:
-    """Return the answer, before anything is decoded."""
+    """Return the answer; its sums are not decoded yet."""
     spec = census.spec
     tally = census.tally
     rounds = landed.rounds
@@ -189,23 +191,23 @@ def _result(
 
 
 def _books(simulation: Simulation) -> MemoryBooks:
-    """Return the books of a run: those of the ledger that is charged, or books in memory."""
+    """Return the books to which releases are charged: those of the ledger, or else in memory."""
     if simulation.ledger is None:
         return MemoryBooks()
     spec = simulation.spec
     return LedgerBooks(
         simulation.ledger,
         spec.accounting.population,
-        owner=secrets.token_hex(32),  # a new owner: no other run may land releases of this one
+        owner=secrets.token_hex(32),  # so that no other run can land releases of this run
         clock=lambda: int(time.time()),
         fingerprint=None if spec.plan is None else spec.plan.fingerprint,
     )
 
 
 def _lists(dictionary: Any) -> list[Source]:
-    """Return the source of the public list of words, or nothing if no list was given.
+    """Return a list of one source, the public list of known words; [] if no list was given.
 
-    The list is read once now, as a test: a list that is refused later would have cost budget.
+    The list is read once here as a test. If it were refused later, budget would already be spent.
     """
     if dictionary is None:
         return []
@@ -217,13 +219,13 @@ def _lists(dictionary: Any) -> list[Source]:
 
 
 def _check_memory(plan: Plan, num_rounds: int, columns: Columns, is_natural: bool) -> None:
-    """Refuse rounds whose sums together are more than half of the memory.
+    """Refuse a campaign whose sums need more than half of the machine's memory.
 
     Args:
         plan: the plan of the campaign.
-        num_rounds: the number of rounds that have clients.
+        num_rounds: the number of rounds.
         columns: the columns of the rows.
-        is_natural: whether the rows name their rounds; else their number was asked for.
+        is_natural: whether the rows name their rounds; if not, the caller chose their number.
     """
     needed, limit = num_rounds * plan.vector_length * _BYTES_PER_COUNTER, physical_memory() // 2
     if needed <= limit:

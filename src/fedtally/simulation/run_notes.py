@@ -1,4 +1,4 @@
-"""Notes for the reader of an answer: on its source, dropped rows, noise and cohorts."""
+"""Notes for the reader of an answer: on the source, rows that were left out, noise and cohorts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ def warnings(
     attended: Sequence[int] | None,
     drops: bool,
 ) -> list[str]:
-    """Return the notes on the source, dropped rows and privacy.
+    """Return notes on the source, on rows that were left out, and on privacy.
 
     Args:
         source: the source of the rows.
         tally: the counted rows.
-        dropped: the numbers of rows that are left out, as far as they may be shown.
+        dropped: the numbers of rows that were left out, without numbers that privacy hides.
         plan: the plan of the campaign.
-        attended: the clients by the number of their rounds, as `Result.attendance` has them.
+        attended: a list whose entry k - 1 is the number of clients in exactly k rounds, or None
+            (see `round_tally.attendance`).
         drops: whether the caller asked to drop items outside the domain.
     """
     notes = []
@@ -37,7 +38,7 @@ def warnings(
         notes.append(source.about)
     if plan.privacy is not None:
         notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
-        if drops:  # how many items are outside is private, so the note has no number
+        if drops:  # the number of items outside is private, so it is not in the note
             notes.append(
                 f"shares are of all {plan.nouns[1]}: with epsilon, whoever has nothing in the"
                 " domain counts too"
@@ -52,7 +53,7 @@ def warnings(
             " files by a pattern, 'parts/*.csv'"
         )
     if dropped.outside:
-        # Where rows have counts, a row stands for several clients.
+        # With counts, one row stands for several clients.
         of = f"{tally.most_clients:,} clients" if tally.has_counts else f"{tally.rows:,} rows"
         notes.append(
             f"{dropped.outside:,} of {of} skipped: outside the domain; shares are of the others"
@@ -61,13 +62,13 @@ def warnings(
 
 
 def skipped(dropped: Dropped, tally: Tally) -> str:
-    """Return the note on rows that lack what they must have, such as an item or a client."""
+    """Return the note on rows that were left out since they lack an item, a client or a round."""
     lacking = " or ".join(part.partition(" ")[0] for part in tally.columns.needed())
     return f"{dropped.incomplete:,} of {tally.rows:,} rows skipped: no {lacking}"
 
 
 def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
-    """Return the notes of a private run, none of which depends on what clients hold."""
+    """Return notes on the privacy of a private run; they do not depend on what clients hold."""
     terms = plan.privacy
     assert terms is not None
     notes = []
@@ -78,18 +79,17 @@ def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
         )
     if large := guarantees_little(terms.epsilon):
         notes.append(large)
-    # in a run marked not_private alone: any other plan refuses such a delta
+    # only in a run marked not_private: other plans refuse such a delta
     if loose := allows_publishing(terms.delta, clients):
         notes.append(loose)
     return notes
 
 
 def of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
-    """Return a note if rounds are split into cohorts, and clients add the noise.
+    """Return a note, in a list, if clients add noise and there are more cohorts than rounds.
 
-    The sum of each cohort then has all the noise of a whole round, so fewer and larger cohorts have
-    smaller errors. The list is empty if there are no more cohorts than rounds, or if clients add no
-    noise.
+    The sum of each cohort has all the noise of a round. So fewer and larger cohorts have smaller
+    errors. Otherwise the list is empty.
     """
     if traffic is None or plan.protection.of_client() is None:
         return []

@@ -1,4 +1,4 @@
-"""The options of a simulated campaign: those of the campaign, and those of the simulation."""
+"""The options of a simulated campaign: options of any campaign, and of a simulation only."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from fedtally.secagg.config import SecureSum
 from fedtally.simulation.item_ids import fate_outside
 
 _DEFAULT_MEMORY = 1 << 30
-_LEAST_MEMORY = 1 << 20  # whoever names less forgot the unit
-_READING = 1 << 29  # bytes that batches take while they are read and prepared, about
+_LEAST_MEMORY = 1 << 20  # a smaller number lacks its unit
+_READING = 1 << 29  # about the bytes of batches while they are read and prepared
 
 
 class Sizing(Named, option="sizing"):
-    """The ways to find the sketch for a target: `MODEL` is this package's, the rest the paper's."""
+    """How the size of a sketch is found for a target error.
+
+    `MODEL` is the error model of this package; the others are methods of the paper.
+    """
 
     MODEL = "model"
     TWO_PHASE = "two-phase"
@@ -36,12 +39,12 @@ class Sizing(Named, option="sizing"):
 
     @property
     def has_pilot(self) -> bool:
-        """Whether some clients are a pilot, from whose sums the size follows."""
+        """Whether the size follows from a pilot: from the sums of some of the clients."""
         return self in (Sizing.MODEL, Sizing.TWO_PHASE)
 
 
 def row_bytes(memory: int | str | None) -> int:
-    """Return the bytes of client rows to hold in memory, with room left for reading batches.
+    """Return the most bytes of client rows to hold in memory; the rest of `memory` is for reading.
 
     >>> row_bytes(None) >> 20, row_bytes("2GiB") >> 20, row_bytes("64MiB") >> 20
     (512, 1536, 16)
@@ -62,16 +65,17 @@ such as 4GiB, or leave it out (1GiB)
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """A campaign whose clients are simulated. `Simulation.of` makes it of options.
+    """A campaign whose clients are simulated; `Simulation.of` makes it from options.
 
     Args:
-        spec: the campaign that is asked for, with the share of its clients that drop out, and the
-            permission to use the truth, a seed or the input's own items where it is private.
+        spec: the campaign that the caller asked for. It holds also the share of clients that drop
+            out, and the permission to use the truth, a seed or the input's own items in a private
+            campaign.
 
-    The other fields are keywords of `fedtally.estimate`, which says what they mean.
+    The other fields are keywords of `fedtally.estimate`; its docstring explains them.
 
     Raises:
-        InvalidInputError: options are out of bounds, or do not go together.
+        InvalidInputError: an option is out of bounds, or some options exclude each other.
     """
 
     spec: CampaignSpec
@@ -112,23 +116,24 @@ class Simulation:
 
     @classmethod
     def of(cls, *, of_silos: bool = False, **options: Any) -> Self:
-        """Return the simulation that options ask for.
+        """Return the simulation with these options.
 
-        Options are the fields of `Request` and of this class, where a plan may be given by the path
-        of its file, and four more:
+        Options are the fields of `Request` (whose `plan` may also be the path of a file), the
+        fields of this class, and four more:
 
         - `dropout`: the share of each cohort's clients that drop out of it (0);
         - `not_private`: with epsilon, allow a seed, the truth, and the input's own items as
-          candidates. The result is marked not private;
-        - `people` and `silos_per_person`, of clients that are silos: see `Silos`.
+          candidates. The result is then marked not private;
+        - `people` and `silos_per_person`, if clients are silos: see `Silos`.
 
         Args:
-            of_silos: whether the input names silos, of which the clients are people.
-            options: see above.
+            of_silos: whether the input names silos; its clients are then people in silos.
+            options: the options, by name.
 
         Raises:
-            InvalidInputError: an option is unknown or out of bounds, or some do not go together.
-            UnreadableFileError: the file of the plan is missing, or holds none.
+            InvalidInputError: an option is unknown or out of bounds, or some options exclude each
+                other.
+            UnreadableFileError: the plan's file is missing, or holds no plan.
 
         >>> Simulation.of(epsilon=1.0, seed=7)
         Traceback (most recent call last):
@@ -153,62 +158,61 @@ can take the noise off; leave it out, or mark it with not_private=True
 
     @property
     def _open_domain(self) -> OpenStrings | None:
-        """The open domain, whose candidates nobody lists; None: the domain is not open."""
+        """The open domain, whose candidates nobody has listed; None if the domain is not open."""
         return self.spec.domain if isinstance(self.spec.domain, OpenStrings) else None
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of client rows that are held before they go to disk."""
+        """The most bytes of client rows to hold in memory before they go to disk."""
         return row_bytes(self.memory)
 
     @property
     def sizing_method(self) -> Sizing:
-        """The way to find the sketch for tau."""
+        """The method that finds the size of the sketch for `tau`."""
         return Sizing.MODEL if self.sizing is None else Sizing.parse(self.sizing)
 
     @property
     def pilots(self) -> bool:
-        """Whether some clients are a pilot."""
+        """Whether some of the clients take part in a pilot, not in the campaign."""
         return self.spec.tau is not None and self.sizing_method.has_pilot and not self.sizes_open
 
     @property
     def sizes_open(self) -> bool:
-        """Whether the domain is open and no plan is given, so that size and rounds are searched."""
+        """Whether the domain is open and there is no plan, so that size and rounds are chosen."""
         return self.spec.plan is None and self._open_domain is not None
 
     @property
     def needs_clients(self) -> bool:
-        """Whether counts of items do not suffice, and the items of each client are needed.
+        """Whether the items of each client are needed, and counts of items are not enough.
 
-        The items of each client are needed in three cases: a protocol sends them, they are clipped,
-        or clients are drawn. Clients are drawn for a pilot, or from the people of a silo that has
-        too many.
+        They are needed if a protocol sends each client's vector, if vectors are clipped, or if
+        clients with several items are drawn (for a pilot, or for the rounds of an open domain), or
+        people are drawn from a silo that has too many.
         """
         spec = self.spec
         is_clipped = spec.is_private and (spec.max_items > 1 or spec.plan is not None)
         if not spec.summation.is_ideal or is_clipped:
             return True
-        # Under privacy, people are drawn from a silo that has too many.
+        # Under privacy, if a silo has too many people, some are drawn.
         is_drawn = spec.silos is not None and spec.is_private
         return is_drawn or ((self.pilots or self.sizes_open) and spec.max_items > 1)
 
     def ending(self, plan: Plan) -> Plan:
-        """Return a plan that ends as soon as its error is known, if that is asked for."""
+        """Return the plan; with `until_known`, it ends as soon as its error is known."""
         return plan.until_known(self.min_clients) if self.until_known else plan
 
     def _check_screen(self) -> None:
         if self.screen is None:
             return
         object.__setattr__(self, "screen", Screen.parse(self.screen))
-        # other reasons against a screen are checked with the plan:
-        # `campaign.screening.checked_screen`
+        # `campaign.screening.checked_screen` checks the screen against the plan
         method = self.spec.summation.method
         check(given(screen=self.screen), unmet(secagg=method is not SecureSum.SECAGG and method))
 
     def _check_privacy(self) -> None:
         spec = self.spec
         is_guaranteed = spec.is_private and not spec.accounting.is_not_private
-        if is_guaranteed and spec.privacy is not None:  # before what a private run must declare
+        if is_guaranteed and spec.privacy is not None:  # first: its error is plainer
             checked_epsilon(spec.privacy.epsilon)
         check(
             given(
@@ -226,7 +230,7 @@ can take the noise off; leave it out, or mark it with not_private=True
         )
 
     def _check_end(self) -> None:
-        """Refuse options that end the campaign early, where the other options do not allow it."""
+        """Refuse options that end the campaign early if other options exclude them."""
         validate.flag(until_known=self.until_known)
         check(
             given(until_known=self.until_known, min_clients=self.min_clients),
@@ -264,7 +268,7 @@ can take the noise off; leave it out, or mark it with not_private=True
 
 
 def _plan(of: Any) -> Plan | None:
-    """Return the given plan, loaded from a file if its path is given."""
+    """Return the given plan; if a path is given, load the plan from this file."""
     if isinstance(of, str | os.PathLike):
         return Plan.load(of)
     if of is not None and not isinstance(of, Plan):
@@ -275,15 +279,21 @@ def _plan(of: Any) -> Plan | None:
 
 
 def _silos(of_silos: bool, people: int | None, each: int | None) -> Silos | None:
-    """Return the options of silos; None: the input names no silos."""
+    """Return the options of silos; None if the input names no silos.
+
+    Args:
+        of_silos: whether the input names silos.
+        people: the most people in a silo, or None.
+        each: the most silos of one person; None: 1.
+    """
     if of_silos:
         return Silos(people, 1 if each is None else each)
     check(given(people=people, silos_per_person=each), unmet(silos=True))
     return None
 
 
-# The options of `Simulation.of`: the fields of `Request`, two arguments of `Request.resolve`, the
-# options of silos, and the fields of `Simulation`.
+# The options of `Simulation.of`, in four groups: fields of `Request`, arguments of
+# `Request.resolve`, options of silos, fields of `Simulation`.
 _ASKED = tuple(each.name for each in fields(Request))
 _MARKS = ("dropout", "not_private")
 _OF_SILOS = ("people", "silos_per_person")

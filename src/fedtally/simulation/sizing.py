@@ -1,12 +1,12 @@
-"""The size of a campaign's sketch: as it is asked for, for bytes, or for a target.
+"""Choose the size of a campaign's sketch: as the caller gave it, for bytes, or for a target.
 
-For a target there is a pilot of other clients, drawn uniformly. Under differential privacy the
-pilot is a release of its own: noised, and charged, like the campaign. A client is in one of the
-two, so both together cost it no more than one of them. A ledger adds them up nonetheless: it does
-not know which client was where.
+For a target error there is usually a pilot: a small campaign with some of the clients, drawn
+uniformly. Under differential privacy the pilot is a release of its own, with noise, and is charged.
+Each client is in the pilot or in the campaign, so both together cost it no more than one of them. A
+ledger adds both costs up nevertheless: it does not know which client was in which.
 
-An open domain has no pilot: it would look at all hashes, and the lengths of names would still not
-be known. Frequencies are assumed; `fedtally plan` takes others.
+An open domain has no pilot: a pilot would have to look at all hashes, and would not show the
+lengths of names. Frequencies are assumed instead; `fedtally plan` can be given others.
 """
 
 from __future__ import annotations
@@ -54,28 +54,29 @@ from fedtally.sketch import CountSketch
 if TYPE_CHECKING:
     from fedtally.plan.frequencies.distribution import Frequencies
 
-# Bytes of a pilot's sketch for a tau of 0.001. A smaller tau may have more items above it, and
-# needs more counters to tell them apart.
+# The most bytes of a pilot's sketch for a tau of 0.001. With a smaller tau, more items may be above
+# tau, and more counters are needed to tell them apart.
 _USUAL_BYTES, _USUAL_TAU = 8000, 0.001
-# A pilot costs at most this number / tau bytes, as a mean over all clients, which is less than most
-# campaigns. With 8 kB a pilot of a tenth of the clients cost 12 times the campaign: `python -m
-# experiments pilots`. With twice as much, campaigns were hardly smaller and missed tau as often.
+# A pilot costs at most (this number) / tau bytes, as a mean over all clients: less than most
+# campaigns. Otherwise it can cost much more: with 8 kB, a pilot of a tenth of the clients cost 12
+# times the campaign (`python -m experiments pilots`). With twice this number, campaigns were hardly
+# smaller, and missed tau as often.
 _MEAN_BYTES = 0.4
-_LEAST_BYTES = 400  # 8 x 25 counters of two bytes
-# a width for plans whose event is needed before the width is known: no event depends on the width
+_LEAST_BYTES = 400  # 8 x 25 counters of 2 bytes
+# any width, for plans of which only the privacy event is needed: it does not depend on the width
 _USUAL_WIDTH = 200
 F64 = npt.NDArray[np.float64]
 
 
 class Sized(NamedTuple):
-    """The sketch that was chosen for a target.
+    """The sketch that was chosen for a target error.
 
     Attributes:
         chosen: the schedule, rows and width of the sketch.
-        size: the size of the sketch, the method that found it, and its prediction.
-        pilot: the plan of the pilot; None: there was none.
-        sketches: the sums of the pilot, with their noise.
-        names: the names that are predicted to be read, where the domain is open; None elsewhere.
+        size: the rows and width, the method that found them, and the predicted error.
+        pilot: the plan of the pilot; None if there was no pilot.
+        sketches: the released sums of the pilot, with noise if it has privacy; [] without a pilot.
+        names: the predicted number of names that can be read, if the domain is open; else None.
     """
 
     chosen: Chosen
@@ -85,7 +86,7 @@ class Sized(NamedTuple):
     names: Names | None = None
 
     def document(self, target: Target) -> dict[str, Any]:
-        """Return the field `sizing` of a result, JSON-able.
+        """Return the field `sizing` of a result as a JSON-able dict.
 
         Args:
             target: the target of the campaign's plan.
@@ -112,16 +113,16 @@ class Sized(NamedTuple):
 
 
 class SizeChoice:
-    """The choice of the size of a campaign's sketch.
+    """Chooses the size of a campaign's sketch, with a pilot if needed.
 
     Args:
-        simulation: the campaign that is asked for.
+        simulation: the campaign that the caller asked for.
         seed: the seed of the hashes.
         site: the place where a pilot is summed.
 
     Attributes:
-        sized: the sketch that was chosen for a target, or for bytes over an open domain; None:
-            none was.
+        sized: the sketch that was chosen for a target, or for an open domain; None before, and for
+            other campaigns.
     """
 
     def __init__(self, simulation: Simulation, seed: bytes, site: Site) -> None:
@@ -130,15 +131,16 @@ class SizeChoice:
         self.sized: Sized | None = None
 
     def set_pilot_apart(self, census: Census) -> Census:
-        """Return the census without the clients of a pilot, where a pilot is needed.
+        """Draw the clients of a pilot if one is needed; return the census without these clients.
 
         Raises:
-            InvalidInputError: a pilot would show what privacy hides, or no client may be in it.
+            InvalidInputError: a pilot would show what privacy hides, or a client could be in pilot
+                and campaign.
         """
         if census.spec.tau is None:
             return census
-        # A default delta depends on the number of clients. It is fixed before the pilot is taken
-        # out, so that pilot and campaign have the same one.
+        # A default delta depends on the number of clients. It is fixed before the pilot's clients
+        # are taken out, so that pilot and campaign have the same delta.
         census = replace(census, spec=census.spec.with_delta(census.num_clients))
         if not self._simulation.pilots:
             return census
@@ -147,22 +149,22 @@ class SizeChoice:
             self.sized = without_pilot(everybody, census.spec.size.max_bytes)
         if self.sized is not None:
             return census
-        # A pilot is a sketch, whose noise needs a delta. Its clients come from the same population,
-        # so the campaign beside it must have a delta, too.
+        # The noise of a pilot's sketch needs a delta. The pilot's clients come from the campaign's
+        # population, so the campaign must have a delta, too.
         spec = census.spec.for_ledger()
         self._pilot, rest = _draw_pilot(self._simulation, census, self._site.rng)
         return replace(census, spec=spec, rounds=rest)
 
     def split_for_open(self, census: Census, rng: np.random.Generator) -> Census:
-        """Return the census with the number of rounds that suits an open domain.
+        """Choose size and rounds for an open domain; return the census with these rounds.
 
         Args:
-            census: the clients; in one round, if a number of rounds is to be chosen.
-            rng: draws the round of each client.
+            census: the clients; all in one round if the number of rounds is to be chosen.
+            rng: the generator that draws the round of each client.
 
         Raises:
-            InvalidInputError: no sketch meets the target, or the bytes are too few; the error says
-                what would do.
+            InvalidInputError: no sketch meets the target or fits into the bytes; the error says
+                what would work.
         """
         design = _open_design(self._simulation, census, self._seed)
         domain, asked = OpenStrings.of(census.domain), self._simulation
@@ -184,20 +186,22 @@ class SizeChoice:
             return census
         return replace(
             census,
-            spec=census.spec.with_rounds(design.num_rounds),  # the user gave no number of rounds
+            spec=census.spec.with_rounds(design.num_rounds),  # the caller chose no number
             rounds=split_clients(census.rounds[0], design.num_rounds, rng),
         )
 
     def plan(self, census: Census, site: Site) -> tuple[Plan, Keys | None]:
-        """Return the plan of the campaign, and its keys; run the pilot for it.
+        """Return the plan of the campaign and its private keys (or None).
+
+        If there is a pilot, it is run first.
 
         Args:
             census: the clients of the campaign.
             site: the place where the campaign is summed.
 
         Raises:
-            InvalidInputError: no plan meets the target; the error names the smallest changes with
-                which one would. Or a plan that was given does not fit the clients.
+            InvalidInputError: no plan meets the target (the error names the smallest changes that
+                would help), or a given plan does not fit the clients.
         """
         spec = census.spec
         if spec.plan is not None:
@@ -216,11 +220,11 @@ class SizeChoice:
         return design.finish(site.keys, site.report)
 
     def _for_target(self, design: Design, rounds: Sequence[RoundTally]) -> Sized:
-        """Return the size of the sketch for a target.
+        """Return the sketch for a target error; run the pilot if the sizing method has one.
 
         Args:
             design: the design of the campaign.
-            rounds: the rounds of the campaign.
+            rounds: the clients of each round of the campaign.
         """
         sizing = self._simulation.sizing_method
         plan: Plan | None = None
@@ -239,7 +243,8 @@ class SizeChoice:
         try:
             return smallest_or_ways(replace(design, has_pilot=True), frequencies)
         except InvalidInputError as error:
-            # There is no campaign, and yet the budget is smaller than before: the reader must know.
+            # Otherwise the reader would not know that the budget is smaller now, although there is
+            # no campaign.
             spent = (
                 ""
                 if self._simulation.ledger is None
@@ -248,11 +253,11 @@ class SizeChoice:
             raise InvalidInputError(f"{error.marked}{spent}") from None
 
     def _run_pilot(self, design: Design) -> tuple[Plan, list[CountSketch]]:
-        """Plan a pilot and run it; return its plan, and its sums with their noise."""
+        """Plan and run the pilot; return its plan, and its released sums."""
         check_enough(self._pilot)
         site = self._site
         plan, keys = for_bytes(self._pilot_design(design)).finish(site.keys, site.report)
-        if self._simulation.ledger is not None:  # before anything of the pilot is released
+        if self._simulation.ledger is not None:  # before the pilot is released
             site.books.check_pilot(plan, possible_events(design))
         return plan, site.land(plan, keys, self._pilot, {}).sketches
 
@@ -272,14 +277,19 @@ class SizeChoice:
             return pilot
         rows = pilot.spec.size.rows
         assert rows is not None
-        # The bytes of 0 counters are those that the protocol sends beside the counters.
+        # With 0 counters, only the bytes that the protocol sends beside the counters are left.
         return planned(pilot.bytes_of_counters(rows, 0, pilot.example))
 
 
 def _draw_pilot(
     simulation: Simulation, census: Census, rng: np.random.Generator
 ) -> tuple[list[RoundTally], list[RoundTally]]:
-    """Return the rounds of the pilot, and those without its clients."""
+    """Return the rounds of the pilot, and the rounds without the pilot's clients.
+
+    Raises:
+        InvalidInputError: a pilot would show what privacy hides, or a client could be in pilot and
+            campaign.
+    """
     spec = census.spec
     if spec.hides_clients:
         raise InvalidInputError(
@@ -296,17 +306,17 @@ def _draw_pilot(
     is_two_phase = simulation.sizing_method is Sizing.TWO_PHASE
     share = simulation.pilot_share
     if share is None and (are_natural or is_two_phase):
-        # A natural round needs clients of its own to show how rounds differ, and the paper's
-        # sizes have a small sketch that needs many.
+        # If rows name rounds, each round needs enough clients to show how rounds differ. The
+        # paper's method has a small sketch, which needs many clients.
         share = MOST_PILOT
     elif share is None:
         assert spec.tau is not None
         epsilon = None if spec.privacy is None else spec.privacy.epsilon
         share = usual_share(census.num_clients, spec.tau, epsilon)
-    # A generator of its own: the campaign's draws are the same with a pilot of another size.
+    # `spawn`: otherwise the campaign's draws would depend on the size of the pilot.
     pilot, rest = draw_pilot(census.rounds, share, rng.spawn(1)[0])
-    # Natural rounds may differ. The pilot shows by how much if each of its rounds has enough
-    # clients. A private pilot is one release, because each release costs noise.
+    # Rounds that rows name may differ. If each has enough clients, the pilot keeps them apart, and
+    # shows by how much. A private pilot is one round, because noise is added to each release.
     tells_rounds = are_natural and not (spec.is_private or is_two_phase)
     if tells_rounds and min(part.num_clients for part in pilot) >= MIN_CLIENTS:
         return pilot, rest
@@ -314,16 +324,16 @@ def _draw_pilot(
 
 
 def _open_design(simulation: Simulation, census: Census, seed: bytes) -> Design:
-    """Return the design of a campaign over an open domain, without a size of the sketch."""
+    """Return the design of a campaign with an open domain, without a size of the sketch."""
     spec, asked = census.spec, simulation.spec
     number, silos = sum(census.sizes), spec.silos
-    if silos is not None and not spec.is_private:  # how many people there are is known
+    if silos is not None and not spec.is_private:  # the number of people is known
         silos = replace(silos, expected=census.num_clients)
     if spec.privacy is not None and spec.privacy.max_clients is not None:
-        number = spec.privacy.max_clients  # how many there are is private
+        number = spec.privacy.max_clients  # the true number is private
     is_natural = census.tally.is_natural
-    # `asked` has no default delta yet: the design takes the default for its number of clients, also
-    # where a search tries more clients.
+    # `asked`, not the census's spec, which may have a default delta: the design sets the default
+    # for its own number of clients, which a search may raise.
     if is_natural:
         asked = asked.with_rounds(len(census.rounds))
     asked = replace(asked, silos=silos)
@@ -331,26 +341,28 @@ def _open_design(simulation: Simulation, census: Census, seed: bytes) -> Design:
 
 
 def _frequencies(domain: Domain, rounds: Sequence[RoundTally]) -> F64:
-    """Return the true frequencies of the items that somebody holds."""
+    """Return the true frequencies of the items that clients hold: float64."""
     return true_counts(domain, rounds).counts / sum(tally.num_clients for tally in rounds)
 
 
 def pilot_size(
     sizing: Sizing, max_bytes: int | None, tau: float, share: float = 0.0, protocol: int = 0
 ) -> dict[str, Any]:
-    """Return rows, width and bytes of the pilot's sketch.
+    """Return rows, width and the most bytes of the pilot's sketch, as options of a campaign.
 
-    For `Sizing.TWO_PHASE` the width is the paper's. Else the sketch is as wide as 8 kB allow. For a
-    tau below 0.001 it has more bytes, up to 32 kB. If the pilot is a large share of the clients, it
-    has fewer bytes, at least 400.
+    For `Sizing.TWO_PHASE` the width is the paper's, and there is no limit of bytes. Otherwise the
+    width is None: the sketch is as wide as 8 kB allow. For a tau below 0.001 it has more bytes, up
+    to the default of 32 kB. If the pilot is a large share of the clients, it has fewer bytes, at
+    least 400.
 
     Args:
-        sizing: the way to find the campaign's sketch.
-        max_bytes: the upload per client that the campaign was asked for.
-        tau: the target of the campaign.
-        share: the pilot's share of all clients; 0: its cost is not looked at.
-        protocol: the bytes that a secure sum sends beside the counters. They come on top of the
-            pilot's own limits, but not of `max_bytes`.
+        sizing: the method that finds the size of the campaign's sketch.
+        max_bytes: the largest upload of a client that the caller allowed for the campaign; None: no
+            limit.
+        tau: the target error of the campaign, as a frequency.
+        share: the pilot's share of all clients; 0: the pilot's share does not limit its bytes.
+        protocol: the bytes that a secure sum sends beside the counters. They are added to the
+            limits above, but not to `max_bytes`.
 
     >>> [pilot_size(Sizing.MODEL, None, 0.01, share)["max_bytes"] for share in (0.01, 0.02, 0.1)]
     [4000, 2000, 400]
@@ -371,17 +383,17 @@ def pilot_size(
 
 
 def without_pilot(design: Design, max_bytes: int | None) -> Sized | None:
-    """Return the size of a histogram that meets the target; None: a pilot is needed.
+    """Return a histogram that meets the target, so that no pilot is needed; None if one is needed.
 
-    The error of a histogram does not depend on frequencies, so it needs no pilot. It is taken if a
-    client uploads no more than a pilot's sketch may have, or if it is asked for by name.
+    The error of a histogram does not depend on frequencies. A histogram is chosen if it needs no
+    more bytes of a client than a pilot's sketch may have, or if the caller asked for a histogram.
 
     Args:
-        design: the design of the campaign, for all clients, with a target.
-        max_bytes: the upload per client that the campaign was asked for.
+        design: the design of the campaign for all clients, with a target.
+        max_bytes: the largest upload of a client that the caller allowed; None: no limit.
 
     Raises:
-        InvalidInputError: a histogram is asked for by name, and does not meet the target.
+        InvalidInputError: the caller asked for a histogram, and no histogram meets the target.
     """
     from fedtally.plan.frequencies.distribution import Frequencies
 
@@ -399,9 +411,9 @@ def without_pilot(design: Design, max_bytes: int | None) -> Sized | None:
 def possible_events(design: Design) -> list[Event]:
     """Return the privacy events of the campaigns that may follow a pilot.
 
-    They have the fewest or the most rows, or are a histogram if this meets the target.
-
-    A ledger looks at them before the pilot: a campaign that cannot be paid for needs no pilot.
+    These are campaigns with the fewest and with the most rows, and with a histogram if it meets the
+    target. A ledger checks them before the pilot: otherwise a pilot could be paid for although its
+    campaign cannot be.
     """
     from fedtally.plan.paper import rows_for
 
@@ -418,11 +430,11 @@ def possible_events(design: Design) -> list[Event]:
 
 
 def frequencies_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) -> Frequencies:
-    """Return the frequencies that a pilot shows.
+    """Return the frequencies that the sums of a pilot show.
 
     Args:
         plan: the plan of the pilot.
-        sketches: the sums of the pilot, with their noise.
+        sketches: the released sums of the pilot, at least one.
         domain: the candidates.
     """
     from fedtally.plan.frequencies.distribution import Frequencies
@@ -436,16 +448,17 @@ def frequencies_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) 
 def paper_size(
     design: Design, sizing: Sizing, sketches: Sequence[CountSketch], frequencies: Callable[[], F64]
 ) -> Design:
-    """Return the design with the size of the sketch by one of the paper's ways.
+    """Return the design, with a size of the sketch by one of the paper's methods.
 
     Args:
         design: the design of the campaign, with a target.
-        sizing: the way to find the size.
-        sketches: the sums of the pilot: one sum, if the way needs a pilot.
-        frequencies: a function that returns the true frequencies, for the way that needs them.
+        sizing: the method that finds the size; not `Sizing.MODEL`.
+        sketches: the released sums of the pilot: one sum for `Sizing.TWO_PHASE`; other methods
+            ignore them.
+        frequencies: a function that returns the true frequencies; only `Sizing.ORACLE` calls it.
 
     Raises:
-        InvalidInputError: the sketch takes more than the requested `max_bytes`.
+        InvalidInputError: the sketch takes more bytes than the caller allowed.
     """
     from fedtally.plan.paper import linear, minimax, oracle, two_phase
 

@@ -1,4 +1,4 @@
-"""The true counts of a simulated campaign, which no real one knows."""
+"""The true counts of a simulated campaign; in a real campaign nobody knows them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fedtally.simulation.round_tally import RoundTally
 
 
 def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
-    """Return the true counts over all rounds, by position in the domain.
+    """Return the true counts of all rounds together, by the candidates' positions in the domain.
 
-    For an open domain they are by hash, and also by id.
+    Ids outside the domain are left out. For an open domain, the counts are by hash, and also by id.
     """
     ids = np.concatenate([r.ids for r in rounds])
     counts = np.concatenate([r.counts for r in rounds])
@@ -26,18 +26,18 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     if domain.first_id is not None:
         positions = (ids - np.uint64(domain.first_id)).astype(np.int64)
     else:
-        # ids of text are fingerprints, in no order: they are sorted to be searched
+        # ids of text are fingerprints, in no order, and must be sorted for a search
         all_ids = domain.ids(0, domain.size)
         order = np.argsort(all_ids)
         found = np.minimum(np.searchsorted(all_ids, ids, sorter=order), domain.size - 1)
         positions = order[found]
-        candidates = all_ids[positions] == ids  # an id outside the domain got a neighbour's place
+        candidates = all_ids[positions] == ids  # an id outside got another's place
         positions, counts = positions[candidates], counts[candidates]
     return Truth(*_totals(positions, counts))
 
 
 def _totals(keys: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> tuple[Any, Any]:
-    """Return the distinct keys, rising, and the sum of the counts of each."""
+    """Return the distinct keys in rising order, and the sum of each key's counts."""
     distinct, inverse = np.unique(keys, return_inverse=True)
     totals = np.zeros(len(distinct), np.int64)
     np.add.at(totals, inverse, counts)

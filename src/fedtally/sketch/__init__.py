@@ -1,4 +1,4 @@
-"""Count sketches and their round schedules."""
+"""Count sketches, and the schedules that say which rounds share their hashes."""
 
 from fedtally.sketch.count_sketch import (
     CountSketch,

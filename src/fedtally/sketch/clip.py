@@ -1,15 +1,16 @@
-"""The bounds on one client's contribution to a round: its number of items, and its sketch's norm.
+"""Limits one client's contribution to a round: the number of items, and the norm of their sketch.
 
-A client that exceeds a bound drops some items at random. `bound_items` applies the bounds to one
-client; `bound_items_of_each` applies them to many clients at once, for simulations.
+A client that exceeds a bound drops some of its items at random. `bound_items` applies the bounds to
+one client. `bound_items_of_each` applies them to many clients at once, for simulations.
 
-The hashes are public, so a client knows the sketch of its items before it sends anything. The bound
-on the norm, the clip, holds for every input, even for items that were chosen to collide: privacy
-rests on it (docs/privacy-proofs/clip.md). The items to drop are drawn without looking at the
-hashes. At the default norm hardly any are dropped.
+The clip is the bound on the l2 norm of a client's sketch. The hashes are public, so each client
+computes the norm of its sketch before it sends anything. Therefore the bound holds for every set of
+items, even for items that someone chose to collide. Privacy depends on this
+(docs/privacy-proofs/clip.md). The order in which items are dropped does not depend on the hashes.
+At the default norm hardly any item is dropped.
 
-Norms are squared integers, compared with the exact square of the clip's norm: no rounding lets a
-sketch pass.
+Squared norms are integers. They are compared with the exact square of the clip's norm, so rounding
+cannot let a larger sketch pass.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from fedtally.sketch.count_sketch import Identity, Part, RoundHash, SketchSpec
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-# The most items of one client. This limit keeps squared norms below 2^50, and the sort keys of
-# `_part_increments` below 2^63.
+# The most items of one client. A larger limit would let squared norms reach 2^50, and the sort keys
+# of `_part_increments` reach 2^63.
 MAX_ITEMS = 1 << 20
-_BLOCK = 1 << 17  # the number of items that are processed at once, to bound the memory
+_BLOCK = 1 << 17  # items that are processed at once, to bound the memory
 _FEW = 16  # up to this number of items, comparing all pairs of them is faster than sorting
 
 
@@ -41,10 +42,10 @@ class Clip(NamedTuple):
     Attributes:
         spec: the spec of the sketch.
         round: the round, 0 .. num_rounds - 1.
-        norm: the largest l2 norm, at least 0. One item has the norm sqrt(spec.touched): if the
-            bound is smaller, no client can contribute a single item.
-        spell: a function that turns ids, uint64 [n], into the rows of ids that `CountSketch.add`
-            takes under a spelling, uint64 [n, 1 + positions]; None: the sketch has no spelling.
+        norm: the bound, at least 0. A sketch of one item has the norm sqrt(spec.touched). With a
+            smaller bound no client can contribute any item.
+        spell: for a spec with a spelling, a function that turns item ids, uint64 [n], into the rows
+            that `CountSketch.add` takes, uint64 [n, 1 + positions]; otherwise None.
     """
 
     spec: SketchSpec
@@ -55,20 +56,22 @@ class Clip(NamedTuple):
     def increments(self, ids: U64, owners: I64) -> I64:
         """Return by how much each item changes the squared norm of its owner's sketch: int64 [n].
 
-        The items of an owner are added one by one, in the order of `ids`.
+        The owner of an item is the client that holds it. The items of an owner are added one by
+        one, in the order of `ids`, to an empty sketch.
 
         Args:
-            ids: uint64 [n], distinct for each owner.
-            owners: int64 [n], the owner of each item, not falling.
+            ids: uint64 [n]; no owner holds an id twice.
+            owners: int64 [n], the number of the client that holds each item, ascending.
         """
         items = ids if self.spell is None else self.spell(ids)
         return _increments(self.spec, self.round, items, owners)
 
     @property
     def largest_square(self) -> int:
-        """The largest squared norm that the clip allows: the exact floor of the norm's square.
+        """The largest squared norm that the clip allows: norm^2, rounded down to an integer.
 
-        Squared norms are integers, so that the floor allows the same sketches as the square.
+        Rounding down changes nothing, because squared norms are integers. The value is at most
+        2^63 - 1.
 
         Raises:
             InvalidInputError: the norm is not a number of at least 0.
@@ -80,12 +83,12 @@ class Clip(NamedTuple):
 def bound_items(
     ids: U64, max_items: int, random: Callable[[int], bytes], clip: Clip | None = None
 ) -> U64:
-    """Return the items that a client contributes to a round, within the bounds.
+    """Return the items that one client contributes to a round: a subset that keeps both bounds.
 
-    All items stay if there are at most `max_items` and their sketch is within the clip. Otherwise
-    they are put in an order that is drawn uniformly, without regard to the hashes. All but the
-    first `max_items` are dropped. Then items are dropped one by one from the end until the sketch
-    of the remaining items is within the clip.
+    If there are at most `max_items` items and their sketch is within the clip, all are returned.
+    Otherwise the items are put in a random order, each order equally likely. Only the first
+    `max_items` are kept. From these, items are removed one by one, the last one first, until the
+    sketch of the remaining items is within the clip.
 
     Args:
         ids: uint64 [n], the client's items, distinct.
@@ -111,8 +114,8 @@ def bound_items(
     order = np.argsort(draw_words(len(ids), random))[:max_items]
     if clip is not None:
         squares = np.cumsum(clip.increments(ids[order], _nobody_else(order)))
-        # Keep the longest prefix that is within the clip. Items may cancel each other, so that the
-        # norm may fall again: it is the last prefix that fits, not the one before the first misfit.
+        # Keep the longest prefix that is within the clip. The norm may fall again when items cancel
+        # each other, so an item that exceeds the clip does not end the search.
         order = order[: np.max(np.flatnonzero(squares <= clip.largest_square), initial=-1) + 1]
     return ids[np.sort(order)]
 
@@ -120,21 +123,23 @@ def bound_items(
 def bound_items_of_each(
     ids: U64, starts: I64, max_items: int, words: Callable[[I64], U64], clip: Clip | None = None
 ) -> npt.NDArray[np.bool_]:
-    """Return which items of many clients stay by the rule of `bound_items`, as a mask.
+    """Return which items of many clients remain after both bounds, as a mask over `ids`.
 
-    If this function and `bound_items` draw the same words for a client, the same items stay.
+    Each client's items are bounded as in `bound_items`. With the same random words for a client,
+    both functions keep the same items.
 
     Args:
         ids: uint64 [items]; client i holds the distinct ids[starts[i] : starts[i + 1]].
         starts: int64 [clients + 1], from 0 to `items`, not falling.
         max_items: the most items of one client. With a clip, at most 2^20 items may remain.
-        words: a function of the indices of some clients (int64, rising). It returns one random
-            word for each of their items, uint64, client by client. The words of one client are
-            distinct and give the order of its items. Called only for clients that drop items.
+        words: a function that takes the indices of some clients, int64, ascending, and returns
+            random words, uint64: one for each item of these clients, client by client. The words of
+            one client must be distinct: its items are ordered by them. It is called only for
+            clients that drop items.
         clip: the bound on the norm of each client's sketch, or None.
 
     Returns:
-        bool [items]: whether each item stays.
+        bool [items]: True for each item that is kept.
 
     >>> ids, starts = np.array([4, 5, 6, 4], np.uint64), np.array([0, 3, 4])
     >>> bound_items_of_each(ids, starts, 2, lambda clients: np.array([7, 9, 8], np.uint64)).tolist()
@@ -143,11 +148,11 @@ def bound_items_of_each(
     sizes = np.diff(starts)
     drops = sizes > max_items
     if clip is not None:
-        few = np.flatnonzero(~drops)  # the others drop items in any case
+        few = np.flatnonzero(~drops)  # clients with too many items drop some in any case
         drops[_exceeding(clip, ids, starts, few)] = True
     stays = np.ones(len(ids), np.bool_)
     dropping = np.flatnonzero(drops)
-    if max_items == 1 and clip is None and len(dropping):  # the least word stays: no sort is needed
+    if max_items == 1 and clip is None and len(dropping):  # keep the least word: faster than a sort
         of_each, held = words(dropping), sizes[dropping]
         least = np.minimum.reduceat(of_each, np.cumsum(held) - held)
         stays[np.repeat(drops, sizes)] = of_each == np.repeat(least, held)
@@ -157,8 +162,8 @@ def bound_items_of_each(
         places = places_of(block, starts)
         places = places[sort_order([owners, words(block)])]
         stays[places] = False
-        # The owners are in order, so an item's place in its client's order is its distance from
-        # that client's first item.
+        # `places` is sorted by client. The rank of an item in its client's order is therefore its
+        # distance from the client's first item.
         held = sizes[block]
         rank = np.arange(len(owners)) - np.repeat(np.cumsum(held) - held, held)
         places, owners, rank = (part[rank < max_items] for part in (places, owners, rank))
@@ -172,9 +177,11 @@ def bound_items_of_each(
 
 
 def places_of(clients: I64, starts: I64) -> I64:
-    """Return the indices of the items of some clients, client by client: int64.
+    """Return the indices of all items of some clients, client by client: int64.
 
-    The items of client i have the indices starts[i] to starts[i + 1] - 1.
+    Args:
+        clients: the numbers of the clients, int64.
+        starts: int64 [clients + 1]; client i has the items starts[i] to starts[i + 1] - 1.
 
     >>> places_of(np.array([0, 2]), np.array([0, 3, 4, 6])).tolist()
     [0, 1, 2, 4, 5]
@@ -185,14 +192,14 @@ def places_of(clients: I64, starts: I64) -> I64:
 
 
 def sort_order(columns: Sequence[npt.NDArray[Any]]) -> I64:
-    """Return the indices that sort rows by several columns, the first column first: int64 [n].
+    """Return the indices that sort n rows by several columns, the first column first: int64 [n].
 
-    It does the same as `numpy.lexsort`, but rows that are equal in all columns may come in any
-    order. So it can sort one column at a time by NumPy's vector instructions, which are several
-    times as fast.
+    `numpy.lexsort` does the same, but keeps the order of rows that are equal in all columns. This
+    function may change it. Therefore it can use NumPy's vectorised sort, which is several times as
+    fast.
 
     Args:
-        columns: integers from 0 to 2^64 - 1, [n] each; n <= 2^32.
+        columns: integer arrays [n] with values from 0 to 2^64 - 1; n <= 2^32.
 
     >>> sort_order([np.array([7, 5, 7]), np.array([2**63, 9, 1], np.uint64)]).tolist()
     [1, 2, 0]
@@ -200,15 +207,16 @@ def sort_order(columns: Sequence[npt.NDArray[Any]]) -> I64:
     order = np.arange(len(columns[0]))
     if not len(order):
         return order
-    # rows that are equal in the columns so far form one group; groups are numbered along `order`
+    # A group is a set of rows that are equal in all columns so far. Groups are numbered in order.
     group = np.zeros(len(order), np.uint64)
     for column in columns:
         least, most = column.min(), column.max()
         if least == most:
             continue
         own = column[order].astype(np.uint64, copy=False) - np.uint64(least)
-        # Group and column in one integer. The column's low bits that do not fit (`surplus`) are
-        # left out: if rows differ in these alone, they are sorted again below.
+        # Put the group and the column's value into one 64-bit integer. If they need more bits, the
+        # lowest `surplus` bits of the value are left out. Rows that differ only in the bits that
+        # were left out are sorted again below.
         room = np.uint64(64 - int(group[-1]).bit_length())
         surplus = np.uint64(max(0, (int(most) - int(least)).bit_length() - int(room)))
         # two shifts by about half of `room`: a single shift by 64 bits would be undefined
@@ -231,12 +239,13 @@ def by_owner(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, I64]:
     """Return the distinct ids of each owner, owner by owner, as `bound_items_of_each` takes them.
 
     Args:
-        ids: uint64 [n], in any order.
-        owners: [n], the owner of each id: labels that can be sorted.
+        ids: uint64 [n], in any order; an owner may have an id several times.
+        owners: [n], the owner of each id: values that can be sorted.
 
     Returns:
-        ids: uint64 [m], owner by owner, rising for each owner.
-        starts: int64 [owners + 1], the index at which the ids of each owner begin; the last is m.
+        ids: uint64 [m], the owners in ascending order, and the ids of each owner in ascending
+            order.
+        starts: int64 [owners + 1], the index of each owner's first id; the last entry is m.
 
     >>> found = by_owner(np.array([7, 5, 7, 7], np.uint64), np.array(["b", "a", "b", "a"]))
     >>> [part.tolist() for part in found]
@@ -262,10 +271,12 @@ def by_owner(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, I64]:
 
 
 def _pair_keys(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, np.uint64, np.uint64] | None:
-    """Return one integer key for each pair (owner, id), the bits of the id in it, and the least id.
+    """Pack each pair of an owner and an id into one integer, so that sorting it sorts the pairs.
 
-    The keys are uint64 [n]. Return None if a pair does not fit into 64 bits, if owners are not
-    integers, or if there are no ids.
+    Returns:
+        The keys, uint64 [n]: (owner - least owner) << bits | (id - least id); then `bits`; then the
+        least id. None if a key does not fit into 64 bits, if owners are not integers, or if there
+        are no ids.
     """
     if owners.dtype.kind not in "iu" or not len(ids):
         return None
@@ -273,26 +284,31 @@ def _pair_keys(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, np.uint64, np.u
     bits = int(ids.max() - least).bit_length()
     if bits + (int(owners.max()) - int(first)).bit_length() > 64 or bits > 63:
         return None
-    # unsigned arithmetic wraps around, so that differences of signed labels are right, too
+    # unsigned arithmetic wraps around, so differences of negative owners are right as well
     own = owners.astype(np.uint64) - first.astype(np.uint64)
     return own << np.uint64(bits) | (ids - least), np.uint64(bits), least
 
 
 def draw_words(count: int, random: Callable[[int], bytes]) -> U64:
-    """Return distinct random words, uint64 [count]; each order of them is equally likely."""
+    """Draw distinct random 64-bit integers, uint64 [count]; all their orders are equally likely.
+
+    Args:
+        count: how many integers to draw.
+        random: a function that returns n uniform random bytes.
+    """
     while True:
-        # If two are equal, all are drawn again: replacing one alone would favour some orders.
+        # If two are equal, draw all again: to replace only one would make some orders likelier.
         words = np.frombuffer(random(8 * count), "<u8", count)
         if np.all(np.diff(np.sort(words))):
             return words
 
 
 def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
-    """Return the indices of those `clients` whose sketch exceeds the clip: int64."""
+    """Return those of the `clients` whose sketch has a norm above the clip: int64."""
     sizes, most = starts[clients + 1] - starts[clients], clip.largest_square
     validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))
-    # One item has the squared norm `touched`, and k items have at most k^2 times as much. So most
-    # clients pass without hashing.
+    # The squared norm of k items is at most k^2 * touched. Most clients are below the clip by this
+    # bound alone, and need no hashing.
     is_suspect = clip.spec.touched * sizes**2 > most
     suspects = clients[is_suspect]
     found = [
@@ -303,13 +319,17 @@ def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
 
 
 def _nobody_else(items: npt.NDArray[Any]) -> I64:
-    """Return the owners that `_increments` takes for the items of one client: int64 [n], all 0."""
+    """Return the owners of n items that all belong to one client: zeros, int64 [n].
+
+    Raises:
+        InvalidInputError: there are more than MAX_ITEMS items.
+    """
     validate.integer(0, MAX_ITEMS, items=len(items))
     return np.zeros(len(items), np.int64)
 
 
 def _blocks(clients: I64, sizes: I64) -> Iterator[I64]:
-    """Yield blocks of the clients, in order, of about 2^17 items each; no client is split."""
+    """Split the clients, in order, into blocks of about 2^17 items; a client is never split."""
     if len(clients):
         block = (np.cumsum(sizes) - sizes) // _BLOCK
         yield from np.split(clients, np.flatnonzero(np.diff(block)) + 1)
@@ -318,7 +338,7 @@ def _blocks(clients: I64, sizes: I64) -> Iterator[I64]:
 def _squared_norms(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
     """Return the squared norm of the sketch of each of `clients`: int64 [clients].
 
-    Each of these clients must have an item.
+    Each of these clients must have at least one item.
     """
     sizes = starts[clients + 1] - starts[clients]
     own, owners = ids[places_of(clients, starts)], np.repeat(np.arange(len(sizes)), sizes)
@@ -327,9 +347,10 @@ def _squared_norms(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
 
 
 def _running_squares(clip: Clip, ids: U64, owners: I64) -> I64:
-    """Return the squared norm of an owner's sketch after each of its items: int64 [n].
+    """Return the squared norm of the owner's sketch after each item was added: int64 [n].
 
-    The items of an owner are added one by one, in the order of `ids`. `owners` do not fall.
+    The owner of an item is the client that holds it. The items of an owner are added one by one, in
+    the order of `ids`. `owners` must be ascending.
     """
     increments = clip.increments(ids, owners)
     squares = np.cumsum(increments)
@@ -340,21 +361,22 @@ def _running_squares(clip: Clip, ids: U64, owners: I64) -> I64:
 def _increments(spec: SketchSpec, round: int, items: U64, owners: I64) -> I64:
     """Return by how much each item changes the squared norm of its owner's sketch: int64 [n].
 
-    The items of an owner are added one by one, in the order of `items`. `owners` do not fall. The
-    parts of a sketch share no counter, so that their squared norms add up.
+    The owner of an item is the client that holds it. The items of an owner are added one by one, in
+    the order of `items`. `owners` must be ascending. A sketch has several parts without common
+    counters, so its squared norm is the sum of the squared norms of its parts.
     """
     parts = [_part_increments(part, part.ids(items), owners) for part in spec.parts(round)]
     return sum(parts[1:], start=parts[0])
 
 
 def _part_increments(part: Part, ids: U64, owners: I64) -> I64:
-    """Return the changes that `_increments` returns, for one part of the sketch: int64 [n].
+    """Return by how much each item changes the squared norm of one part of a sketch: int64 [n].
 
-    A counter c that becomes c + s, where s is +1 or -1, adds 1 + 2 s c to the sum of squares. Here
-    c is the sum of the signs of the owner's earlier items in the same cell. It is a running sum
-    over items sorted by owner, cell and position.
+    An item adds s = +1 or -1 to a counter with the value c. This changes the counter's square by
+    1 + 2 s c. The value c is the sum of the signs of the owner's earlier items in the same cell. It
+    is computed as a running sum over the items, sorted by owner, then cell, then position in `ids`.
     """
-    if isinstance(part.hashes, Identity):  # distinct items have counters of their own
+    if isinstance(part.hashes, Identity):  # no two items of a client share a counter
         return np.ones(len(ids), np.int64)
     longest = int(np.bincount(owners).max(initial=0))
     if longest <= _FEW:
@@ -368,14 +390,14 @@ def _part_increments(part: Part, ids: U64, owners: I64) -> I64:
         signs = kernels.signs(
             words if sign is location else kernels.hash_words(sign[row : row + 1], ids)[0], bit
         )
-        # Cell and position in one integer: one sort of these is faster than a stable sort by cell.
+        # One integer holds cell and position: sorting it is faster than a stable sort by cell.
         keys = np.sort(
             (owners * part.width + kernels.locations(words, part.width)) << shift | positions
         )
         order, cells = keys & ((1 << shift) - 1), keys >> shift
         added = signs[order]
         before = np.cumsum(added) - added
-        # The running sum goes on over all cells: subtract its value where each cell begins.
+        # The running sum continues across cells: subtract its value at the start of each cell.
         first = np.flatnonzero(np.diff(cells, prepend=-1))
         before -= np.repeat(before[first], np.diff(first, append=len(ids)))
         increments[order] += 2 * added * before
@@ -383,21 +405,22 @@ def _part_increments(part: Part, ids: U64, owners: I64) -> I64:
 
 
 def _increments_of_few(part: Part, hashes: RoundHash, ids: U64, owners: I64, longest: int) -> I64:
-    """Return the same as `_part_increments`, by comparing all pairs of an owner's items.
+    """Return what `_part_increments` returns, by comparing all pairs of an owner's items.
 
-    Two items with the signs s and t in one cell add 2 s t to the squared norm. This is counted for
-    the later item. Few pairs share a cell, so signs are computed for these pairs alone.
+    This is faster than sorting if owners have few items. Two items with the signs s and t in the
+    same cell add 2 s t to the squared norm; this is counted for the later item. Few pairs share a
+    cell, so signs are computed only for these pairs.
 
     Args:
         part: the part of the sketch.
         hashes: the hashes of the part.
-        ids: uint64 [n], the ids of the items in this part.
-        owners: int64 [n], the owner of each id, not falling.
-        longest: the most items of one owner.
+        ids: uint64 [n], the ids that this part counts.
+        owners: int64 [n], the client that holds each item, ascending.
+        longest: the largest number of items of one owner.
     """
     location, sign, bit = hashes
     increments = np.full(len(ids), part.rows)
-    # for each distance in the list: whether the two items at this distance have the same owner
+    # for each distance `step`: whether two items at this distance in `ids` have the same owner
     alike = [owners[step:] == owners[:-step] for step in range(1, longest)]
     for row in range(part.rows):
         cells = kernels.locations(kernels.hash_words(location[row : row + 1], ids)[0], part.width)

@@ -1,9 +1,10 @@
-"""Integer count sketches: encode, accumulate, merge, save.
+"""Integer count sketches: add items, merge sketches, save and load them.
 
-An item of id x adds sign_l(x) * weight to the cell (l, location_l(x)) of every row l. A histogram
-is a sketch of one row without hashes: each item has its own counter, and adds weight to it. A
-sketch is linear: the sum of the clients' sketches is the sketch of all their items. Secure
-summation reveals that sum alone. All arithmetic is exact, on int64.
+A sketch has rows of counters. An item with the id x adds sign_l(x) * weight to the counter
+location_l(x) of each row l. A histogram is a sketch with one row and no hashes: each item has a
+counter of its own and adds its weight to it. Sketches are linear: the sum of the clients' sketches
+is the sketch of all their items. Secure summation reveals only this sum. All arithmetic is exact,
+on int64.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from fedtally.errors import (
     opt,
     reason,
 )
+from fedtally.kernels.arguments import check_counts
 from fedtally.sketch import hashing
 from fedtally.sketch.schedule import Schedule, ScheduleKind
 from fedtally.sketch.spelling import Spelling, positions_of
@@ -38,16 +40,17 @@ SCHEMA = "fedtally-sketch/1"
 MAX_ROUNDS = 1 << 20
 # The members of `privacy.events.NoiseBy`, which this package must not import.
 NOISED_BY = ("aggregator", "clients", "servers")
-_MAX_WEIGHT = 2**62  # the bound on counters: two sums below it can be added without overflow
+_MAX_WEIGHT = 2**62  # the bound on counters; two counters below it add up without overflow
 _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 class NoiseMark(NamedTuple):
-    """The mark of a sum whose counters hold the differential privacy noise of a plan.
+    """Says that the counters of a sum hold differential privacy noise, and under which plan.
 
     Attributes:
-        by: the party that adds the noise, one of NOISED_BY.
-        plan: the fingerprint of the plan, which says how much noise.
+        by: the party that added the noise, one of NOISED_BY.
+        plan: the fingerprint of the plan, 64 hexadecimal digits. The plan says how much noise is
+            added.
     """
 
     by: str
@@ -58,13 +61,14 @@ class NoiseMark(NamedTuple):
 
 
 class RoundHash(NamedTuple):
-    """The hashes of one round.
+    """The hash tables of one round: they give an id its counter and its sign in each row.
 
     Attributes:
-        location: uint32 [rows, 8, 256], hash tables. The word of an id in a row is the XOR of
-            eight entries, one for each byte of the id (`kernels.hash_words`); it gives the cell.
-        sign: uint32 [rows, 8, 256], hash tables whose words give the signs.
-        sign_bit: the index of the bit in a word of `sign` that gives the sign.
+        location: uint32 [rows, 8, 256], the tables of the counters. In each row, an id is hashed to
+            a 32-bit word: the XOR of eight table entries, one for each byte of the id
+            (`kernels.hash_words`). The word gives the index of the counter.
+        sign: uint32 [rows, 8, 256], the tables of the signs, used in the same way.
+        sign_bit: which bit of a word of `sign` gives the sign, 0 for the lowest bit.
     """
 
     location: npt.NDArray[np.uint32]
@@ -77,28 +81,32 @@ class RoundHash(NamedTuple):
         ids: npt.NDArray[np.uint64],
         counts: npt.NDArray[np.int64] | None,
     ) -> None:
-        """Add items to counters, int64 [rows, width], in place; see `CountSketch.add`."""
+        """Add items in place to `counters`, int64 [rows, width]; see `CountSketch.add`."""
         kernels.accumulate(counters, *self, ids, counts)
 
     def add_range(
         self, counters: npt.NDArray[np.int64], first_id: int, counts: npt.NDArray[np.int64]
     ) -> None:
-        """Add counts[i] items of the id first_id + i, for each i; see `CountSketch.add_range`."""
+        """Add counts[i] items with the id first_id + i for each i; see `CountSketch.add_range`."""
         kernels.accumulate_range(counters, *self, first_id, counts)
 
     def cells(
         self, ids: npt.NDArray[np.uint64], width: int
     ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-        """Return the cell of each id in each row, and its sign there: integers [rows, n] each."""
+        """Return the index of each id's counter in each row, and its sign there.
+
+        Returns:
+            The indices, intp [rows, n], and the signs, 1 or -1, int64 [rows, n].
+        """
         cells = kernels.locations(kernels.hash_words(self.location, ids), width)
         return cells, kernels.signs(kernels.hash_words(self.sign, ids), self.sign_bit)
 
 
 class Identity(NamedTuple):
-    """The cells of a histogram: the counter of an id has the index id - first_id, and no sign.
+    """Gives the ids of a histogram their counters: id `first_id + i` has counter i and no sign.
 
     Attributes:
-        first_id: the id of the first counter; the ids of the others follow it (mod 2^64).
+        first_id: the id of counter 0. Ids are counted mod 2^64.
     """
 
     first_id: int
@@ -109,33 +117,39 @@ class Identity(NamedTuple):
         ids: npt.NDArray[np.uint64],
         counts: npt.NDArray[np.int64] | None,
     ) -> None:
-        """Add items to counters, int64 [1, width], in place; see `CountSketch.add`."""
-        np.add.at(counters[0], self.places(ids, counters.shape[1]), 1 if counts is None else counts)
+        """Add items in place to `counters`, int64 [1, width]; see `CountSketch.add`."""
+        # Without this check NumPy would add a single count to all ids.
+        added = 1 if counts is None else check_counts(counts, len(ids))
+        np.add.at(counters[0], self.places(ids, counters.shape[1]), added)
 
     def add_range(
         self, counters: npt.NDArray[np.int64], first_id: int, counts: npt.NDArray[np.int64]
     ) -> None:
-        """Add counts[i] items of the id first_id + i, for each i; see `CountSketch.add_range`."""
+        """Add counts[i] items with the id first_id + i for each i; see `CountSketch.add_range`."""
         self.add(counters, kernels.range_ids(first_id, len(counts)), counts)
 
     def cells(
         self, ids: npt.NDArray[np.uint64], width: int
     ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-        """Return the cell of each id, and its sign, 1: integers [1, n] each."""
+        """Return the index of each id's counter, intp [1, n], and its sign, always 1, int64 [1, n].
+
+        Raises:
+            InvalidInputError: an id has no counter.
+        """
         return self.places(ids, width)[None], np.ones((1, len(ids)), np.int64)
 
     def places(self, ids: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.intp]:
         """Return the index of each id's counter: intp [n].
 
         Raises:
-            InvalidInputError: an id belongs to no candidate.
+            InvalidInputError: an id has no counter, or `ids` is no array of uint64.
 
         >>> Identity(7).places(np.array([7, 9], np.uint64), width=3).tolist()
         [0, 2]
         """
         if not isinstance(ids, np.ndarray) or ids.dtype != np.uint64:
             raise InvalidInputError("ids must be an array of uint64")
-        places = ids - np.uint64(self.first_id)  # mod 2^64: an id below first_id becomes huge
+        places = ids - np.uint64(self.first_id)  # mod 2^64: an id below first_id gets a huge index
         if len(places) and places.max() >= width:
             raise InvalidInputError(
                 f"a histogram counts {width:,} candidates, and"
@@ -145,15 +159,15 @@ class Identity(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a vector that is a sketch of its own, with hashes of its own.
+    """One of the sketches that make up a client's vector, with its own counters and hashes.
 
     Attributes:
-        start: the index of its first counter in the vector.
-        rows: its number of rows.
-        width: its number of counters per row. Counters come row by row.
-        hashes: the map from its ids to its cells.
-        column: with a spelling (see `SketchSpec`), an item is a row of ids, and this is the column
-            whose ids this part counts. Without a spelling it is 0.
+        start: the index in the vector of the part's first counter.
+        rows: the part's number of rows.
+        width: the number of counters in a row. The vector holds the counters row by row.
+        hashes: the map from ids to counters.
+        column: which ids the part counts, if items are rows of ids (with a spelling, see
+            `SketchSpec`): the ids in this column. Without a spelling it is 0.
     """
 
     start: int
@@ -163,32 +177,37 @@ class Part(NamedTuple):
     column: int
 
     def of(self, vector: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the counters of this part: a view, int64 [rows, width]."""
+        """Return this part's counters in `vector`: a view, int64 [rows, width]."""
         end = self.start + self.rows * self.width
         return vector[self.start : end].reshape(self.rows, self.width)
 
     def ids(self, items: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-        """Return the ids that this part counts, one for each item: uint64 [n]."""
+        """Return the ids that this part counts: uint64 [n], one for each item.
+
+        Args:
+            items: uint64 [n], or with a spelling uint64 [n, 1 + positions].
+        """
         return items[:, self.column] if np.ndim(items) == 2 else items
 
 
 @dataclass(frozen=True)
 class SketchSpec:
-    """The values that two sketches must share to be added or decoded together.
+    """The size and the hashes of a sketch.
+
+    Only sketches with equal specs can be added, or decoded together.
 
     Args:
-        rows: 1 .. 1024. An odd number has a true median; for an even number the two middle rows are
-            averaged.
-        width: counters per row, 1 .. 2^24.
-        schedule: the schedule, or its name: it says which hashes each round has.
-        num_rounds: the number of planned rounds; they are counted from 0.
-        seed: 32 bytes, public. It must be fixed after the rules of who takes part: nobody may
-            choose the clients in view of the hashes.
-        spelling: the size of the sketches that spell names, where nobody has the list of items;
-            None: no names are spelled. With a spelling an item is not an id, but a row of ids:
-            first the hash of the item, and then, for each position, the hash times 256 plus the
-            item's symbol there.
-        first_id: the id of the first counter of a histogram; None: a sketch, with hashes.
+        rows: the number of rows, 1 .. 1024. The median of an even number of rows is the mean of the
+            two middle ones.
+        width: the number of counters in a row, 1 .. 2^24.
+        schedule: says which rounds share hashes: a schedule or its name.
+        num_rounds: the number of planned rounds. Rounds are numbered from 0.
+        seed: 32 bytes, public: all hashes are derived from it. Draw it after the rules that say who
+            takes part are fixed, so that nobody can choose clients to suit the hashes.
+        spelling: the size of the sketches that spell names, for items that nobody has listed; None:
+            no names are spelled. With a spelling an item is a row of ids. The first id is the hash
+            of the item. For each position t of the name follows the id hash * 256 + symbol_t.
+        first_id: for a histogram, the id of its first counter; None: a sketch with hashes.
 
     >>> spec = SketchSpec(rows=5, width=200, schedule="hybrid", num_rounds=10, seed=bytes(32))
     >>> sketch = CountSketch(spec, round=3)
@@ -213,7 +232,7 @@ class SketchSpec:
             ("num_rounds", MAX_ROUNDS),
         ):
             object.__setattr__(self, name, validate.integer(1, most, **{name: getattr(self, name)}))
-        batches = self.schedule.num_batches(self.num_rounds)  # at most as many as rounds, or raises
+        batches = self.schedule.num_batches(self.num_rounds)  # raises if there are fewer rounds
         hashing.check_seed(self.seed)
         if self.spelling is not None:
             self.spelling.check_batches(batches)
@@ -223,22 +242,22 @@ class SketchSpec:
 
     @property
     def encoding(self) -> Encoding:
-        """How items become counters."""
+        """Whether counters belong to hashes of items (SKETCH) or to single items (HISTOGRAM)."""
         return Encoding.SKETCH if self.first_id is None else Encoding.HISTOGRAM
 
     @property
     def num_batches(self) -> int:
-        """The number of batches: the rounds of one batch share their signs."""
+        """The number of batches. A batch is a group of rounds with the same signs."""
         return self.schedule.num_batches(self.num_rounds)
 
     @property
     def num_positions(self) -> int:
-        """The number of positions that all rounds together spell; 0 without a spelling."""
+        """The number of positions of names that all rounds together spell; 0 without a spelling."""
         return 0 if self.spelling is None else self.spelling.positions(self.num_batches)
 
     @property
     def _spelled(self) -> tuple[int, int]:
-        """The number of rows, and of counters, that spell names in the vector of one client."""
+        """The number of rows, and the number of counters, that spell names in one vector."""
         if self.spelling is None:
             return 0, 0
         rows = self.spelling.rows * self.spelling.blocks(self.num_batches)
@@ -246,12 +265,12 @@ class SketchSpec:
 
     @property
     def touched(self) -> int:
-        """The number of counters that one item changes by 1: one in each row of each part."""
+        """The number of counters that one item changes by 1 or -1: one in each row of each part."""
         return self.rows + self._spelled[0]
 
     @property
     def row_widths(self) -> tuple[int, ...]:
-        """The number of counters in each row of all parts, in the order of a vector.
+        """The width of each row of all parts, in the order in which a vector holds the rows.
 
         >>> SketchSpec(2, 200, "shared", 1, bytes(32), Spelling(1, 32, max_length=2)).row_widths
         (200, 200, 32, 32, 32)
@@ -261,9 +280,10 @@ class SketchSpec:
 
     @property
     def mean_width(self) -> int:
-        """The mean number of counters per row: the harmonic mean over all parts, rounded down.
+        """The harmonic mean of the widths of all rows of all parts, rounded down to an integer.
 
-        The mean is harmonic, as two items share a cell of a row of W counters with probability 1/W.
+        The harmonic mean is used because two items share a counter of a row of W counters with
+        probability 1 / W.
         """
         if self.spelling is None:
             return self.width
@@ -273,16 +293,16 @@ class SketchSpec:
 
     @property
     def vector_length(self) -> int:
-        """The number of counters of all parts together."""
+        """The number of counters of all parts together: the length of a client's vector."""
         return self.rows * self.width + self._spelled[1]
 
     def positions_of(self, round: int) -> tuple[int, ...]:
-        """Return the positions of names that a round's vectors spell, each by its own sketch."""
+        """Return which positions of names the vectors of a round spell, in the order of `parts`."""
         batch = self.schedule.batch_of(round, self.num_rounds)
         return positions_of(self.seed, self.num_positions, batch, self.num_batches)
 
     def parts(self, round: int) -> list[Part]:
-        """Return the parts of a round's vectors: the sketch of ids, then one for each position.
+        """Return the parts of a round's vectors: the sketch of the ids, then one for each position.
 
         >>> spec = SketchSpec(5, 200, "shared", 1, bytes(32), Spelling(4, 32, max_length=2))
         >>> [(part.start, part.rows, part.width) for part in spec.parts(0)]
@@ -298,7 +318,10 @@ class SketchSpec:
         return parts
 
     def position_hash(self, position: int) -> RoundHash:
-        """Return the hashes of a position's sketch, the same in every round that spells it."""
+        """Return the hashes of the sketch that spells a position of the names.
+
+        They are the same in every round that spells the position.
+        """
         assert self.spelling is not None
         rows = self.spelling.rows
         tables = hashing.tabulation_tables(
@@ -307,22 +330,26 @@ class SketchSpec:
         return RoundHash(tables, tables, 0)
 
     def hashes(self, round: int) -> RoundHash | Identity:
-        """Return the map from ids to cells in a round: its hashes, or the places of a histogram."""
+        """Return the map from ids to counters in a round, counted from 0.
+
+        It is an `Identity` for a histogram, and otherwise a `RoundHash`.
+        """
         return self.round_hash(round) if self.first_id is None else Identity(self.first_id)
 
     def round_hash(self, round: int) -> RoundHash:
         """Return the hashes of a round, counted from 0.
 
         Raises:
-            InvalidInputError: the spec is of a histogram, which has no hashes.
+            InvalidInputError: the spec describes a histogram, which has no hashes; or there is no
+                such round.
         """
         validate.integer(0, self.num_rounds - 1, round=round)
         if self.first_id is not None:
             raise InvalidInputError(
                 "a histogram has no hashes: its counters are the counts (recovery direct)"
             )
-        # Under `fresh` each round has tables of its own and needs one sign only: the words of its
-        # location tables give the sign, too, in bit 0.
+        # Under `fresh` each round has its own location tables. A round needs only one sign for each
+        # id, and takes it from bit 0 of the same words. Other schedules need a sign table.
         if self.schedule.kind is ScheduleKind.FRESH:
             own = hashing.tabulation_tables(hashing.round_seed(self.seed, round), self.rows)
             return RoundHash(own, own, 0)
@@ -335,18 +362,18 @@ class CountSketch:
     """The counters of one round: one client's contribution, or the sum of many.
 
     Attributes:
-        spec: the spec; only sketches of the same spec can be combined.
-        round: the round, counted from 0.
-        vector: int64 [spec.vector_length], all counters, part by part (`SketchSpec.parts`) and row
-            by row.
-        counters: int64 [rows, width], the first part of the vector: a view.
-        num_clients: the number of clients whose contributions are in the sum. If clients are silos
-            it is the number of their people. This number can carry noise, and then may be 0 or
-            negative if there are few people.
+        spec: the size and the hashes; only sketches with equal specs can be combined.
+        round: the number of the round, from 0.
+        vector: int64 [spec.vector_length], all counters: the parts in the order of
+            `SketchSpec.parts`, and each part row by row.
+        counters: int64 [rows, width], the counters of the first part: a view of `vector`.
+        num_clients: the number of clients whose contributions are in the sum. A client may be a
+            silo, an organisation with the data of several people: then this is the number of people
+            in all silos. Noise may have been added to that number, so it can be 0 or negative.
         num_silos: the number of silos in the sum; 0 if clients are persons.
-        noise: the mark of the noise of differential privacy that is in the counters; None: they are
-            exact. Only code that adds noise sets the mark. It protects from mistakes, not from
-            forgers: anybody can write a file of a sketch.
+        noise: says which differential privacy noise the counters hold; None: no noise, the counters
+            are exact. Only code that adds noise sets it. It prevents mistakes, not forgery, since
+            anybody can write a file of a sketch.
     """
 
     def __init__(self, spec: SketchSpec, round: int) -> None:
@@ -359,12 +386,12 @@ class CountSketch:
 
     @property
     def num_vectors(self) -> int:
-        """The number of vectors that were summed: one for each silo, or else for each client."""
+        """The number of vectors in the sum: one for each silo, or without silos for each client."""
         return self.num_silos or self.num_clients
 
     @property
     def counters(self) -> npt.NDArray[np.int64]:
-        """The counters of the ids: a view of the vector, int64 [rows, width]."""
+        """The counters of the first part, which counts the ids: a view, int64 [rows, width]."""
         spec = self.spec
         return self.vector[: spec.rows * spec.width].reshape(spec.rows, spec.width)
 
@@ -373,7 +400,7 @@ class CountSketch:
         self.counters[...] = values
 
     def all_rows(self) -> Iterator[npt.NDArray[np.int64]]:
-        """Yield the rows of all parts: views, int64 [width of the part]."""
+        """Yield each row of each part, in the order of the vector: views, int64 [row's width]."""
         for part in self.spec.parts(self.round):
             yield from part.of(self.vector)
 
@@ -388,22 +415,22 @@ class CountSketch:
         counts: npt.NDArray[np.int64] | None = None,
         num_clients: int | None = None,
     ) -> None:
-        """Add items, each `counts` times, or once if `counts` is absent.
+        """Add items to the counters. Item ids[i] is added counts[i] times, or once without counts.
 
         Args:
             ids: uint64 [n]; ids may repeat. With a spelling, uint64 [n, 1 + positions], a row of
                 ids for each item.
-            counts: int64 [n], not negative: the number of clients that hold each item.
-            num_clients: the number of clients that these items come from. If absent, it is the sum
-                of `counts`, or the number of ids without `counts`.
+            counts: int64 [n], at least 0: the number of clients that hold each item.
+            num_clients: the number of clients that hold these items, added to `self.num_clients`.
+                If absent, it is the sum of `counts`, or without `counts` the number of ids.
 
         Raises:
-            InvalidInputError: a count is negative, a dtype or a shape is wrong, the total weight
-                would reach 2^62, or noise is in the counters already. The sketch is then unchanged.
+            InvalidInputError: a count is negative, a dtype or a shape is wrong, a counter could
+                reach 2^62, or the counters already hold noise. The sketch is then unchanged.
         """
         whole = None if counts is None else _clients_per_item(counts)
         given = None if num_clients is None else validate.integer(0, num_clients=num_clients)
-        self._accumulate(ids, whole)  # refuses weights that could overflow before it adds
+        self._accumulate(ids, whole)  # raises before it changes a counter
         self.num_clients += (
             (len(ids) if whole is None else int(whole.sum())) if given is None else given
         )
@@ -411,7 +438,10 @@ class CountSketch:
     def add_range(
         self, first_id: int, counts: npt.NDArray[np.int64], num_clients: int | None = None
     ) -> None:
-        """Add counts[i] items of the id first_id + i (mod 2^64), for each i, as `add` does.
+        """Add counts[i] items with the id first_id + i (mod 2^64), for each i; see `add`.
+
+        Raises:
+            InvalidInputError: as in `add`, or if the spec has a spelling.
 
         >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
         >>> sketch = CountSketch(spec, round=0)
@@ -436,14 +466,14 @@ class CountSketch:
         ids: npt.NDArray[np.uint64] | None = None,
         num_clients: int = 1,
     ) -> None:
-        """Add a vector of signed integer weights, so that decoding recovers the clients' sum.
+        """Add a vector of signed integer weights: ids[i] gets the weight weights[i].
 
-        The weights need not be counts, as the paper remarks on vector recovery. The caller must
-        scale real-valued vectors to integers, since sums must be exact under secure summation.
+        Decoding the sum of such sketches recovers the sum of the vectors. Weights must be integers,
+        because secure summation needs exact sums: scale and round real numbers first.
 
         Args:
             weights: int64 [n].
-            ids: uint64 [n], the coordinates; 0 .. n-1 if absent.
+            ids: uint64 [n], the coordinates; if absent, 0 .. n-1.
             num_clients: the number of clients whose vectors are summed in `weights`.
 
         >>> spec = SketchSpec(rows=5, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
@@ -458,12 +488,12 @@ class CountSketch:
         self.num_clients += clients
 
     def merge(self, other: CountSketch) -> None:
-        """Add another sketch of the same spec and round.
+        """Add another sketch of the same spec and round to this one, in place.
 
         Raises:
             IncompatibleError: the specs, the rounds or the marks of noise differ.
-            InvalidInputError: a counter could reach 2^62. After each error this sketch is
-                unchanged.
+            InvalidInputError: a counter could reach 2^62.
+                After either error this sketch is unchanged.
         """
         check_compatible(self.spec, other.spec)
         if self.round != other.round:
@@ -477,19 +507,19 @@ class CountSketch:
                 " not add up: nobody could say how private that is; add exact sums first, and then"
                 " their noise"
             )
-        # This check uses the largest counter: the total weight cannot be read from a sum any more.
+        # A sum does not tell its total weight, so its largest counter is checked.
         self._check_total(_largest(other.vector))
         self.vector += other.vector
         self.num_clients += other.num_clients
         self.num_silos += other.num_silos
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the sketch to one file, whole or not at all; only its owner may read a new file."""
+        """Write the sketch to a file, atomically; a new file can be read by its owner only."""
         archive.write(path, SCHEMA, self._meta(), self._arrays(), private=True)
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of a file such as `save` writes, for example for a database."""
-        # A server packs each sum. Compression level 1 takes half the time of the default level.
+        """Return the sketch as bytes, in the format that `save` writes, e.g. for a database."""
+        # A server packs every sum. Compression level 1 takes half the time of the default level.
         return archive.pack(SCHEMA, self._meta(), self._arrays(), level=1)
 
     def _arrays(self) -> dict[str, npt.NDArray[np.int64]]:
@@ -503,7 +533,7 @@ class CountSketch:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CountSketch:
-        """Read a sketch that `save` wrote.
+        """Read a sketch from a file that `save` wrote.
 
         Raises:
             UnreadableFileError: the file is missing, damaged, or of another kind.
@@ -514,6 +544,10 @@ class CountSketch:
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "this sketch") -> CountSketch:
         """Return the sketch that `to_bytes` packed.
+
+        Args:
+            data: the packed sketch.
+            name: what error messages call the data.
 
         Raises:
             UnreadableFileError: the bytes are damaged, or do not hold a sketch.
@@ -540,7 +574,7 @@ class CountSketch:
                 raise InvalidInputError(
                     f"counters must be int64 with shape {shapes[0]}, and spelled with {shapes[1]}"
                 )
-            # Only after these checks: the sketch takes as much memory as its spec says.
+            # Created only after these checks: it allocates as much memory as its spec asks for.
             sketch = cls(spec, meta["round"])
             sketch.vector = np.concatenate([counters.reshape(-1), spelled])
             if _largest(sketch.vector) >= _MAX_WEIGHT:
@@ -568,9 +602,10 @@ class CountSketch:
             part.hashes.add(part.of(self.vector), part.ids(ids), counts)
 
     def _check_exact(self) -> None:
-        """Refuse to add clients to a sum with noise.
+        """Refuse to add clients to counters that already hold noise.
 
-        The difference between the sums before and after would show the added items without noise.
+        Anybody who saw the sum before and after could subtract, and would get the added items
+        without noise.
         """
         if self.noise is not None:
             raise InvalidInputError(
@@ -579,9 +614,10 @@ class CountSketch:
             )
 
     def _check_total(self, added: float) -> None:
-        """Refuse weights that could overflow int64, before a counter is touched.
+        """Refuse weights that could make a counter reach 2^62; no counter is changed.
 
-        `added` is the largest absolute change of any counter, or a bound on it.
+        Args:
+            added: at least the largest absolute change of a counter.
         """
         total = _largest(self.vector) + added
         if total >= _MAX_WEIGHT:
@@ -592,7 +628,7 @@ class CountSketch:
 
 
 def _integers(**named: Any) -> npt.NDArray[np.int64]:
-    """Return the keyword argument as an array, int64 [n]; errors name it by its keyword."""
+    """Return the value of the one keyword argument as int64 [n]; errors use the keyword's name."""
     [(name, values)] = named.items()
     try:
         array = np.asarray(values)
@@ -623,19 +659,21 @@ def _clients_per_item(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 def _weight(counts: npt.NDArray[np.int64]) -> float:
-    # In floating point: the sum of int64 could overflow, and the absolute value of -2^63 does.
+    # In floating point, because a sum of int64 can overflow and int64 has no absolute value of
+    # -2^63.
     return float(np.abs(counts.astype(np.float64)).sum())
 
 
 def _largest(counters: npt.NDArray[np.int64]) -> float:
-    # Not through np.abs, which would copy all counters and overflow at -2^63.
+    # np.abs would copy all counters, and overflow at -2^63.
     return float(max(int(counters.max()), -int(counters.min())))
 
 
 def checked_number(number: Any, sketch: CountSketch) -> int:
-    """Return the number of clients that a file states for a sketch, once it is checked.
+    """Check the number of clients that a file states for a sketch, and return it.
 
-    It must be at least 0, unless the sketch is a sum of silos with noise (see `CountSketch`).
+    The number must be at least 0. Only a sum of silos with noise may have a negative number (see
+    `CountSketch.num_clients`).
 
     >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
     >>> checked_number(7, CountSketch(spec, round=0))
@@ -646,7 +684,13 @@ def checked_number(number: Any, sketch: CountSketch) -> int:
 
 
 def noise_mark(values: Any) -> NoiseMark | None:
-    """Return the mark of noise from its value in a saved file; None: the sum is exact.
+    """Return the mark of noise that a saved file states; None: the sum has no noise.
+
+    Args:
+        values: the pair of a name in NOISED_BY and the fingerprint of a plan; or None.
+
+    Raises:
+        InvalidInputError: it is neither.
 
     >>> noise_mark(["clients", "ab" * 32])
     NoiseMark(by='clients', plan='abababababababababababababababababababababababababababababababab')
@@ -664,7 +708,10 @@ def noise_mark(values: Any) -> NoiseMark | None:
 
 
 def _check_histogram(rows: int, schedule: Schedule, spelling: Spelling | None) -> None:
-    """Refuse what a histogram cannot have: several rows, another schedule, or a spelling."""
+    """Refuse the values that a histogram does not allow.
+
+    A histogram has one row, the schedule `shared`, and no spelling.
+    """
     if rows != 1:
         raise InvalidInputError(f"{arg.rows} must be 1 in a histogram, got {rows}")
     if schedule.kind is not ScheduleKind.SHARED:
@@ -680,10 +727,10 @@ def _check_histogram(rows: int, schedule: Schedule, spelling: Spelling | None) -
 
 
 def summed(sketches: Iterable[CountSketch]) -> list[CountSketch]:
-    """Return one sum for each round, in the order in which the rounds first come.
+    """Add up the sketches of each round, and return one sum for each round.
 
-    If a round has only one sketch, its sum is this sketch itself, not a copy. No given sketch is
-    changed.
+    The sums come in the order in which their rounds first occur in `sketches`. If a round has only
+    one sketch, this sketch itself is returned, not a copy. No given sketch is changed.
     """
     rounds: dict[int, CountSketch] = {}
     copied: set[int] = set()
@@ -709,7 +756,13 @@ def copy_of(sketch: CountSketch) -> CountSketch:
 def check_compatible(
     first: SketchSpec, second: SketchSpec, problem: str = "the sketches do not belong together"
 ) -> None:
-    """Raise IncompatibleError, with the problem and the differences, if the specs differ."""
+    """Raise IncompatibleError if the specs differ.
+
+    Args:
+        first: a spec.
+        second: the spec to compare with it.
+        problem: the start of the error message; the names of the differing fields follow.
+    """
     names = ("rows", "width", "schedule", "num_rounds", "seed", "spelling", "first_id")
     differing = [name for name in names if getattr(first, name) != getattr(second, name)]
     if differing:
@@ -725,27 +778,30 @@ def check_compatible(
 
 
 def spec_to_dict(spec: SketchSpec) -> dict[str, Any]:
-    """Return the spec as JSON-able values, the seed in hex."""
+    """Return the fields of the spec as values for JSON: the schedule as its name, the seed in hex.
+
+    A spelling or a `first_id` of None is left out.
+    """
     return {
         "rows": spec.rows,
         "width": spec.width,
         "schedule": str(spec.schedule),
         "num_rounds": spec.num_rounds,
         "seed": spec.seed.hex(),
-        # Without a spelling the key is left out: the fingerprint stays that of earlier versions.
+        # Left out if None: otherwise the fingerprints of older plans would change.
         **({} if spec.spelling is None else {"spelling": asdict(spec.spelling)}),
         **({} if spec.first_id is None else {"first_id": spec.first_id}),
     }
 
 
 def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the most bytes of each array of a saved sketch: `archive.Limits`."""
+    """Return the most bytes that each array of a saved sketch may have (`archive.Limits`)."""
     spec = spec_from_dict(meta)
     return {"counters": 8 * spec.rows * spec.width, "spelled": 8 * spec.vector_length}
 
 
 def spec_from_dict(values: Mapping[str, Any]) -> SketchSpec:
-    """Return the spec from the values that `spec_to_dict` returned."""
+    """Return the spec that `spec_to_dict` turned into `values`."""
     return SketchSpec(
         rows=values["rows"],
         width=values["width"],

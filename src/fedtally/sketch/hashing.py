@@ -1,7 +1,9 @@
-"""Hash tables from a seed, for simple tabulation, which is exactly 3-wise independent.
+"""Hash tables for simple tabulation, derived from a seed.
 
-See docs/protocol.md, and Patrascu and Thorup (2012). One 32-bit word for each (row, id) gives the
-location from its upper 24 bits, and up to 8 signs from its low 8 bits.
+Simple tabulation hashes an id to the XOR of eight table entries, one for each byte of the id. It is
+exactly 3-wise independent (Patrascu and Thorup 2012; see docs/protocol.md). In each row, an id is
+hashed to a word of 32 bits. The upper 24 bits give the location, that is the counter. Each of the
+low 8 bits gives a sign.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
 SEED_BYTES = 32
-SPELLING = 1  # the purpose of the tables that spell names
+SPELLING = 1  # the `purpose` of tables that spell names
 SIGNS_PER_GROUP = 8  # the low 8 bits of a word; its upper 24 give the location
-_TABLE_BYTES = 8 * 256 * 4  # of one row: a uint32 for each of an id's 8 bytes and its 256 values
+_TABLE_BYTES = 8 * 256 * 4  # bytes of one row's tables: a uint32 for each value of 8 id bytes
 
 
 def check_seed(seed: bytes) -> bytes:
-    """Return the seed if it is 32 bytes.
+    """Return the seed unchanged if it is 32 bytes.
 
     Raises:
         InvalidInputError: the seed is not 32 bytes.
@@ -37,14 +39,15 @@ def check_seed(seed: bytes) -> bytes:
 def tabulation_tables(
     seed: bytes, rows: int, group: int = 0, purpose: int = 0
 ) -> npt.NDArray[np.uint32]:
-    """Return the tables of `rows` rows for a hash group: uint32 [rows, 8, 256], read-only.
+    """Return the hash tables of `rows` rows: uint32 [rows, 8, 256], read-only and cached.
 
     Args:
         seed: 32 bytes.
-        rows: at least 1.
-        group: the group of 8 signs; group 0 also gives the location.
-        purpose: 0 for sketches, 1 for the spelling of names. Other purposes give independent
-            tables of the same seed.
+        rows: the number of rows, at least 1.
+        group: which 8 signs the tables give, 0 .. 2^32 - 1. The words of group 0 give the location,
+            too.
+        purpose: 0 for sketches, 1 for the spelling of names. Each purpose gives independent tables
+            from the same seed.
 
     >>> tabulation_tables(bytes(32), 2).shape
     (2, 8, 256)
@@ -61,25 +64,25 @@ def tabulation_tables(
         for row in range(rows)
     )
     tables = np.frombuffer(raw, "<u4").astype(np.uint32).reshape(rows, 8, 256)
-    tables.flags.writeable = False  # the cache hands the same array to all callers
+    tables.flags.writeable = False  # all callers get the same cached array
     return tables
 
 
 def tables_of_batches(seed: bytes, rows: int, batches: Sequence[int]) -> npt.NDArray[np.uint32]:
-    """Return hash tables whose words hold the signs of the given batches, side by side.
+    """Return hash tables whose words hold the signs of the given batches, in adjacent bits.
 
-    A word is the XOR of table entries, one for each byte of an id. So a bit that moves to another
-    place in all entries moves to this place in all words.
+    A batch is a group of rounds with the same signs. A word is the XOR of table entries. Therefore
+    a bit that is moved in all entries is moved in the same way in all words.
 
     Args:
         seed: 32 bytes.
-        rows: at least 1.
-        batches: the numbers of the batches, rising, at least one. All batches of the schedule must
-            share their locations.
+        rows: the number of rows, at least 1.
+        batches: the numbers of the batches, ascending, at least one. The schedule must give all
+            batches the same locations.
 
     Returns:
-        uint32 [groups, rows, 8, 256]. Bit i % 8 of group i // 8 is the sign of the i-th batch, and
-        the upper 24 bits of every group give the location.
+        uint32 [groups, rows, 8, 256], with 8 batches in a group. In the words of group i // 8, bit
+        i % 8 is the sign of batches[i]. In all groups the upper 24 bits give the location.
 
     >>> all_of_them = tables_of_batches(bytes(32), 2, range(16))
     >>> chosen = tables_of_batches(bytes(32), 2, [1, 9])
@@ -96,7 +99,7 @@ def tables_of_batches(seed: bytes, rows: int, batches: Sequence[int]) -> npt.NDA
 
 
 def round_seed(seed: bytes, round: int) -> bytes:
-    """Return the seed of one round of the fresh schedule: 32 bytes.
+    """Derive the seed of one round of the schedule `fresh`: 32 bytes.
 
     >>> round_seed(bytes(32), 0).hex()[:16]
     '6a1ff13836f9a20c'

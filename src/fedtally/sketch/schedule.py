@@ -1,4 +1,4 @@
-"""The schedules: a schedule decides which hashes each round uses. B is its number of batches.
+"""Schedules say which rounds share their hashes: locations (counters) and signs.
 
 | schedule   | locations | signs                                   |
 |------------|-----------|-----------------------------------------|
@@ -32,13 +32,13 @@ class ScheduleKind(Enum):
     BATCHED = "batched"
 
 
-# the schedules under which each round has its own signs, so that its sum is opened separately
+# the schedules with different signs in each round; their sums are opened round by round
 OWN_HASHES = (ScheduleKind.HYBRID, ScheduleKind.FRESH)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule: its kind, and its number of batches, which only the kind `batched` has.
+    """Says which rounds share hashes: a kind, and for the kind `batched` a number of batches.
 
     >>> Schedule.parse("batched:4")
     Schedule(kind=<ScheduleKind.BATCHED: 'batched'>, batches=4)
@@ -70,7 +70,7 @@ class Schedule:
             return text
         name, colon, batches = str(text).partition(":")
         kinds = {kind.value: kind for kind in ScheduleKind}
-        # `int` alone would also take signs, spaces, underscores and the digits of other scripts.
+        # `int` alone would also accept signs, spaces, underscores and digits of other scripts.
         if name == "batched" and re.fullmatch("[0-9]{1,9}", batches):
             return cls(ScheduleKind.BATCHED, int(batches))
         if name not in kinds or name == "batched" or colon:
@@ -84,7 +84,7 @@ class Schedule:
         return self.kind.value if self.batches is None else f"{self.kind.value}:{self.batches}"
 
     def num_batches(self, num_rounds: int) -> int:
-        """Return the number of sets of signs that `num_rounds` rounds use.
+        """Return the number of batches in `num_rounds` rounds: groups of rounds with equal signs.
 
         Raises:
             InvalidInputError: the schedule has more batches than there are rounds.
@@ -101,7 +101,7 @@ class Schedule:
         return self.batches
 
     def batches_of(self, num_rounds: int) -> list[range]:
-        """Return the rounds of each batch; the rounds of one batch share their signs.
+        """Return the rounds of each batch. The rounds of a batch are consecutive and share signs.
 
         >>> Schedule.parse("batched:3").batches_of(7)
         [range(0, 3), range(3, 5), range(5, 7)]
@@ -116,13 +116,13 @@ class Schedule:
     def batch_of(self, round: int, num_rounds: int) -> int:
         """Return the number of the batch that contains a round, 0 .. num_batches - 1.
 
-        Batches are consecutive rounds. Their sizes differ by at most one, and the larger ones come
+        Batches are consecutive rounds. Their sizes differ by at most one, and larger batches come
         first.
 
         >>> [Schedule.parse("batched:3").batch_of(m, 7) for m in range(7)]
         [0, 0, 0, 1, 1, 2, 2]
         """
-        # By arithmetic and not from `batches_of`, which makes up to a million ranges.
+        # Computed, not looked up in `batches_of`: with 2^20 rounds this would make 2^20 ranges.
         size, larger = divmod(num_rounds, self.num_batches(num_rounds))
         in_larger = larger * (size + 1)
         return round // (size + 1) if round < in_larger else larger + (round - in_larger) // size

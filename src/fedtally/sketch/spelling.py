@@ -1,9 +1,9 @@
 """The spelling: the part of a client's vector from which the names of items are read.
 
-If nobody has the list of items, the first sketch of a vector counts hashes of items, and a hash
-does not tell the name. So the vector has one more small sketch for each position t of a name: it
-counts the integer hash * 256 + symbol_t, where symbol_t is the name's symbol (its byte, the end
-mark or a parity symbol) at t. docs/protocol.md gives the layout.
+If nobody has a list of the items, the first sketch of a vector counts hashes of items. A hash does
+not tell the name. Therefore the vector holds more, smaller sketches. Each belongs to one position t
+of the names and counts the integers hash * 256 + symbol_t. Here symbol_t is the name's symbol at
+position t: a byte, the end mark or a parity symbol. docs/protocol.md gives the layout.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from fedtally import kernels
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
-# The most bytes of a name; a longer text is a document. The end mark makes one symbol more, 193.
+# The most bytes of a name; a longer text is a document. With the end mark it has 193 symbols.
 MAX_LENGTH = 192
-# The parity symbols of a name come from a code with 255 points, one for each symbol. A name of p
-# symbols has at most 2 p - 1 symbols with its parity, and never more than there are positions.
+# The code that gives the parity symbols has 255 points, one for each symbol of a name. A name of p
+# symbols, its end mark included, has at most 2 p - 1 symbols with parity, and at most as many as
+# there are positions.
 _POINTS = 255
 
 
@@ -31,9 +32,9 @@ class Spelling:
     """The size of the sketches that spell names.
 
     Args:
-        rows: the rows of the sketch of one position, 1 .. 1024.
-        width: the counters per row of this sketch, 1 .. 2^24.
-        max_length: the bytes of the longest name that can be spelled, 1 .. 192.
+        rows: the number of rows of each position's sketch, 1 .. 1024.
+        width: the number of counters in a row of this sketch, 1 .. 2^24.
+        max_length: the most bytes of a name that can be spelled, 1 .. 192.
 
     >>> spelling = Spelling(rows=4, width=32, max_length=64)
     >>> spelling.positions(8), spelling.blocks(8)
@@ -54,15 +55,23 @@ class Spelling:
             object.__setattr__(self, name, value)
 
     def blocks(self, batches: int) -> int:
-        """Return the number of positions that one client spells (G in docs/protocol.md)."""
+        """Return how many positions each client spells, if there are this many batches.
+
+        Rounds with the same signs form a batch. docs/protocol.md calls the result G.
+        """
         return -(-(self.max_length + 1) // batches)
 
     def positions(self, batches: int) -> int:
-        """Return the number of positions that all batches spell: `batches * blocks(batches)`."""
+        """Return how many positions all batches together spell: `batches * blocks(batches)`."""
         return batches * self.blocks(batches)
 
     def check_batches(self, batches: int) -> None:
-        """Refuse batches that spell more positions than the code of a long name has points."""
+        """Refuse a number of batches at which a name could have more symbols than the code allows.
+
+        Raises:
+            InvalidInputError: there are more than 255 positions, and a name of `max_length` bytes
+                may have more than 255 symbols with parity.
+        """
         positions = self.positions(batches)
         if positions > _POINTS and 2 * self.max_length + 1 > _POINTS:
             raise InvalidInputError(
@@ -74,12 +83,13 @@ class Spelling:
 
 @lru_cache(maxsize=64)
 def slots(seed: bytes, positions: int) -> npt.NDArray[np.int64]:
-    """Return the slot of each position: int64 [positions], read-only, a public permutation.
+    """Return the slot of each position of a name: int64 [positions], a permutation, read-only.
 
-    The slot says which batch of rounds spells the position (`positions_of`), so that the copies of
-    a symbol come to different rounds. The slot of position t is the rank, from 0, of its word among
-    the words of all positions; equal words rank by position. The words are 64 bits each,
-    little-endian, of SHAKE-256("fedtally/1/positions" || 0x00 || seed).
+    The slot says which batch of rounds spells the position (`positions_of`). Slots are shuffled, so
+    that copies of a symbol are spelled in different rounds. Everybody can compute them. Each
+    position gets a word of 64 bits, and its slot is the rank of this word, from 0. Equal words rank
+    by position. The words are read, little-endian, from
+    SHAKE-256("fedtally/1/positions" || 0x00 || seed).
 
     >>> sorted(slots(bytes(32), 5).tolist())
     [0, 1, 2, 3, 4]
@@ -87,16 +97,16 @@ def slots(seed: bytes, positions: int) -> npt.NDArray[np.int64]:
     stream = hashlib.shake_256(b"fedtally/1/positions\x00" + seed).digest(8 * positions)
     found = np.empty(positions, np.int64)
     found[np.argsort(np.frombuffer(stream, "<u8"), kind="stable")] = np.arange(positions)
-    found.flags.writeable = False  # the cache hands the same array to all callers
+    found.flags.writeable = False  # all callers get the same cached array
     return found
 
 
 @lru_cache(maxsize=4096)
 def positions_of(seed: bytes, positions: int, batch: int, batches: int) -> tuple[int, ...]:
-    """Return the position that each block of a batch's vectors spells, by block.
+    """Return the positions of names that the vectors of a batch spell, one for each block.
 
-    A block is the sketch of one position. Block b of a batch spells the position with the slot
-    b * batches + batch.
+    A block is the sketch of one position. Block b of batch `batch` spells the position with the
+    slot b * batches + batch (see `slots`).
 
     >>> sorted(positions_of(bytes(32), 6, 0, 2) + positions_of(bytes(32), 6, 1, 2))
     [0, 1, 2, 3, 4, 5]

@@ -1,50 +1,53 @@
 """Sources of items: tables, plain text, columns in memory, synthetic populations.
 
-Every source is read through `Source.batches()`: a stream of `Batch`es in bounded memory whose
-columns are Arrow arrays without nulls. PyArrow reads them, and is imported with the first batch.
-All errors in the data become an `InvalidInputError` or `UnreadableFileError` here. No exception of
-Arrow, a compression or a codec leaves this package.
+Every source is read with `Source.batches()`. It yields `Batch`es, whose columns are Arrow arrays
+without nulls, in bounded memory. PyArrow is imported with the first batch. Every error in the data
+is an `InvalidInputError` or `UnreadableFileError`. No exception of Arrow, of a compression or of a
+codec leaves this package.
 
-A value becomes the same item in every format. `sources.values` has these rules:
+A value becomes the same item in every format, by these rules, which are mostly in `sources.values`:
 
-* Text is not changed: ``007`` stays ``007``, and ``NA`` is a word. Empty text is missing. In CSV
-  and JSON lines, a typed column is the text that the writing program made of it.
+* Text is not changed: ``007`` stays ``007``, and ``NA`` is an item like others. An empty text is a
+  missing value. A CSV has no types, so its items are the texts that the program wrote that made the
+  file.
 * Integers stay integers if the column has an integer type. If the domain is a range or a set of
-  integers, text such as ``7`` is the same item as the integer. So is ``7.0``, which pandas writes
-  for integers if a value of the column is missing. In other domains ``7.0`` is a word. Without a
-  domain, integers of 2^63 and more can be items only as text.
-* As a client, silo or round, the texts ``7.0`` and ``7.00`` are ``7`` (`sources.values.as_names`).
-  A byte order mark before them is dropped. Nothing else is changed: texts that differ in spaces,
-  signs, exponents or leading zeros are different clients.
-* A value of another type becomes one text: ``true`` and ``false``; ``2026-01-22``;
-  ``2026-01-22 09:53:12.5``, without zeros at the end of the second, and a zone as ``+01:00``;
-  decimals with all digits of their column; ``0 days 01:30:00`` for a duration; a UUID with its
-  hyphens; a period and an interval of pandas as it writes them. DuckDB and Python's csv module
-  write the same text, except for durations. Other writers write other text, which is another item:
-  pandas ``True``, dates without the time where all are midnight, and
-  ``12.500`` seconds; pyarrow ``12.500000``, and ``Z`` or ``+0100``; Polars also ``T`` between date
-  and time. Keep these columns in Parquet, or write them as above.
+  integers, the texts ``7`` and ``7.0`` are the same item as the integer 7: pandas writes ``7.0`` if
+  a value of the column is missing. In other domains the text ``7.0`` is an item of its own. Without
+  a domain, an integer of 2^63 or more can be an item only as text.
+* If texts name clients, silos or rounds, ``7.0`` and ``7.00`` become ``7``
+  (`sources.values.as_names`). A byte order mark before a text is dropped. Nothing else is changed:
+  texts that differ in spaces, signs, exponents or leading zeros are different clients.
+* A value of another type becomes one text. A truth value is ``true`` or ``false``. A date is
+  ``2026-01-22``, a time ``09:53:12.5``, without zeros at the end of the second, and its zone
+  ``+01:00``. A decimal has all digits of its column. A duration is ``0 days 01:30:00``. A UUID has
+  its hyphens. A period and an interval of pandas are as pandas writes them. DuckDB and Python's csv
+  module write the same texts to a CSV, except for durations. Other programs write other texts,
+  which are other items: pandas writes ``True``, seconds as ``12.500``, and only dates if all times
+  are midnight; pyarrow writes ``12.500000``, and ``Z`` or ``+0100``; Polars also writes ``T``
+  between date and time. Write such columns as Parquet, or in the form given here.
 * A column of an Arrow extension type is read as the values of that type, and not as the numbers or
   bytes that Arrow stores (`sources.extensions`). Unknown extension types are refused, unless they
   store text.
-* Whole floats become integers, since many tables write integers as floats if a value of the column
-  is missing. NaN is missing. Any other float is refused as an item, a client or a round, because
-  equal numbers may be written differently. A whole float is refused from 2^53 on (from 2^24 on in
-  32 bits), since several ids may have been rounded to it.
-* Bytes are read as UTF-8 text. Bytes that are not UTF-8, or contain a NUL byte, are refused.
+* A float without a fraction becomes an integer, because many tables write integers as floats if a
+  value of the column is missing. NaN is a missing value. Any other float is an error in a column of
+  items, clients or rounds, because equal numbers may be written differently. A float without a
+  fraction is an error from 2^53 on (in 32 bits from 2^24 on), because different integers may have
+  been rounded to it.
+* Bytes are read as UTF-8 text. Bytes that are not UTF-8, or contain a NUL byte, are an error.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
 * A line ends with LF, CR LF or a single CR. Under privacy a single CR ends a line only in a CSV
-  whose header ends with it (`sources.lines`).
+  whose header line ends with a single CR (`sources.lines`).
 * A blank line is a row with a missing item in plain text, and in CSV and TSV of one column. In
-  tables of several columns it is no row.
-* A row without its item, client, silo or round is dropped, and counted in `Batch.dropped`. A
-  missing count is an error.
+  other tables a blank line is no row.
+* A row in which the item, client, silo or round is missing is left out, and counted in
+  `Batch.dropped`. A missing count is an error.
 
 Under differential privacy (`Source.batches` with ``private=True``) each row is read independently.
-A value that cannot be read is missing, and no row changes another row or ends the run. A CSV, TSV,
-text or JSON lines file is then read line by line (`sources.lines`). A whole float below 2^63
-becomes the digits of the integer, and any other float its shortest text. A row whose count cannot
-be read counts for no client.
+What is an error in the rules for values is then a missing value, and no row changes another row or
+ends the run. A CSV, TSV, text or JSON lines file is then read line by line (`sources.lines`). A
+float without a fraction, below 2^63, becomes the digits of the integer. Any other float becomes the
+shortest text that reads back as the same number. A row whose count is missing or cannot be read
+stands for no client.
 """
 
 from __future__ import annotations
@@ -99,18 +102,20 @@ def open_source(
     A file must exist when this is called. `Source.batches()` reads and checks its content.
 
     Args:
-        text: a path; a folder or a glob, for all its files (see `open_files`); ``-`` (standard
-            input; like any pipe it can be read once); or a synthetic population such as
-            ``zipf:a=1.1,d=100000,n=150000`` or ``profile:gowalla-us,n=1e6`` (see
-            `fedtally.sources.synthetic`).
-        columns: the columns of the item, client, silo, round and count. If no item column is named,
-            it is the only column without another role, or the column ``item``.
+        text: the path of a file; or a folder or a glob, whose files are all read (see
+            `open_files`); or ``-`` for standard input, which can be read only once, like any pipe;
+            or a synthetic population such as ``zipf:a=1.1,d=100000,n=150000`` or
+            ``profile:gowalla-us,n=1e6`` (see `fedtally.sources.synthetic`).
+        columns: the columns of the item, client, silo, round and count. If the item's column is not
+            named, it is the only column without another role, or the column ``item``.
         format: ``csv``, ``tsv``, ``json`` (one object a line), ``parquet``, ``feather`` (an Arrow
-            file) or ``text`` (one item a line). If absent, it follows from the suffix, with or
-            without ``.gz``, ``.bz2``, ``.xz`` or ``.zst``. For other names and standard input it is
-            ``csv`` if a column or a delimiter is named, otherwise ``text``. Compressed files are
-            recognised by their content; under privacy, in a file without a header, by the name.
-        delimiter: one character, ``\t`` for a tab; for CSV and TSV.
+            file) or ``text`` (one item a line). None: the suffix of the name decides, before any
+            ``.gz``, ``.bz2``, ``.xz`` or ``.zst``. With another suffix, and for standard input, it
+            is ``csv`` if a column or a delimiter is named, otherwise ``text``. A compressed file is
+            recognised by its suffix or its first bytes; under privacy, in a text file without a
+            header, only by its suffix.
+        delimiter: the character between the fields of CSV or TSV, ``\t`` for a tab. None: a comma
+            for CSV, a tab for TSV.
         header: whether the first row of a CSV or TSV names the columns. Otherwise their names are
             their positions, ``1``, ``2``, ... Plain text has no header.
         encoding: the character encoding of CSV, TSV, JSON lines and text.
@@ -118,9 +123,10 @@ def open_source(
         is_one_of_many: whether to read a single file as `open_files` reads one of several files.
 
     Raises:
-        InvalidInputError: the options do not fit together, or name an unknown format, encoding,
-            family or parameter.
-        UnreadableFileError: the path does not exist, or its suffix is of an unsupported format.
+        InvalidInputError: the options do not fit together, or name an unknown format, encoding, or
+            family or parameter of synthetic populations.
+        UnreadableFileError: the path does not exist, or its suffix belongs to a format that is not
+            supported.
 
     >>> source = open_source("uniform:d=100,k=4,n=1000", rng=np.random.default_rng(1))
     >>> [batch] = source.batches()
@@ -143,7 +149,7 @@ def open_source(
                 f"{path} draws its items: pass rng=numpy.random.default_rng(seed)"
             )
         return synthetic_source(path, rng)
-    # A path with brackets may be the name of a file. If that file exists, it is no pattern.
+    # A file may have a name with brackets. If it exists, the text is not a glob.
     is_pattern = glob.has_magic(path) and not os.path.exists(path)
     if os.path.isdir(path) or is_pattern or (is_one_of_many and os.path.isfile(path)):
         return open_files(

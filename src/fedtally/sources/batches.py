@@ -1,4 +1,4 @@
-"""The columns of a source, and the batches that it yields."""
+"""The columns of a source, and the batches of rows that a source yields."""
 
 from __future__ import annotations
 
@@ -18,29 +18,35 @@ from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.sources.extensions import values_of
 from fedtally.sources.values import as_counts, as_names, as_pairs, as_values
 
-_LISTED = 30  # columns that a message lists
+_LISTED = 30  # the most columns that a message lists
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns that hold the item, the client, the silo, the round and the count.
+    """Which columns of a table hold the item, the client, the silo, the round and the count.
 
     Args:
-        item: the item's column, or a pair (latitude, longitude). None: the only column that no
-            other role has, or the column called ``item``; see `resolve`.
-        client: the client's column: rows with equal values are one client. None: each row is a
+        item: the name of the item's column, or a pair of names: latitude and longitude. None:
+            `resolve` chooses the only column without another role, or the column ``item``.
+        client: the client's column; rows with equal values are one client. None: each row is a
             client.
-        round: the column of the rounds that the data names.
-        count: the column with the number of clients that a row stands for; not with `client`.
-        silo: the column of the silos, each of which holds the rows of many people. It goes with
-            `client`, which is then the column of the people.
-        others: the other columns of the table, which are not used; set by `resolve`.
-        are_named: whether the names are those of a table's columns, so that messages may use them.
-        folders: columns that the folders of a table's path name, with their value for the whole
-            table; a value of None is missing. The round and the silo may be among them.
-        given: the pairs of `folders` that are used, since the table lacks these columns; set by
-            `resolve`.
+        round: the column that names the round of a row; None: rows name no round.
+        count: the column with the number of clients that a row stands for. It does not go with
+            `client`. None: each row stands for one client.
+        silo: the silo's column. A silo is a client that has the rows of many people. It needs
+            `client`, which is then the column of the people. None: there are no silos.
+        others: the columns of the table that are not used; set by `resolve`.
+        are_named: whether the names are the names of a table's columns. Otherwise messages do not
+            use them.
+        folders: pairs of a column's name and its value, from the names of the folders in the
+            table's path. The round and the silo may be such a column, with this value in all rows
+            of the table. None means that the value is missing.
+        given: the pairs of `folders` that are used, because the table has no column of that name;
+            set by `resolve`.
         item_option: the option that names the item's column, for messages.
+
+    Raises:
+        InvalidInputError: roles do not go together, or a name is no text.
 
     >>> Columns(count="n").resolve(["word", "n"], "words.csv").item
     'word'
@@ -84,24 +90,26 @@ class Columns:
 
     @property
     def items(self) -> tuple[str, ...]:
-        """The one or two columns of the item; empty if they are not chosen yet."""
+        """The names of the item's one or two columns; empty if the column is not chosen yet."""
         if self.item is None:
             return ()
         return self.item if isinstance(self.item, tuple) else (self.item,)
 
     def names(self) -> list[str]:
-        """Return the names of all columns that are read from the table, each once.
+        """Return the names of all columns that are read from the table, each only once.
+
+        Names that come from folders are left out.
 
         >>> Columns(item=("lat", "lon"), client="user").names()
         ['lat', 'lon', 'user']
         """
         parts = (self.client, self.round, self.count, self.silo)
         others = [name for name in parts if name is not None and name not in dict(self.given)]
-        # One column may have two roles, such as item and client.
+        # A column with two roles, such as item and client, is named once.
         return list(dict.fromkeys([*self.items, *others]))
 
     def needed(self) -> list[str]:
-        """Return the values that a row must have, in words, with the names of their columns.
+        """Return, in words, the values that every row must have, with the names of their columns.
 
         >>> Columns("word", client="user").needed()
         ["item (column 'word')", "client (column 'user')"]
@@ -115,9 +123,11 @@ class Columns:
         ]
 
     def parts(self) -> dict[str, list[str]]:
-        """Return the names of the columns by role (item, client, round, count), JSON-able.
+        """Return the names of the columns by role: item, client, round and count, as JSON can hold
+        them.
 
-        A role whose column has no name in a table has an empty list.
+        A role without a column is left out. If the columns are not named (`are_named`), each list
+        is empty.
 
         >>> Columns("word", client="user").parts()
         {'item': ['word'], 'client': ['user']}
@@ -128,7 +138,10 @@ class Columns:
         return parts if self.are_named else {part: [] for part in parts}
 
     def with_folders(self, available: Sequence[str] = ()) -> Columns:
-        """Return these columns with the round and silo taken from the path if the table lacks them.
+        """Return these columns with `given` set: the pairs of `folders` that are used.
+
+        A pair is used if its name is the column of the rounds or silos, and the table has no such
+        column.
 
         Args:
             available: the names of the table's columns.
@@ -137,15 +150,17 @@ class Columns:
         return replace(self, given=tuple(pair for pair in self.folders if pair[0] in missing))
 
     def resolve(self, available: Sequence[str], where: str) -> Columns:
-        """Return these columns with the item's column chosen, after checking all of them.
+        """Check the columns against a table, and return them with the item's column chosen.
+
+        `given` and `others` are set as well.
 
         Args:
             available: the names of the table's columns.
             where: the name of the table in messages.
 
         Raises:
-            InvalidInputError: a column is missing, several have its name, or it is not clear which
-                column is the item.
+            InvalidInputError: a column is missing, or several columns have its name. Or it is not
+                clear which column is the item.
 
         >>> Columns().resolve(["a", "b"], "x.csv")
         Traceback (most recent call last):
@@ -163,7 +178,8 @@ class Columns:
                 )
             chosen = replace(self, item=left[0] if len(left) == 1 else "item")
         elif ",".join(self.items) in available and not set(self.items) <= set(available):
-            chosen = replace(self, item=",".join(self.items))  # one column of both coordinates
+            # One column that has both coordinates.
+            chosen = replace(self, item=",".join(self.items))
         chosen = chosen.with_folders(available)
         if missing := [name for name in chosen.names() if name not in available]:
             ways = [
@@ -177,7 +193,7 @@ class Columns:
                 f" columns {listed}{''.join(dict.fromkeys(ways))}"
             )
         for name in chosen.names():
-            if list(available).count(name) > 1:  # it is not clear which of them is meant
+            if list(available).count(name) > 1:  # nobody knows which one is meant
                 raise InvalidInputError(
                     f"{where} has several columns called {name!r}; rename all but one"
                 )
@@ -187,13 +203,14 @@ class Columns:
 
 
 def item_columns(item: str | tuple[str, str] | None, domain: Any) -> str | tuple[str, str] | None:
-    """Return the item's column, or a pair of columns if a text such as "lat,lon" names two.
+    """Return the item's column; or a pair of columns, if the domain is a grid and the text names
+    two.
 
-    Only a text for a grid names two columns. Otherwise a comma may be part of a column's name.
+    A text such as "lat,lon" names two columns only for a grid. Otherwise a comma is a part of the
+    name of one column.
 
     Args:
-        item: the item's column or pair of columns, as `Columns` has it, or a text such as
-            "lat,lon".
+        item: the item's column or pair of columns, as for `Columns`, or a text such as "lat,lon".
         domain: the candidates, as `fedtally.estimate` takes them.
 
     >>> item_columns("lat,lon", "grid:25..50,-130..-60,0.1"), item_columns("a,b", None)
@@ -207,7 +224,11 @@ def item_columns(item: str | tuple[str, str] | None, domain: Any) -> str | tuple
 
 
 def _other_delimiter(available: Sequence[str]) -> str:
-    """Return advice on the delimiter if the only column's name looks like a whole header, else "".
+    """Return advice to name the delimiter, if the table's only column looks like a whole header;
+    else "".
+
+    Args:
+        available: the names of the table's columns.
 
     >>> from fedtally.errors import render
     >>> render(_other_delimiter(["user;word"]), for_="shell"), _other_delimiter(["user", "a;b"])
@@ -227,16 +248,17 @@ def _listing(names: Sequence[str]) -> str:
 
 
 class Itemless(NamedTuple):
-    """Rows of which only the item is missing: clients that may take part without an item.
+    """The rows of a batch in which only the item is missing: clients that may take part without an
+    item.
 
     Attributes:
         number: the number of rows.
-        clients: array of text or of integers, or None if each row is a client.
-        rounds: array of text or of integers, or None if rows name no round.
-        counts: a function that returns the counts as in `Batch`, or raises InvalidInputError; None:
-            each row stands for one client. It is a function since only some callers need the
-            counts, and a bad count is an error only for them.
-        silos: array of text or of integers, or None if there are no silos.
+        clients: the clients, an Arrow array of text or of integers; None: each row is a client.
+        rounds: the rounds, an Arrow array of text or of integers; None: rows name no round.
+        counts: returns the counts, see `Batch`, or raises InvalidInputError for a bad count. It is
+            a function because only some callers need the counts, and a bad count must be an error
+            only for these. None: each row stands for one client.
+        silos: the silos, an Arrow array of text or of integers; None: there are no silos.
     """
 
     number: int
@@ -248,23 +270,22 @@ class Itemless(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some rows of a source; all columns have the same length and no nulls.
+    """Some rows of a source. All columns have the same length, and no nulls.
 
     Attributes:
-        items: Arrow array of text (string or large_string) or of integers (any width), or a
-            dictionary of text. The dictionary may hold values that no row has.
-        clients: array of text or of integers, or None if each row is a client.
-        rounds: array of text or of integers, or None if rows name no round.
-        counts: int64[n], at least 0, the number of clients that each row stands for; None: each row
-            stands for one.
-        dropped: the numbers of rows left out of this batch because the item, client, silo or round
-            was missing.
-        bytes_read: the number of bytes of the source read so far, for progress; for a compressed
-            source, compressed bytes.
-        itemless: the dropped rows of which only the item was missing, or None.
-        columns: the names of the columns by role, with unused ones in `others`; without names if
-            the source is no table.
-        silos: array of text or of integers, or None if there are no silos.
+        items: the items, an Arrow array of text (string or large_string), or of integers (any
+            width), or a dictionary of text. The dictionary may have values that no row has.
+        clients: the clients, an Arrow array of text or of integers; None: each row is a client.
+        rounds: the rounds, an Arrow array of text or of integers; None: rows name no round.
+        counts: the number of clients that each row stands for, at least 0: int64 [n]. None: each
+            row stands for one client.
+        dropped: how many rows were left out of this batch because the item, client, silo or round
+            is missing.
+        bytes_read: the number of bytes of the source that were read so far, for progress. If the
+            source is compressed, these are compressed bytes.
+        itemless: the dropped rows in which only the item is missing; None: there are none.
+        columns: the columns that were read, as `Columns.resolve` returns them.
+        silos: the silos, an Arrow array of text or of integers; None: there are no silos.
         headers: the number of rows that repeat the header of the table.
     """
 
@@ -286,22 +307,21 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A source of items, which yields them in batches.
+    """A source of items, which yields its rows in batches.
 
     Attributes:
         name: the name of the source in messages.
-        read: a function that yields the batches; its argument is `private` as in `batches`. With
-            `private` there is at least one batch, perhaps without rows, so that the columns are
-            known.
-        size_bytes: the approximate size of the source, the `bytes_read` of the last batch; None if
-            it is unknown, as for standard input.
+        read: takes `private` (see `batches`) and yields the batches. With `private` there is at
+            least one batch, perhaps without rows, which shows the columns.
+        size_bytes: the approximate number of bytes of the source, to compare with
+            `Batch.bytes_read`. None: it is unknown, as for standard input.
         synthetic_size: the number of items, d, of a synthetic population, whose items are the
-            integers 1..d; otherwise None.
-        about: a note on the origin of the data, for readers of the answer.
-        rows_are_clients: whether the source makes every row a client of its own, so that no client
-            has several rows.
-        repeatable: whether `batches` may be called again and yields the same rows; False for
+            integers 1..d. None: the source is not synthetic.
+        repeatable: whether `batches` may be called again, and then yields the same rows. False for
             standard input and pipes.
+        about: a note on the origin of the data, for the readers of an answer; None: there is none.
+        rows_are_clients: whether the source itself makes every row a client, so that no client has
+            several rows.
     """
 
     name: str
@@ -313,19 +333,18 @@ class Source:
     rows_are_clients: bool = False
 
     def batches(self, *, private: bool = False, may_be_empty: bool = False) -> Iterator[Batch]:
-        """Yield the rows, in order, in bounded memory.
+        """Yield the rows in batches, in their order, in bounded memory.
 
         Args:
-            private: read each row independently. Then the content of a row changes no other row and
-                never ends the run, and a value that cannot be read is missing. Rows of which only
-                the item is missing count as rows.
-            may_be_empty: allow a source without rows. With `private` a batch without rows still has
-                the columns.
+            private: whether each row is read independently. Then the content of a row never changes
+                another row and never ends the run, and a value that cannot be read is missing. A
+                row in which only the item is missing counts as a row.
+            may_be_empty: whether a source without rows is allowed.
 
         Raises:
-            InvalidInputError: values cannot be used, a column is missing, or (at the end) there was
-                no row.
-            UnreadableFileError: a damaged file.
+            InvalidInputError: a value cannot be used, or a column is missing. Or, at the end, there
+                was no row.
+            UnreadableFileError: the file cannot be read.
 
         >>> from fedtally.sources import from_items
         >>> [batch.items.to_pylist() for batch in from_items(["tea", None, "rice"]).batches()]
@@ -335,7 +354,7 @@ class Source:
         for batch in self.read(private):
             columns = batch.columns
             rows += len(batch)
-            # Under privacy a client without an item takes part, so that its row counts.
+            # Under privacy a client without an item takes part, so its row counts.
             rows += batch.itemless.number if private and batch.itemless is not None else 0
             dropped += batch.dropped
             yield batch
@@ -346,10 +365,10 @@ class Source:
         """Return the error for a source in which no complete row was found.
 
         Args:
-            dropped: the numbers of dropped rows.
-            columns: the columns of the source.
+            dropped: how many rows were left out.
+            columns: the columns that were read.
         """
-        # Two messages for two likely mistakes: a wrong column, and a wrong file.
+        # Two messages for two likely mistakes: the wrong column was named, or the wrong file.
         if dropped.incomplete:
             rows = in_number(dropped.incomplete, "its only row", "each of its {} rows")
             return InvalidInputError(
@@ -359,7 +378,7 @@ class Source:
 
 
 def no_rows(schema: Any) -> Any:
-    """Return an Arrow record batch of a schema without any row.
+    """Return an Arrow record batch that has the columns of a schema and no rows.
 
     >>> import pyarrow as pa
     >>> no_rows(pa.schema([("item", pa.string())])).num_rows
@@ -371,7 +390,7 @@ def no_rows(schema: Any) -> Any:
 
 
 def _column(table: Any, name: str, columns: Columns, where: str) -> Any:
-    """Return a column of a table; if only the path has it, an array of its one value."""
+    """Return a column of a table; if only the path states its value, an array of this value."""
     import pyarrow as pa
 
     given = dict(columns.given)
@@ -389,15 +408,19 @@ def to_batch(
     private: bool = False,
     has_header: bool = False,
 ) -> Batch:
-    """Turn an Arrow record batch into a `Batch`, without rows in which a value is missing.
+    """Turn an Arrow record batch into a `Batch`; rows in which a value is missing are left out.
 
     Args:
-        table: an Arrow record batch that has all of `columns`.
+        table: the Arrow record batch, which has all of `columns`.
         columns: the columns to read, as `Columns.resolve` returns them.
-        where: the source, for messages.
-        bytes_read: the bytes of the source read so far; compressed bytes where it is compressed.
-        private: whether each row is read independently, as in `Source.batches`.
-        has_header: whether to count the rows that repeat the header, in `Batch.headers`.
+        where: the name of the source in messages.
+        bytes_read: the number of bytes of the source that were read so far, see `Batch`.
+        private: whether each row is read independently, see `Source.batches`.
+        has_header: whether rows that repeat the header are counted, in `Batch.headers`. They stay
+            in the batch.
+
+    Raises:
+        InvalidInputError: a value or a column cannot be read.
 
     >>> import pyarrow as pa
     >>> table = pa.record_batch({"word": ["a", None, "b"], "n": [1, 2, 3]})
@@ -430,12 +453,14 @@ def to_batch(
         for name in (columns.client, columns.round, columns.silo)
     )
     counts = None if columns.count is None else _column(table, columns.count, columns, where)
-    # Counts are read last and only for rows that are kept: a bad count in a dropped row is ignored.
+    # Counts are read last, and only for rows that are kept: a bad count in a dropped row is no
+    # error.
     what, itemless = f"{where}: column {columns.count!r}", None
     named = _valid(clients, rounds, silos)
     if items.null_count or named is not None:
         held = pc.is_valid(items)
-        bare = pc.invert(held)  # rows without an item; those without client or round are left out
+        # Rows without an item; if they also lack a client, silo or round, they are left out.
+        bare = pc.invert(held)
         bare = bare if named is None else pc.and_(bare, named)
         if pc.any(bare).as_py():
             parts = [
@@ -458,12 +483,16 @@ def to_batch(
 
 
 def _headers(items: Any, clients: Any, rounds: Any, silos: Any, columns: Columns) -> int:
-    """Return how many rows hold the names of their columns, as after joining files with headers."""
+    """Return how many rows repeat the header, as joined files have them.
+
+    In such a row the item, client, silo and round are the names of their columns.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     name = ",".join(columns.items)
-    # the byte order mark of a joined file may precede the name of the first column
+    # A joined file may begin with a byte order mark, which is then a part of the first column's
+    # name.
     is_header = pc.is_in(items, value_set=pa.array([name, f"\ufeff{name}"], items.type))
     for part, own in ((clients, columns.client), (rounds, columns.round), (silos, columns.silo)):
         if part is not None and own not in dict(columns.given):
@@ -472,9 +501,11 @@ def _headers(items: Any, clients: Any, rounds: Any, silos: Any, columns: Columns
 
 
 def _valid(*parts: Any) -> Any:
-    """Return a mask of the rows without nulls in any given column; None: there are no nulls."""
+    """Return which rows have no null in any of the columns, a boolean array; None: there are no
+    nulls.
+    """
     import pyarrow.compute as pc
 
-    # Most batches have no nulls; without a mask their columns are not copied.
+    # Most batches have no nulls. Without a mask their columns need not be copied.
     masks = [pc.is_valid(part) for part in parts if part is not None and part.null_count]
     return reduce(pc.and_, masks) if masks else None

@@ -1,4 +1,4 @@
-"""Compressed files: how a file is compressed, and its decompressed bytes."""
+"""Compressed files: which compression a file has, and a stream of its decompressed bytes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import IO, Any, NamedTuple, cast
 
 from fedtally.base import arrow
 
-PEEK = 16  # the first bytes of a file, which tell its compression
-_CHUNK = 1 << 14  # bytes of a compressed file that are read at once
+PEEK = 16  # how many first bytes of a file are enough to recognise its compression
+_CHUNK = 1 << 14  # the bytes of a compressed file that are read at once
 
 
 class DamagedError(Exception):
-    """A file is not intact, or is not compressed as its name says."""
+    """A compressed file is damaged, or is not compressed as its name says."""
 
     def __init__(self, compression: str, why: object) -> None:
         super().__init__(f"is no intact {compression} file: {why}")
@@ -28,9 +28,9 @@ class Compression(NamedTuple):
 
     Attributes:
         name: the name of the format in messages.
-        suffix: the file name suffix, in lower case.
-        start: a pattern that matches the first bytes of such a file.
-        open: a function from an open file to an object whose `read` returns decompressed bytes.
+        suffix: the file name suffix, in lower case, with its dot.
+        start: a pattern that matches the first bytes of a file in this format.
+        open: takes an open file, and returns an object whose `read` returns decompressed bytes.
     """
 
     name: str
@@ -39,12 +39,14 @@ class Compression(NamedTuple):
     open: Callable[[IO[bytes]], Any]
 
     def check(self, head: bytes) -> None:
-        """Raise DamagedError if the first bytes of a file are not those of this format."""
+        """Raise DamagedError if `head`, the first bytes of a file, does not fit this format."""
         if not self.start.match(head):
             raise DamagedError(self.name, f"it starts with {head[:2]!r}" if head else "it is empty")
 
     def stream(self, file: IO[bytes]) -> IO[bytes]:
-        """Return a stream of a file's decompressed bytes; its `read` may raise DamagedError."""
+        """Return a stream of the decompressed bytes of an open file; its `read` may raise
+        DamagedError.
+        """
         return cast("IO[bytes]", _Decompressed(self, file))
 
 
@@ -56,7 +58,8 @@ class _Decompressed:
         try:
             return cast("bytes", self._bytes.read(size))
         except arrow.errors(EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            if isinstance(error, OSError) and error.errno:  # the disk failed; the content is fine
+            # An error of the system, such as a broken disk, and not of the content.
+            if isinstance(error, OSError) and error.errno:
                 raise
             why = "it is damaged or cut short, or something else follows it"
             raise DamagedError(self._name, why) from error
@@ -65,14 +68,14 @@ class _Decompressed:
 class _Streams:
     """The decompressed bytes of a file that consists of one or more compressed streams.
 
-    If anything else follows a stream, this raises an error. Python's own readers of bzip2 and xz
-    would stop there silently.
+    If anything else follows a stream, `read` raises an error. Python's own readers of bzip2 and xz
+    would end there without an error.
 
     Args:
         file: the open file, at the start of a stream.
-        begin: a function that returns a new decompressor of one stream, of `bz2` or `lzma`.
-        padding: a stream may be followed by zero bytes, whose number must be a multiple of this; 0:
-            no zero bytes are allowed.
+        begin: returns a new decompressor for one stream, of `bz2` or `lzma`.
+        padding: zero bytes may follow a stream if their number is a multiple of `padding`; 0: no
+            zero bytes are allowed.
     """
 
     def __init__(self, file: IO[bytes], begin: Callable[[], Any], padding: int) -> None:
@@ -80,7 +83,12 @@ class _Streams:
         self._stream, self._rest, self._ended = begin(), b"", False
 
     def read(self, size: int) -> bytes:
-        """Return 1 to `size` bytes, or no bytes at the end of the file."""
+        """Return 1 to `size` decompressed bytes; b"" at the end of the file.
+
+        Raises:
+            EOFError: the file ends within a stream, or has a wrong number of zero bytes after a
+                stream.
+        """
         block = b""
         while not block and not self._ended:
             if self._stream.eof:
@@ -98,7 +106,7 @@ class _Streams:
         return more
 
     def _next(self) -> None:
-        """Go to the next stream, or to the end of the file."""
+        """Prepare to read the next stream; at the end of the file, note that there is none."""
         rest, skipped = self._stream.unused_data, 0
         while rest := rest or self._file.read(_CHUNK):
             size = len(rest)
@@ -113,7 +121,7 @@ class _Streams:
 
 
 def _open_zstd(file: IO[bytes]) -> Any:
-    arrow.check("a file in .zst")  # Python has zstd from 3.14 on
+    arrow.check("a file in .zst")  # Python itself can read zstd only from 3.14 on.
     import pyarrow as pa
 
     return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
@@ -121,8 +129,8 @@ def _open_zstd(file: IO[bytes]) -> Any:
 
 _ALL = (
     Compression("gzip", ".gz", re.compile(rb"\x1f\x8b"), lambda file: gzip.GzipFile(fileobj=file)),
-    # bzip2: the block size, then the start of the first block or, in an empty file, of the end
-    # mark. The first three letters alone could be a word.
+    # bzip2: "BZh" and the block size; then the first block begins or, if the file is empty, the end
+    # mark. These bytes are compared, too, because "BZh" alone could begin a word.
     Compression(
         "bzip2",
         ".bz2",
@@ -135,7 +143,7 @@ _ALL = (
         re.compile(rb"\xfd7zXZ\x00"),
         lambda file: _Streams(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), 4),
     ),
-    # zstd: a frame, or a skippable frame, which holds no content.
+    # zstd: the start of a frame, or of a skippable frame, which has no content.
     Compression(
         "zstd", ".zst", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), _open_zstd
     ),
@@ -143,7 +151,7 @@ _ALL = (
 
 
 def named(path: str) -> Compression | None:
-    """Return the compression of a path's suffix; None: it has no such suffix.
+    """Return the compression that the suffix of a path names; None: the suffix names none.
 
     >>> named("Clicks.CSV.GZ").name, named("words.csv")
     ('gzip', None)
@@ -152,7 +160,10 @@ def named(path: str) -> Compression | None:
 
 
 def recognised(head: bytes) -> Compression | None:
-    """Return the compression of a file from its first `PEEK` bytes; None: it is not compressed.
+    """Return the compression of a file by its first bytes; None: it is not compressed.
+
+    Args:
+        head: the first `PEEK` bytes of the file, or all bytes of a shorter file.
 
     >>> recognised(bz2.compress(b"tea"))[:2], recognised(b"BZh is a word of this text")
     (('bzip2', '.bz2'), None)
@@ -161,7 +172,7 @@ def recognised(head: bytes) -> Compression | None:
 
 
 def without_suffix(path: str) -> str:
-    """Return a path without the suffix of its compression.
+    """Return a path without the suffix of its compression, if it has one.
 
     >>> without_suffix("words.csv.zst"), without_suffix("words.csv")
     ('words.csv', 'words.csv')

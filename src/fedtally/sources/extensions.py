@@ -1,9 +1,10 @@
-"""Values of Arrow's extension types, whose stored values differ from what they mean.
+"""Values of Arrow's extension types, which Arrow stores in another form.
 
-A period of pandas is stored as an integer, and a UUID as 16 bytes: ``2026-01`` is stored as 672. So
-each supported type has a reader here. An error names any other type, unless it stores text. If a
-type is not registered in this process, its name is only in the metadata of the Arrow field. An
-example is a Parquet file that pandas wrote, read without pandas.
+For example, the month ``2026-01`` of pandas is stored as the integer 672, and a UUID as 16 bytes.
+Each supported type has a reader here. Any other extension type is an error, unless it stores text.
+
+If a type is not registered in this process, only the metadata of the Arrow field has its name. This
+is so for a Parquet file that pandas wrote and that is read without pandas.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _NAME, _PARAMETERS = b"ARROW:extension:name", b"ARROW:extension:metadata"
 
 
 def values_of(column: Any, field: Any, what: str) -> Any:
-    """Return the values of an Arrow column of an extension type, as an Arrow array.
+    """Return the values of an Arrow column, whose type may be an extension type, as an Arrow array.
 
-    Columns of other types are returned unchanged, except that run-end encoding is decoded.
+    A column of another type is returned unchanged, but a run-end encoded one is decoded.
 
     Args:
         column: the column, an Arrow array.
@@ -30,7 +31,8 @@ def values_of(column: Any, field: Any, what: str) -> Any:
         what: the name of the column in messages.
 
     Raises:
-        InvalidInputError: the extension type has no reader here, and does not store text.
+        InvalidInputError: the extension type has no reader here, and does not store text. Or its
+            parameters are not known. Or its reader needs pandas, which is not installed.
 
     >>> import pyarrow as pa
     >>> flags = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))
@@ -78,7 +80,7 @@ def values_of(column: Any, field: Any, what: str) -> Any:
 
 
 def type_name(field: Any) -> str:
-    """Return the name of an Arrow field's type; for an extension type, the name of the extension.
+    """Return the name of an Arrow field's type; if it is an extension type, the extension's name.
 
     >>> import pyarrow as pa
     >>> type_name(pa.field("id", pa.uuid())), type_name(pa.field("n", pa.int8()))
@@ -93,9 +95,9 @@ def is_extension(field: Any) -> bool:
 
 
 def _extension(kind: Any, field: Any) -> tuple[str | None, bytes]:
-    """Return the name and the serialized parameters of an extension type; the name may be None.
+    """Return the name and the serialized parameters of an extension type.
 
-    None: it is no extension type.
+    If the type is no extension type, the name is None and the parameters are empty.
     """
     import pyarrow as pa
 
@@ -123,7 +125,12 @@ def _truth_values(storage: Any, _: bytes) -> Any:
 
 
 def _periods(storage: Any, parameters: bytes) -> Any:
-    """Return periods as pandas writes them, such as 2026-01 or 2025-12-29/2026-01-04."""
+    """Return the texts of pandas periods, such as 2026-01 or 2025-12-29/2026-01-04.
+
+    Args:
+        storage: the stored integers, an Arrow array.
+        parameters: the frequency of the periods, JSON.
+    """
     import pandas
 
     frequency = json.loads(parameters)["freq"]
@@ -136,7 +143,12 @@ def _periods(storage: Any, parameters: bytes) -> Any:
 
 
 def _intervals(storage: Any, parameters: bytes) -> Any:
-    """Return intervals as pandas writes them, such as (0, 1]."""
+    """Return the texts of pandas intervals, such as (0, 1]; null if an end is missing.
+
+    Args:
+        storage: the stored ends, an Arrow struct array with `left` and `right`.
+        parameters: which ends belong to the intervals, JSON.
+    """
     import pyarrow as pa
 
     closed = json.loads(parameters)["closed"]

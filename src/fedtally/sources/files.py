@@ -1,4 +1,7 @@
-"""Several files as one source: the files that a glob matches, or all files in a folder."""
+"""Several files as one source: the files that a glob matches, or all files in a folder.
+
+A glob is a path with ``*``, ``?`` or ``[...]`` that stands for all files whose names match.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ from fedtally.sources.batches import Batch, Columns, Source
 from fedtally.sources.layout import TYPED, Layout
 from fedtally.sources.readers import column_kinds, table_source
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write where a value is missing
-_MOST_ENTRIES = 100_000  # the most files and folders of one table; more may be a whole disk
+_NULL = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for a missing value
+# The most files and folders; more are probably a whole disk, named by mistake.
+_MOST_ENTRIES = 100_000
 
 
 def open_files(
@@ -29,29 +33,30 @@ def open_files(
     header: bool = True,
     encoding: str = "utf8",
 ) -> Source:
-    """Open all files that a glob names, or that lie in a folder, as one source, ordered by name.
+    """Open all files that a glob matches or that are in a folder as one source, ordered by name.
 
-    All files must have one format, and a column must have one type in all files. Otherwise client 7
-    of one file and client "7" of another would be two clients.
+    All files must have one format, and a column must have the same type in all files. Otherwise the
+    integer 7 in one file and the text "7" in another file would be two clients.
 
-    Hive, Spark and DuckDB write folders such as ``day=2026-11-24``. For the files in them, ``day``
-    may be the column of the rounds or of the silos, unless the files have a column of that name.
+    Hive, Spark and DuckDB write folders with names such as ``day=2026-11-24``. Then ``day`` may be
+    the column of the rounds or of the silos of the files in such a folder, unless the files
+    themselves have a column ``day``.
 
     Args:
-        pattern: a path with ``*``, ``?`` or ``[...]``; ``**`` stands for any folders. Or a folder:
-            all files in it and in its subfolders, except files and folders whose name begins with
-            ``.`` or ``_``.
-        columns: the columns of the item, client, silo, round and count. In tables the item must be
-            named, as files may differ in their columns.
-        format: the format of all files, a name that `open_source` takes. If absent, it follows
-            from their suffixes.
-        delimiter: one character, for CSV and TSV.
+        pattern: a path with ``*``, ``?`` or ``[...]``; ``**`` stands for any number of folders. Or
+            a folder: all files in it and in its subfolders, except files and folders whose name
+            begins with ``.`` or ``_``.
+        columns: the columns of the item, client, silo, round and count. For several tables, the
+            item's column must be named, because tables may differ in their columns.
+        format: the format of all files, a name that `open_source` takes. None: the suffixes decide.
+        delimiter: the character between the fields of CSV or TSV; None: the default of the format.
         header: whether the first row of each CSV or TSV names the columns.
         encoding: the character encoding of CSV, TSV, JSON lines and text.
 
     Raises:
-        InvalidInputError: the files differ in format, or the item's column is not named.
-        UnreadableFileError: no file matches, the folder is empty or cannot be read, or there are
+        InvalidInputError: the files differ in format, or the item's column is not named. When the
+            source is read: a column has different types in two files.
+        UnreadableFileError: no file matches, the folder has no file or cannot be read, or there are
             more than 100,000 files and folders.
     """
     columns = columns or Columns()
@@ -82,8 +87,9 @@ def open_files(
         types: list[bool | None] | None = None
         for source in sources:
             for batch in source.read(private):
-                # Not under privacy, where no row may end the run. There the values of text formats
-                # are all text, and the types of other formats were compared above.
+                # Not under privacy, where no row may end the run. It is not needed there: in text
+                # formats all values are then text, and `_check_types` compared the types of the
+                # other formats.
                 if len(batch) and not private:
                     types = _same_types(batch, types, source.name, pattern)
                 yield replace(batch, bytes_read=done + batch.bytes_read)
@@ -93,7 +99,12 @@ def open_files(
 
 
 def _one_format(layouts: dict[str, Layout], pattern: str) -> str:
-    """Return the format that all files have; raise InvalidInputError if they differ."""
+    """Return the format of all files; raise InvalidInputError if they differ.
+
+    Args:
+        layouts: the layout of each file, by its path.
+        pattern: the glob or folder, for the message.
+    """
     first, *others = layouts
     for path in others:
         if layouts[path].format != layouts[first].format:
@@ -108,10 +119,18 @@ def _one_format(layouts: dict[str, Layout], pattern: str) -> str:
 def _same_types(
     batch: Batch, types: list[bool | None] | None, name: str, pattern: str
 ) -> list[bool | None]:
-    """Return whether a batch's items and clients are integers: a list of two, None: no clients.
+    """Return whether a batch's items are integers, and whether its clients are, as a list of two.
+
+    The second entry is None if there is no column of clients.
+
+    Args:
+        batch: the batch, with at least one row.
+        types: the result for the batch before; None: there was none.
+        name: the name of the batch's file, for the message.
+        pattern: the glob or folder, for the message.
 
     Raises:
-        InvalidInputError: this differs from earlier batches.
+        InvalidInputError: the result differs from `types`.
     """
     found = [_is_integer(part) for part in (batch.items, batch.clients)]
     if types is not None and found != types:
@@ -123,8 +142,12 @@ def _same_types(
 
 
 def _paths(pattern: str) -> list[str]:
-    """Return the paths of the files that a glob or a folder stands for, sorted."""
-    if os.path.isfile(pattern):  # checked first: a file's name may have brackets
+    """Return the sorted paths of the files that a glob or a folder stands for.
+
+    Raises:
+        UnreadableFileError: there is no such file, there are too many, or a folder cannot be read.
+    """
+    if os.path.isfile(pattern):  # checked first, because the name of a file may have brackets
         return [pattern]
     if not os.path.isdir(pattern):
         found = list(islice(glob.iglob(pattern, recursive=True), _MOST_ENTRIES + 1))
@@ -137,7 +160,8 @@ def _paths(pattern: str) -> list[str]:
     for folder, folders, names in os.walk(pattern, onerror=_refuse):
         number += len(folders) + len(names)
         _check_number(number, pattern)
-        folders[:] = [name for name in folders if not _is_hidden(name)]  # skips hidden ones
+        # Changed in place: `os.walk` then visits only these.
+        folders[:] = [name for name in folders if not _is_hidden(name)]
         paths += [os.path.join(folder, name) for name in names if not _is_hidden(name)]
     if not paths:
         raise UnreadableFileError(f"{pattern} is a folder without files: name a file or a folder")
@@ -153,25 +177,29 @@ def _check_number(number: int, pattern: str) -> None:
 
 
 def _refuse(error: OSError) -> None:
-    """Raise UnreadableFileError for an unreadable folder, which os.walk would skip silently."""
+    """Raise UnreadableFileError for a folder that cannot be read; os.walk alone would ignore it."""
     raise UnreadableFileError(
         f"{error.filename} cannot be read: {error.strerror}; name the files that you mean"
     ) from error
 
 
 def _is_hidden(name: str) -> bool:
-    """Return whether a file or folder is no data, by its name, such as Spark's _SUCCESS."""
+    """Return whether the name of a file or folder says that it is no data, such as Spark's
+    _SUCCESS.
+    """
     return name.startswith((".", "_"))
 
 
 def _example(pattern: str, path: str) -> str:
-    """Return a glob, for an error message, of the files with the suffix of `path`."""
+    """Return a glob for the files that have the same suffix as `path`, for a message."""
     name = f"*{os.path.splitext(path)[1]}"
     return os.path.join(pattern if os.path.isdir(pattern) else os.path.dirname(pattern), name)
 
 
 def _folders(path: str) -> tuple[tuple[str, str | None], ...]:
-    """Return the columns in the names of a file's folders: pairs of name and value.
+    """Return the columns that the names of a file's folders state, as pairs of name and value.
+
+    The value is None if it is missing.
 
     >>> _folders("visits/day=2026-11-24/city=S%C3%A3o Paulo/part-0.parquet")
     (('day', '2026-11-24'), ('city', 'São Paulo'))
@@ -187,7 +215,7 @@ def _is_integer(part: object) -> bool | None:
 
 
 def _check_types(paths: list[str], columns: Columns, format: str) -> None:
-    """Raise InvalidInputError if a column has different types in two files of a typed format."""
+    """Raise an error if a column has different types in two Parquet or Feather files."""
     first = column_kinds(paths[0], columns, format)
     for path in paths[1:]:
         for name, kind in column_kinds(path, columns, format).items():

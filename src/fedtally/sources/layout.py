@@ -12,7 +12,7 @@ from fedtally.sources.batches import Columns
 from fedtally.sources.compression import without_suffix
 from fedtally.sources.streams import check_encoding
 
-# From a suffix, or a value of the option `format`, to the format.
+# The format for each file name suffix; these are also the values of the option `format`.
 _FORMATS = {
     "csv": "csv",
     "tsv": "tsv",
@@ -27,9 +27,10 @@ _FORMATS = {
     "ipc": "feather",
     "text": "text",
 }
-TYPED = ("parquet", "feather")  # their columns have types, which all files of a glob must share
+# Formats in which columns have types; all files of a glob must have the same types.
+TYPED = ("parquet", "feather")
 
-# What to do with files that are not read here.
+# Messages for files that cannot be read; each says what to do.
 _SPREADSHEET = (
     "is a spreadsheet: save the sheet as CSV, or hand it over in Python,"
     " fedtally.estimate(pandas.read_excel(FILE), item=COLUMN)"
@@ -62,15 +63,22 @@ _BY_CONTENT = {
 
 _WIDE = f" (then say {opt.text_encoding('utf-16')})"
 
-Tables = Iterator[tuple[Any, Columns, int]]  # record batch, resolved columns, bytes read so far
+# Each: a record batch, the columns (see `Columns.resolve`), and the bytes read so far.
+Tables = Iterator[tuple[Any, Columns, int]]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The format, delimiter, header and encoding of a table.
+    """The format of a file, and how its text is to be read.
 
-    `block_size` is the number of bytes that are read at once. A row of CSV or JSON must not be
-    longer. It also bounds the memory, since Arrow reads these two formats 32 blocks ahead.
+    Args:
+        format: "csv", "tsv", "json", "parquet", "feather" or "text".
+        delimiter: the character between the fields of CSV or TSV.
+        header: whether the first row of CSV or TSV names the columns.
+        encoding: the character encoding of CSV, TSV, JSON lines and text.
+        block_size: the number of bytes that are read at once. A row of CSV or JSON lines must not
+            be longer. It also bounds the memory, because Arrow reads these two formats 32 blocks
+            ahead.
 
     >>> Layout.detect("clicks.tsv.gz", Columns()).format
     'tsv'
@@ -95,7 +103,22 @@ class Layout:
         header: bool = True,
         encoding: str = "utf8",
     ) -> Layout:
-        """Choose the format from the options and the suffix, and check that the options fit it."""
+        """Return the layout of a file by its options and its suffix; the file is not opened.
+
+        Args:
+            path: the path of the file, or "-" for standard input.
+            columns: the columns that are read.
+            format: a format or a suffix; None: the suffix of the path decides. With an unknown
+                suffix the format is "csv" if a column or a delimiter is named, otherwise "text".
+            delimiter: the character between fields, `` `` for a tab; None: the default of the
+                format.
+            header: whether the first row names the columns.
+            encoding: the character encoding of text.
+
+        Raises:
+            InvalidInputError: an option is unknown, or does not fit the format.
+            UnreadableFileError: the suffix belongs to a format that is not supported.
+        """
         check_encoding(encoding)
         if format is None:
             suffix = os.path.splitext(without_suffix(path.lower()))[1]
@@ -133,9 +156,9 @@ def check_text(start: bytes, name: str, way_out: str = _WIDE) -> None:
     """Raise UnreadableFileError if the first bytes of a file show that it is no text.
 
     Args:
-        start: the first bytes.
-        name: the name of the file in messages.
-        way_out: advice at the end of the message if there are NUL bytes.
+        start: the first bytes of the file.
+        name: the name of the file, for the message.
+        way_out: advice at the end of the message if there are NUL bytes, which text in UTF-16 has.
     """
     for magic, instead in _BY_CONTENT.items():
         if start.startswith(magic):

@@ -1,26 +1,26 @@
 """Text tables under differential privacy: every line is a row, and is read independently.
 
-Arrow reads a CSV as one stream. There an open quote of one client swallows the rows of the next
-clients, an invalid byte ends the file, and a number in a column of text ends the run. Under privacy
-a client's data must change only that client's row. So these rules hold here:
+Arrow reads a CSV as one stream. If one client's row opens a quote that it does not close, the rows
+of the next clients disappear. An invalid byte ends the file, and a number in a column of text ends
+the run. Under privacy a client's data must change only that client's row. So these rules hold here:
 
-* A line ends at a line feed, even within quotes, and carriage returns at its end are dropped. Only
-  if the header of a CSV, which is public, ends with a single carriage return, then carriage returns
-  end all lines, and line feeds none. Elsewhere an item with a carriage return would make two rows.
+* A line ends at a line feed, even within quotes. Carriage returns at its end are dropped. There is
+  one exception: if the header of a CSV ends with a single carriage return, then carriage returns
+  end all lines, and line feeds end none. Only the header decides this, because it is public. If
+  carriage returns always ended lines, an item with one would make two rows.
 * Each line is decoded, and cut into fields, independently.
-* The client, round and count are read from the outside inwards: columns before the item from the
-  start of the line, columns after the item from its end. The rest is the item, whatever bytes it
-  has. So none of these columns may stand between the two columns of an item. Their fields must be
-  quoted as usual: a field with a delimiter, or with a quote at its start or end, is in quotes, and
-  quotes in it are doubled. Otherwise ``x,"3,TV 44"`` could mean the client ``3,TV 44`` or the item
-  ``x,"3``.
+* The columns before the item are read from the start of the line, and the columns after the item
+  from its end. What is left is the item, whatever bytes it has. So no other column may be between
+  the two columns of an item. The fields of the other columns must be quoted as usual: a field that
+  has a delimiter, or a quote at its start or end, is in quotes, and quotes in it are doubled.
+  Otherwise ``x,"3,TV 44"`` could mean the client ``3,TV 44`` or the item ``x,"3``.
 * If a line is longer than 64 MiB, only its first and last 32 MiB are read, with an invalid
   character between them. The field with this character, usually the item, cannot be read, but the
   client can. In JSON lines the whole row often cannot be read then.
 * A value that cannot be read is missing. Without its item, the row is a client without an item.
   Without its client or round, the row is dropped.
-* Which columns there are follows from public information, the header or the options, and never from
-  a row.
+* The header or the options decide which columns there are, because they are public. A row never
+  does.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from fedtally.sources.batches import Columns, no_rows
 from fedtally.sources.streams import ByteStream
 from fedtally.sources.values import of_objects
 
-_LONGEST_LINE = 1 << 26  # bytes: of a longer line, the first and the last half of this are kept
-# Possessive repeats (*+) never go back: a hostile field cannot make the time quadratic.
+# Bytes; of a longer line only the first and the last half of these are kept.
+_LONGEST_LINE = 1 << 26
+# Possessive repeats (*+) never backtrack. Otherwise a hostile field could make the time quadratic.
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]')  # strings and brackets of JSON
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]')  # a string or a bracket of JSON
 
 
 class _Ends(NamedTuple):
@@ -50,11 +51,14 @@ class _Ends(NamedTuple):
 
 
 Line = bytes | _Ends
-Row = dict[str, Any]  # column -> value; columns that cannot be read are missing or None
+Row = dict[str, Any]  # the values by column; a value that cannot be read is None or not there
 
 
 def check_encoding(encoding: str) -> None:
-    """Refuse an encoding whose lines cannot be read one by one.
+    """Raise an error if lines in this encoding cannot be read independently.
+
+    Raises:
+        InvalidInputError: a line feed in this encoding is not the byte 10 alone.
 
     >>> check_encoding("latin-1")
     >>> check_encoding("utf-16")
@@ -71,10 +75,14 @@ def check_encoding(encoding: str) -> None:
 
 
 def check_fields(encoding: str) -> None:
-    """Refuse an encoding in which a byte of one field could change the characters of the next.
+    """Raise an error if, in this encoding, a byte of one field could change the text of the next
+    field.
 
-    UTF-8 is accepted, since its invalid bytes are skipped one by one. Encodings with one byte for
-    each character are accepted too.
+    UTF-8 is accepted, because its invalid bytes are skipped one by one. Encodings with one byte for
+    each character are accepted, too, if they contain ASCII.
+
+    Raises:
+        InvalidInputError: the encoding is not accepted.
 
     >>> check_fields("latin-1")
     >>> check_fields("gbk")
@@ -84,7 +92,8 @@ def check_fields(encoding: str) -> None:
     """
     if line_encoding(encoding) == "utf-8":
         return
-    # It is bytewise if every pair of bytes decodes to the two characters of its bytes.
+    # The encoding has one byte for each character if every pair of bytes is decoded to the
+    # characters of its two bytes.
     try:
         alone = [bytes([byte]).decode(encoding, "surrogateescape") for byte in range(256)]
         pairs = bytes(
@@ -93,7 +102,7 @@ def check_fields(encoding: str) -> None:
         is_bytewise = pairs.decode(encoding, "surrogateescape") == "".join(
             alone[byte] for byte in pairs
         )
-    except UnicodeError:  # a byte below 128 is no character alone, so it changes the next bytes
+    except UnicodeError:  # some byte alone is no character, so it changes the bytes after it
         is_bytewise = False
     if not is_bytewise or alone[:128] != [chr(byte) for byte in range(128)]:
         raise InvalidInputError(
@@ -106,16 +115,19 @@ def check_fields(encoding: str) -> None:
 def rows_of_csv(
     columns: Columns, delimiter: str, width: int | None, places: dict[str, int], is_single: bool
 ) -> Callable[[str], Row | None]:
-    """Return a function from a line of a CSV to its row; None: the line is no row.
+    """Return a function that takes a line of a CSV and returns its row.
+
+    A row has the values by the name of their column. The function returns None for a line that is
+    no row.
 
     Args:
         columns: the columns, as `Columns.resolve` returns them.
         delimiter: the character between fields.
-        width: the number of columns in the header. None: there is no header, and columns are
+        width: the number of columns in the header. None: there is no header; fields are then
             counted from the start of the line.
-        places: the place, from 0, of each column that is read. Clients, rounds and counts must not
-            stand between the columns of an item.
-        is_single: whether the item's columns are the only ones, so that a blank line is a row whose
+        places: for each column that is read, its place in the line, from 0. No client, silo, round
+            or count may be between the columns of an item.
+        is_single: whether the table has only the item's columns. A blank line is then a row whose
             item is missing.
 
     >>> read = rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 0, "user": 1}, False)
@@ -140,26 +152,28 @@ def rows_of_csv(
 def _outside_in(
     line: str, delimiter: str, first: int, last: int, width: int | None
 ) -> list[str | None]:
-    """Return the fields of a line; None for each field that cannot be read.
+    """Return the fields of a line in order; None for each field that cannot be read.
 
-    The item's fields, at the places `first` .. `last`, are read after all other fields.
+    The fields before the item are read from the start of the line, and the fields after it from the
+    end. What is left is read as the item's fields.
 
     Args:
-        line: the line.
+        line: the line, without its end.
         delimiter: the character between fields.
-        first: the place of the item's first column.
-        last: the place of the item's last column.
-        width: the number of columns; None: there is no header.
+        first: the place of the item's first column, from 0.
+        last: the place of the item's last column, from 0.
+        width: the number of columns. None: there is no header, and nothing after the item is read.
     """
     own = last - first + 1
     behind = 0 if width is None else width - 1 - last
     before, rest = _fields(line, first, delimiter)
     after: list[str] = []
     if rest is not None and behind:
-        # The line is read backwards from its end: a reversed field in quotes has the same form.
+        # The reversed line is read from its start: a field in quotes keeps its form when it is
+        # reversed.
         turned, rest = _fields(rest[::-1], behind, delimiter)
         rest = None if rest is None else rest[::-1]
-        # If the line has too few fields, it is not known which ones are missing.
+        # If the line has too few fields, nobody knows which ones are missing.
         after = [] if rest is None else [field[::-1] for field in reversed(turned)]
     held: list[str] = []
     if rest is not None:
@@ -176,13 +190,16 @@ def _outside_in(
 def _fields(
     text: str, number: int, delimiter: str, strict: bool = False
 ) -> tuple[list[str], str | None]:
-    """Return the first fields of a line, at most `number`, and the rest of the line.
+    """Return the first fields of a text, at most `number`, and the rest of the text.
 
-    The rest starts after the delimiter, and is None at the end of the line. A field that starts
-    with a quote ends at its closing quote. If there is no closing quote, or no delimiter follows
-    it, then the opening quote is an ordinary character; but if `strict`, reading stops there.
-    Unless `strict`, a quoted field that contains a delimiter must not end the line, since its
-    closing quote may be part of an item.
+    The rest begins after the delimiter that follows the last field. It is None if no delimiter
+    follows.
+
+    A field that begins with a quote ends at its closing quote. This holds only if a delimiter or
+    the end of the text follows the closing quote. Otherwise, if `strict`, reading stops at this
+    field. If not `strict`, its opening quote is an ordinary character, and the field ends at the
+    next delimiter. The same holds, if not `strict`, for a quoted field that contains a delimiter
+    and ends the text: its closing quote may be part of an item.
 
     >>> _fields('"Lee, Ann",tea', 1, ","), _fields('"Ann,tea"', 1, ",")
     ((['Lee, Ann'], 'tea'), (['"Ann'], 'tea"'))
@@ -206,10 +223,11 @@ def _fields(
 
 
 def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
-    """Return a function from a line of JSON lines to its row; None: the line is blank, and no row.
+    """Return a function that takes a line of a file of JSON lines and returns its row.
 
-    A line that is no JSON object is a row without values. A byte order mark may precede a line, as
-    after joining files.
+    A row has the values by the name of their column. A line that is no JSON object gives a row
+    without values. A blank line is no row, and gives None. A byte order mark at the start of a line
+    is ignored, because joined files have such marks.
 
     >>> row_of_json(Columns("item", client="user"))('{"user": 7, "item": "tea", "x": [1]}')
     {'item': 'tea', 'user': '7'}
@@ -222,7 +240,8 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
         if not line.strip():
             return None
         try:
-            # Integers stay text, with their digits as written, since float64 would round large ones
+            # Integers stay text, with their digits as in the file: as float64, large ones would be
+            # rounded.
             found = json.loads(line.removeprefix("\ufeff"), parse_int=str, strict=False)
         except RecursionError:
             return read(_shallow(line))
@@ -234,9 +253,10 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
 
 
 def _shallow(line: str) -> str:
-    """Return the text of a JSON object, with all lists and objects in it replaced by empty ones.
+    """Return the text of a JSON object with every list and object in it replaced by an empty one.
 
-    So it is not nested too deeply for Python's reader.
+    Python's JSON reader can then read it, however deeply the original is nested. If the brackets do
+    not match, "[]" is returned, which is no object.
     """
     kept, depth, start = [], 0, 0
     for token in _TOKEN.finditer(line):
@@ -257,10 +277,10 @@ def tables(
     block_size: int,
     line_end: bytes = b"\n",
 ) -> Iterator[Any]:
-    """Yield the rows of a stream's lines as record batches of the named columns, all text.
+    """Yield the rows of a stream's lines as Arrow record batches, with all values as text.
 
-    The first batch has no rows, so that the columns of an empty table are known. See `rows` for the
-    arguments.
+    The columns are the named ones. The first batch has no rows: it shows the columns even of an
+    empty table. See `rows` for the arguments.
     """
     import pyarrow as pa
 
@@ -282,12 +302,12 @@ def rows(
     block_size: int,
     line_end: bytes = b"\n",
 ) -> Iterator[list[Row]]:
-    """Yield the rows of a stream's lines, in lists of several rows.
+    """Yield the rows of a stream's lines in lists, one list for each block of lines.
 
     Args:
         stream: the decompressed bytes of the file, in the file's encoding.
-        read: a function from a line to its row; None: the line is no row.
-        columns: the columns, as `Columns.resolve` returns them.
+        read: takes a line and returns its row; None: the line is no row.
+        columns: the columns, as `Columns.resolve` returns them; not used here.
         encoding: the encoding of a line.
         block_size: the number of bytes that are read at once.
         line_end: the byte that ends a line.
@@ -298,34 +318,39 @@ def rows(
 
 
 def first_line(stream: ByteStream, encoding: str, line_end: bytes) -> str:
-    """Read up to the first line that is not blank, and return it without its end; "": none."""
+    """Read up to and with the first line that is not blank, and return this line without its end.
+
+    Returns "" if there is no such line.
+    """
     while head := stream.take_line(line_end):
         if line := head.decode(encoding).rstrip("\r\n"):
             return line
     return ""
 
 
-_UNREADABLE = "\udcff"  # a lone surrogate, which is no valid text: a field with it is missing
+# A lone surrogate, which is not valid text; a field that has it is a missing value.
+_UNREADABLE = "\udcff"
 
 
 def _decoded(line: Line, encoding: str) -> str:
-    """Return a line as text, with a lone surrogate for each invalid byte.
+    """Return a line as text, without its end; each invalid byte becomes a lone surrogate.
 
-    A field with a lone surrogate is read as missing later. The other fields are not affected.
+    A field with a lone surrogate is later a missing value. Other fields are not affected.
     """
     *before, last = line if isinstance(line, _Ends) else (line,)
     parts = [*before, last.rstrip(b"\r\n")]
     try:
         return _UNREADABLE.join(part.decode(encoding, "surrogateescape") for part in parts)
-    except UnicodeError:  # multi-byte encodings may raise in spite of the error handler
+    except UnicodeError:  # some encodings raise this in spite of "surrogateescape"
         return _UNREADABLE
 
 
 def _blocks(stream: ByteStream, block_size: int, line_end: bytes) -> Iterator[list[Line]]:
-    """Yield the lines of a stream, block by block.
+    """Yield the lines of a stream in lists: the lines that end in one block, and at the end the
+    last line.
 
-    How a long line is cut depends only on its length, and not on the ends of blocks. Otherwise
-    earlier rows could change how a line is read.
+    How a line that is too long is cut depends only on the line, and not on where blocks end.
+    Otherwise earlier rows could change how the line is read.
     """
     rest: Line = b""
     while block := stream.read(block_size):
@@ -339,7 +364,10 @@ def _blocks(stream: ByteStream, block_size: int, line_end: bytes) -> Iterator[li
 
 
 def _held(line: Line, more: bytes) -> Line:
-    """Return a line with more bytes appended; only its two ends if it is too long."""
+    """Return a line with more bytes appended.
+
+    If it becomes longer than `_LONGEST_LINE`, only its first and last bytes are kept.
+    """
     half = _LONGEST_LINE // 2
     if isinstance(line, _Ends):
         return _Ends(line.first, (line.last + more)[-half:])
@@ -348,9 +376,10 @@ def _held(line: Line, more: bytes) -> Line:
 
 
 def line_encoding(encoding: str) -> str:
-    """Return the encoding for one line of a file: "utf-8" for "utf-8-sig", else the same.
+    """Return the encoding with which each line of a file is decoded.
 
-    Only a file starts with a byte order mark, and not each line.
+    It is the encoding of the file, but "utf-8" for "utf-8-sig": a byte order mark is only at the
+    start of the file, and not of each line.
 
     >>> line_encoding("utf-8-sig"), line_encoding("latin-1")
     ('utf-8', 'latin-1')

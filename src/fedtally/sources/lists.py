@@ -1,10 +1,12 @@
-"""Public lists in files: one word on each line, or a column of a table, FILE:COLUMN.
+"""Public lists in files: one word on each line, or a column of a table, written FILE:COLUMN.
 
-The suffix of a file decides how it is read. ``words.csv`` or ``words.parquet`` is a table. In
-``words.txt``, and in files without a known suffix, each line is a word as it is. The column of a
-CSV or TSV must be named, unless it is called ``item``. Otherwise the first word of a list without a
-header would be taken for a header. Items that are not candidates are never found. So a list of
-candidates is refused if it looks like a table, or cannot be read completely.
+The suffix of a file decides how it is read. A file such as ``words.csv`` or ``words.parquet`` is a
+table. In ``words.txt``, and in a file without a known suffix, each line is a word, exactly as it
+is. The column of a CSV or TSV must be named, unless it is called ``item``: without this rule the
+first word of a list that has no header would be taken for a header.
+
+An item that is not in a list of candidates is never found. So a list of candidates is an error if
+it looks like a table, or cannot be read completely.
 """
 
 from __future__ import annotations
@@ -37,23 +39,27 @@ from fedtally.sources.memory import from_items
 from fedtally.sources.readers import column_names, table_source
 from fedtally.sources.streams import ByteStream, reading
 
-_WRITTEN_OUT = ("range", "grid", OpenStrings.kind)  # kinds that `describe` describes completely
-_SIGNS = (  # (pattern, message): if all lines match a pattern, the file is no list of words
+# Kinds of domains that `Domain.describe` describes completely.
+_WRITTEN_OUT = ("range", "grid", OpenStrings.kind)
+_SIGNS = (  # pairs: a pattern, and a message for a list all of whose lines match the pattern
     (r'^".*"$', "is in quotes, as in a CSV"),
-    (r'^\s*\{\s*(".*)?\}\s*$', "is an object of JSON"),  # {6B29FC40-...} is an id of Windows
+    # An id of Windows, {6B29FC40-...}, does not match.
+    (r'^\s*\{\s*(".*)?\}\s*$', "is an object of JSON"),
     (r"\t", "holds a tab, as in a table"),
 )
 _MARK = "\ufeff"  # a byte order mark
 
 
 def list_path(text: str) -> tuple[str, str | None]:
-    """Split a text FILE or FILE:COLUMN into the path and the column; None: no column is named.
+    """Split a text, FILE or FILE:COLUMN, into the path and the name of the column.
+
+    The column is None if the text names none.
 
     >>> list_path("words.parquet:word")
     ('words.parquet', 'word')
     """
     parts = text.split(":")
-    # Paths and columns may contain colons: the longest path that exists is taken.
+    # Paths and columns may contain colons. The longest path that exists is taken.
     for end in range(len(parts), 0, -1):
         path, column = ":".join(parts[:end]), ":".join(parts[end:])
         if os.path.exists(path) and (column or end == len(parts)):
@@ -63,14 +69,15 @@ def list_path(text: str) -> tuple[str, str | None]:
 
 
 def open_list(value: Any) -> Source:
-    """Open a public list of words, of any size.
+    """Open a public list of words, of any size, as a source.
 
     Args:
-        value: the path of a file, FILE or FILE:COLUMN, as the module's docstring says; or a column
+        value: the path of a file, FILE or FILE:COLUMN, as this module's docstring says; or a column
             of text in memory, such as a list.
 
     Raises:
-        InvalidInputError: the value is neither a path nor a column, or the column must be named.
+        InvalidInputError: the value is neither a path nor a column. Or the file is a CSV or TSV,
+            and its column must be named.
         UnreadableFileError: there is no such file.
 
     >>> [batch.items.to_pylist() for batch in open_list(["tea", "coffee"]).batches()]
@@ -79,7 +86,8 @@ def open_list(value: Any) -> Source:
     if not isinstance(value, str | os.PathLike):
         return from_items(value)
     path, column = list_path(os.fspath(value))
-    if not os.path.exists(path) or os.path.isdir(path):  # no pattern, no synthetic population
+    # Neither a glob nor a synthetic population is a list.
+    if not os.path.exists(path) or os.path.isdir(path):
         raise UnreadableFileError(
             f"{os.fspath(value)}: there is no such file; name one with a word on each line, or a"
             " table, FILE or FILE:COLUMN"
@@ -105,19 +113,19 @@ def open_list(value: Any) -> Source:
 
 
 def read_candidates(value: str | os.PathLike[str], *, is_checked: bool = False) -> Dictionary:
-    r"""Read public candidates from a file: a list, or FILE:COLUMN, as `open_list` has them.
-
-    The order in the file is the order of the candidates.
+    r"""Read public candidates from a file, and return them as a domain, in the order of the file.
 
     Args:
-        value: the path, FILE or FILE:COLUMN. Text must be in UTF-8. White space in a line is kept.
-        is_checked: whether the caller compares the candidates with a digest. Then lines may look
-            like those of a table.
+        value: the path, FILE or FILE:COLUMN, see `open_list`. A text file must be in UTF-8. White
+            space in a line is a part of the candidate.
+        is_checked: whether the caller compares the candidates with a digest. Then it is no error if
+            all lines look like the lines of a table.
 
     Raises:
         UnreadableFileError: the file cannot be read.
-        InvalidInputError: candidates are empty or repeated, contain a line end, or look like lines
-            of a table, in quotes or of JSON; the message names the first.
+        InvalidInputError: a candidate is empty, is repeated, contains a line end or begins with a
+            byte order mark; the message names the first. Or all lines look like the lines of a
+            table: in quotes, with tabs, or in JSON.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp(), "drinks.txt")
@@ -142,12 +150,19 @@ def read_candidates(value: str | os.PathLike[str], *, is_checked: bool = False) 
 
 
 def _lines(path: str) -> list[str]:
-    """Return the lines of a text file, without the byte order mark at its start."""
+    """Return the lines of a text file without their ends, and without a byte order mark at the
+    start.
+
+    Raises:
+        InvalidInputError: the file is empty, or a line is not UTF-8.
+        UnreadableFileError: the file cannot be read, or is no text.
+    """
     with reading(path, "utf8"), ByteStream(path, "utf8", of_lines=True) as stream:
         data = stream.read()
     if not data:
         raise InvalidInputError(f"{path} is empty; write one item on each line")
-    if data.startswith((b"PAR1\x15", b"ARROW1\0")):  # PAR1 alone may be a word: it is a gene
+    # PAR1 alone may be a word: it is the name of a gene.
+    if data.startswith((b"PAR1\x15", b"ARROW1\0")):
         raise UnreadableFileError(
             f"{path} is a table: call it .parquet or .feather, and name its column, FILE:COLUMN"
         )
@@ -163,7 +178,15 @@ def _lines(path: str) -> list[str]:
 
 
 def _column(value: str | os.PathLike[str], path: str) -> Any:
-    """Return a column of a table as text."""
+    """Return a column of a table as an Arrow array of text.
+
+    Args:
+        value: FILE or FILE:COLUMN.
+        path: the path of the file, for messages.
+
+    Raises:
+        InvalidInputError: the table has no rows, or a row has no value in the column.
+    """
     import pyarrow as pa
 
     parts = []
@@ -179,7 +202,7 @@ def _column(value: str | os.PathLike[str], path: str) -> Any:
 
 @contextmanager
 def _as_of_lists(path: str) -> Iterator[None]:
-    """Replace advice in errors that names options: these options are for the input, not for a list.
+    """Change errors whose advice names options: these options are for the input, not for a list.
 
     Args:
         path: the path of the list.
@@ -196,16 +219,20 @@ def _as_of_lists(path: str) -> Iterator[None]:
 
 
 def _refuse_tables(path: str, lines: Any) -> None:
-    """Raise InvalidInputError if all lines look like lines of a table: quotes, tabs or JSON.
+    """Raise an error if all lines of a list look like lines of a table: quotes, tabs or JSON.
 
-    Commas are no sign of a table, since a name may contain one ("Paris, France").
+    Commas are no sign of a table, because a name may contain one ("Paris, France").
+
+    Args:
+        path: the path of the list, for the message.
+        lines: the lines, an Arrow array of text.
     """
     import pyarrow.compute as pc
 
     first = lines.slice(0, 3).to_pylist()
     what = "is a list of JSON" if _is_json_list(first) else None
     for pattern, said in _SIGNS:
-        # the first three lines are checked first: this is fast, and enough for most lists
+        # The first three lines are checked first, which is fast and enough for most lists.
         if all(re.search(pattern, text) for text in first) and (
             pc.all(pc.match_substring_regex(lines, pattern)).as_py()
         ):
@@ -225,7 +252,15 @@ def _is_json_list(texts: list[str]) -> bool:
 
 
 def _faults(path: str, items: Any, row: str) -> list[str]:
-    """Return messages on candidates that are empty or repeated, or contain a line end or BOM.
+    """Return messages about candidates that are empty, repeated, or contain a line end or byte
+    order mark.
+
+    There is at most one message for each kind of fault. It names the first such candidate.
+
+    Args:
+        path: the path of the list.
+        items: the candidates, an Arrow array of text.
+        row: what the messages call a row: "line" or "row".
 
     >>> _faults("words.txt", as_text(["1", "", "1", "", ""]), "line")
     ['line 2 of words.txt is empty (3 in all)', "line 3 of words.txt repeats line 1, '1'"]
@@ -253,12 +288,14 @@ def _faults(path: str, items: Any, row: str) -> list[str]:
 
 
 def domain_of(value: Any) -> Domain | str:
-    """Return the domain that a value names; "input" stays "input", since rows are not read yet.
+    """Return the domain that a value names; for "input", return "input".
+
+    "input" means the distinct items of the input, which has not been read at this point.
 
     Args:
-        value: a `Domain`; "input"; "open", for `OpenStrings`; a text that `fedtally.domain.parse`
-            reads; the path of a list of candidates, as `read_candidates` takes it; or a column of
-            distinct items, all text or all integers.
+        value: a `Domain`; or "input"; or "open", which gives `OpenStrings`; or a text that
+            `fedtally.domain.parse` reads; or the path of a list of candidates, see
+            `read_candidates`; or a column of distinct items, all text or all integers.
 
     Raises:
         InvalidInputError: the value names no domain.
@@ -269,7 +306,8 @@ def domain_of(value: Any) -> Domain | str:
     """
     if isinstance(value, Domain):
         return value
-    if isinstance(value, str) and value == OpenStrings.kind:  # a column compares value by value
+    # The type first: a column would compare each of its values with the text.
+    if isinstance(value, str) and value == OpenStrings.kind:
         return OpenStrings()
     if isinstance(value, str) and (value == "input" or value.startswith(WRITTEN)):
         return value if value == "input" else parse(value)
@@ -292,29 +330,31 @@ def domain_of(value: Any) -> Domain | str:
             f" path, or text, got {type(value).__name__}"
         )
     first: Any = next(iter(value), None)
-    first = first.as_py() if hasattr(first, "as_py") else first  # an Arrow column's
-    # The order of candidates is part of a plan. A set has no order, so that it is sorted.
+    # An element of an Arrow column is not a Python object yet.
+    first = first.as_py() if hasattr(first, "as_py") else first
+    # The order of candidates is a part of a plan. A set has no fixed order, so it is sorted.
     items = sorted(value) if isinstance(value, set | frozenset) else value
     if first is None or isinstance(first, str):
         return Dictionary(items)
-    return IntegerSet(items, public=True)  # public: the caller wrote the candidates down
+    # Public: the candidates are what the caller passed, and were not taken from the clients.
+    return IntegerSet(items, public=True)
 
 
 def of_description(meta: Mapping[str, Any], candidates: str | os.PathLike[str] | None) -> Domain:
     """Return the domain that a plan describes.
 
-    A plan describes a range, a grid or an open domain completely. For a list, the plan holds only a
-    digest. The candidates are then read from a file, and compared with the digest.
+    The plan describes a range, a grid or an open domain completely. Of a list of candidates it has
+    only a digest. The candidates are then read from a file, and compared with the digest.
 
     Args:
-        meta: the description that `Domain.describe` returned.
-        candidates: the path of a list of candidates, as `read_candidates` takes it; None: there is
-            no file.
+        meta: the description in the plan, as `Domain.describe` returned it.
+        candidates: the path of the list of candidates, see `read_candidates`; None: there is no
+            file.
 
     Raises:
-        InvalidInputError: no file is given although one is needed, or one is given although none is
-            needed; the file holds other candidates; or the domain is not public, so that its plan
-            has no digest.
+        InvalidInputError: a file is needed and `candidates` is None, or the other way round. Or the
+            file has other candidates. Or the candidates are the items of one input and not public,
+            so nobody else can have them.
         UnreadableFileError: the file cannot be read.
 
     >>> from fedtally.domain import IntegerRange

@@ -1,4 +1,4 @@
-"""Sources from columns in memory: lists, and columns of NumPy, Arrow, pandas and Polars."""
+"""Sources from data in memory: lists, and columns of NumPy, Arrow, pandas and Polars."""
 
 from __future__ import annotations
 
@@ -23,22 +23,26 @@ def from_items(
     rounds: Any = None,
     counts: Any = None,
 ) -> Source:
-    """Return a source of columns in memory.
+    """Return a source of columns in memory; all of them must have the same length.
+
+    Under privacy, no single value is an error. But a value that is no column, or a column of a type
+    that cannot be read, is always an error.
 
     Args:
-        items: list, tuple, NumPy array, Arrow array, pandas or Polars series of text or integers,
-            or a NumPy float array (n, 2) of latitudes and longitudes. None (and NaN beside text) is
-            missing. A value whose type or dimensions are not those of a column is always refused,
-            even under privacy, where no single value ends the run.
-        clients: the client of each row, a column of the same length; equal values are one client.
-            None: each row is a client.
-        silos: the silo of each row, a column of the same length; a client is then a person.
-        rounds: the round of each row, a column of the same length.
-        counts: the number of clients that each row stands for, whole numbers; not with `clients`.
+        items: the items: a list, tuple, NumPy array, Arrow array, or pandas or Polars series of
+            text or of integers. Or latitudes and longitudes: a NumPy float array [n, 2]. None is a
+            missing item, and so is NaN beside text.
+        clients: the client of each row; rows with equal values are one client. None: each row is a
+            client.
+        silos: the silo of each row; each value of `clients` is then a person. None: there are no
+            silos.
+        rounds: the round of each row. None: rows name no round.
+        counts: the number of clients that each row stands for, integers from 0; not with `clients`.
+            None: each row stands for one client.
 
     Raises:
         InvalidInputError: a column has values of several types, floats, or a type that cannot be
-            read; columns differ in length; or a value is no column.
+            read. Or the columns differ in length. Or a value is no column.
 
     >>> [batch] = from_items(["tea", "rice", "tea"], counts=[3, 0, 2]).batches()
     >>> batch.items.to_pylist(), batch.counts.tolist()
@@ -68,14 +72,15 @@ def from_table(table: Any, columns: Columns) -> Source:
     """Return a source that reads columns of a table in memory.
 
     Args:
-        table: a pandas or Polars data frame; a Polars lazy frame, of which only the needed columns
-            are computed; an Arrow table; or an object that exports an Arrow stream, such as a
-            relation of DuckDB.
+        table: a pandas or Polars data frame; or a Polars lazy frame, of which only the needed
+            columns are computed; or an Arrow table; or an object that exports an Arrow stream, such
+            as a relation of DuckDB.
         columns: the columns of the item, client, silo, round and count.
 
     Raises:
-        InvalidInputError: a column is missing, or several have its name; or no item column is named
-            and several columns could be it.
+        InvalidInputError: a column is missing, or several columns have its name. Or the item's
+            column is not named, and several could be it. Or the table is a frame of Dask or Spark,
+            or cannot be computed.
 
     >>> import pyarrow as pa
     >>> drinks = pa.table({"word": ["tea", "rice"], "user": [1, 2]})
@@ -91,17 +96,20 @@ def from_table(table: Any, columns: Columns) -> Source:
     resolved = columns.resolve(names, "the table")
     if is_lazy:
         table = _collected(table, resolved.names())
-    if hasattr(table, "iloc"):  # pandas, whose columns may have names that are no text
+    if hasattr(table, "iloc"):  # pandas: by position, because a column's name may be no text
         held = {name: table.iloc[:, names.index(name)] for name in resolved.names()}
     else:
         held = {name: table[name] for name in resolved.names()}
-    schema: Any = getattr(table, "schema", None)  # of Arrow: its fields may name extension types
+    # Of Arrow tables: a field may name an extension type.
+    schema: Any = getattr(table, "schema", None)
     fields = {name: schema.field(name) for name in held} if hasattr(schema, "field") else {}
     return _source("the table", held, resolved, fields)
 
 
 def _streamed(table: Any) -> Any:
-    """Return an Arrow table for an object that only exports an Arrow stream; else the table."""
+    """Return an Arrow table of an object that only exports an Arrow stream; other tables as they
+    are.
+    """
     import pyarrow as pa
 
     known = isinstance(table, pa.Table | pa.RecordBatch) or hasattr(table, "iloc")
@@ -118,17 +126,17 @@ def _lazy_names(frame: Any) -> list[str]:
 
 
 def _collected(frame: Any, names: list[str]) -> Any:
-    """Compute the named columns of a Polars lazy frame; return them as a data frame."""
+    """Compute the named columns of a Polars lazy frame, and return them as a Polars data frame."""
     with _computing():
         return frame.select(names).collect()
 
 
 @contextmanager
 def _computing() -> Iterator[None]:
-    """Turn every error in the block into an InvalidInputError: the frame cannot be computed."""
+    """Turn every error in the context into an InvalidInputError: the frame cannot be computed."""
     try:
         yield
-    except Exception as error:  # Polars has many error types, and raises Python's own ones too
+    except Exception as error:  # Polars has many types of errors, and raises Python's own, too
         raise InvalidInputError(
             f"the frame cannot be computed ({type(error).__name__}): compute it to see why, and"
             " pass the table"
@@ -136,7 +144,10 @@ def _computing() -> Iterator[None]:
 
 
 def _refuse_of_workers(value: Any) -> None:
-    """Refuse a frame of Dask or Spark: it would be fetched completely from its workers."""
+    """Raise an InvalidInputError for a frame of Dask or Spark.
+
+    All its data would be fetched from the workers into this process.
+    """
     if hasattr(value, "sparkSession") and hasattr(value, "toArrow"):
         raise InvalidInputError(
             "a Spark data frame lies on its executors: count it there with"
@@ -152,10 +163,11 @@ def _refuse_of_workers(value: Any) -> None:
 
 
 def is_table(value: Any) -> bool:
-    """Return whether a value is a table with named columns: a data frame, an Arrow table."""
+    """Return whether a value is a table with named columns, such as a data frame."""
     if hasattr(value, "collect_schema") and hasattr(value, "collect"):
         return True
-    if getattr(value, "ndim", 2) != 2:  # a pandas series has an attribute for each of its labels
+    # A pandas series may have a label `columns`, which is then an attribute.
+    if getattr(value, "ndim", 2) != 2:
         return False
     has_names = hasattr(value, "column_names") or hasattr(value, "columns")
     return has_names and hasattr(value, "__getitem__")
@@ -164,13 +176,14 @@ def is_table(value: Any) -> bool:
 def _source(
     where: str, held: dict[str, Any], columns: Columns, fields: Mapping[str, Any] | None = None
 ) -> Source:
-    """Return a source that reads columns of equal length.
+    """Return a source that reads columns of the same length.
 
     Args:
         where: the name of the source in messages.
         held: the columns by name.
         columns: the role of each column, as `Columns.resolve` returns it.
-        fields: the Arrow fields by column name, for columns of an Arrow table.
+        fields: the Arrow fields of the columns by name; None: the columns are not from an Arrow
+            table.
     """
     import pyarrow as pa
 
@@ -184,7 +197,7 @@ def _source(
         table = pa.table(list(parts.values()), schema=schema)
         done, size = 0, table.get_total_buffer_size()
         if private:
-            # First a batch without rows: the caller learns the columns of an empty table, too.
+            # A batch without rows comes first: it shows the columns even of an empty table.
             yield to_batch(no_rows(table.schema), columns, where, 0, private)
         for part in table.to_batches(max_chunksize=_ROWS):
             done += part.num_rows
@@ -205,8 +218,15 @@ def _is_pair(items: Any) -> bool:
 def _sequence(values: Any, name: str) -> Any:
     """Return a column that has a length and can be read several times.
 
+    Another iterable becomes a list. A bytearray or a memory view is refused, although it has a
+    length.
+
+    Args:
+        values: what the user passed as a column.
+        name: the name of the column in messages.
+
     Raises:
-        InvalidInputError: the value is no column.
+        InvalidInputError: the value is no column, or is a table of counts by label.
     """
     if isinstance(values, (str, bytes)):
         raise InvalidInputError(
@@ -223,9 +243,10 @@ def _sequence(values: Any, name: str) -> Any:
             " index as items and its values as counts (or series.array, if the numbers are the"
             " items)"
         )
-    if isinstance(values, bytearray | memoryview):  # its bytes would be read as integers
+    if isinstance(values, bytearray | memoryview):  # otherwise its bytes would be read as integers
         raise _no_column(values, name)
-    # These checks are on the type, not on values, so that they are allowed under privacy too.
+    # The checks from here on use only the type, which is public. So they may raise errors under
+    # privacy.
     _refuse_of_workers(values)
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise InvalidInputError(
@@ -234,7 +255,7 @@ def _sequence(values: Any, name: str) -> Any:
         )
     try:
         if hasattr(values, "__len__") and not isinstance(values, Set | ValuesView | KeysView):
-            len(values)  # a sparse matrix has none
+            len(values)  # a sparse matrix has no length, and raises a TypeError
             return values
         return list(values)
     except TypeError as error:
@@ -242,8 +263,12 @@ def _sequence(values: Any, name: str) -> Any:
 
 
 def _is_value_counts(values: Any) -> bool:
-    """Return whether a column is a pandas series of numbers by label, as from `value_counts`."""
-    index = getattr(values, "index", None)  # for a list or a tuple, this is a method
+    """Return whether a value is a pandas series of numbers by label, as `value_counts` returns it.
+
+    Its index has the items then, and its values are counts. It was probably passed as items by
+    mistake.
+    """
+    index = getattr(values, "index", None)  # a list or a tuple has a method of this name
     kind = getattr(index, "dtype", None)
     if kind is None or str(getattr(values, "dtype", ""))[:3] not in ("int", "Int"):
         return False
@@ -258,7 +283,17 @@ def _no_column(values: Any, name: str) -> InvalidInputError:
 
 
 def _column(values: Any, name: str, private: bool) -> Any:
-    """Return any column as a chunked Arrow array."""
+    """Return a column of any kind as a chunked Arrow array.
+
+    Args:
+        values: the column, as `_sequence` returns it.
+        name: the name of the column in messages.
+        private: whether a value that cannot be read is missing, and not an error.
+
+    Raises:
+        InvalidInputError: the type of the column cannot be read. Or, unless `private`, a value
+            cannot be read.
+    """
     import pyarrow as pa
 
     kind = getattr(values, "dtype", None)
@@ -271,7 +306,7 @@ def _column(values: Any, name: str, private: bool) -> Any:
         return _arrow(values)
     except InvalidInputError:
         raise
-    # Each library has its own errors, whose messages are about internals and do not help a user.
+    # Each library has its own errors. Their messages are about internals, and do not help a user.
     except Exception as error:
         called = type_of(type(values)) if kind is None else f"type {kind}"
         raise InvalidInputError(
@@ -281,7 +316,10 @@ def _column(values: Any, name: str, private: bool) -> Any:
 
 
 def _metadata(values: Any) -> Any:
-    """Return the Arrow field metadata of a Polars series of an extension type, else None."""
+    """Return the metadata of the Arrow field of a Polars series, if its type is an extension type.
+
+    Returns None for other columns.
+    """
     import pyarrow as pa
 
     if not _is_polars(type(values)) or not str(values.dtype).startswith(("Extension", "ext[")):
@@ -294,9 +332,16 @@ def _is_polars(kind: type) -> bool:
 
 
 def _unwrapped(values: Any, name: str, private: bool) -> Any:
-    """Convert a column of a type that Arrow cannot read to one that it can; else return it."""
+    """Return a column in a form that Arrow can read; a column that Arrow can read already
+    unchanged.
+
+    Args:
+        values: the column.
+        name: the name of the column in messages.
+        private: whether a value that cannot be read is missing, and not an error.
+    """
     kind: Any = getattr(values, "dtype", None)
-    if type(kind).__name__ in ("SparseDtype", "NumpyEADtype"):  # of pandas
+    if type(kind).__name__ in ("SparseDtype", "NumpyEADtype"):  # both are types of pandas
         return np.asarray(values)
     if type(kind).__name__ == "CategoricalDtype" and kind.categories.dtype == object:
         return _categories(values, name, private)
@@ -309,15 +354,17 @@ def _unwrapped(values: Any, name: str, private: bool) -> Any:
             return _integers_of_polars(values, private)
     is_array = isinstance(values, np.ndarray) or hasattr(values, "to_numpy")
     if hasattr(values, "__array__") and not is_array and not _speaks_arrow(values):
-        return np.asarray(values)  # such as tensors
+        return np.asarray(values)  # other arrays, such as tensors
     return values
 
 
 def _categories(values: Any, name: str, private: bool) -> Any:
-    """Return a pandas categorical column of Python objects as an Arrow dictionary array."""
+    """Return a pandas categorical column, whose categories are Python objects, as an Arrow
+    dictionary.
+    """
     import pyarrow as pa
 
-    held = getattr(values, "cat", values)  # of a series
+    held = getattr(values, "cat", values)  # a series has the categorical data in `cat`
     codes = np.asarray(held.codes)
     objects = list(held.categories)
     texts = of_objects(objects) if private else of_column(objects, name)
@@ -327,7 +374,8 @@ def _categories(values: Any, name: str, private: bool) -> Any:
 def _integers_of_polars(values: Any, private: bool) -> Any:
     """Return a Polars column of 128-bit integers as int64 if all values fit, otherwise as text.
 
-    Under privacy it is always text: no value may change how another value is read.
+    Under privacy the result is always text. Otherwise one value would decide how the others are
+    read.
     """
     import polars
 
@@ -337,7 +385,10 @@ def _integers_of_polars(values: Any, private: bool) -> Any:
 
 
 def _objects(values: Any) -> list[Any] | None:
-    """Return a column of Python objects as a list; None: the column has one type, as in NumPy."""
+    """Return a column of Python objects as a list.
+
+    Returns None if the column has one type for all its values, which Arrow can read.
+    """
     if isinstance(values, list | tuple):
         return list(values)
     kind = getattr(values, "dtype", None)

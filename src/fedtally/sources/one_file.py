@@ -1,4 +1,7 @@
-"""The items of one file without PyArrow, for a light agent: text with one item a line, CSV, TSV."""
+"""Read the items of one file without PyArrow: text with one item a line, CSV or TSV.
+
+An agent uses it on machines on which PyArrow is not installed.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ _READERS = {
 
 
 def check_format(path: str, columns: Columns, format: str | None) -> Layout:
-    """Return the layout of a file that can be read without PyArrow.
+    """Return the layout of a file; raise an error if the file cannot be read without PyArrow.
 
     Args:
         path: the path of the file.
-        columns: the column of the item, or two.
+        columns: the item's column, or its two columns.
         format: a format that `open_source` takes; None: the suffix decides.
 
     Raises:
@@ -37,16 +40,19 @@ def check_format(path: str, columns: Columns, format: str | None) -> Layout:
 
 
 def texts_of(path: str, columns: Columns, format: str | None) -> list[str]:
-    """Return the distinct items of a file; each row is read independently, as under privacy.
+    """Return the distinct items of a file as texts, in the order in which they first occur.
+
+    Each row is read independently, as under privacy. A row whose item cannot be read is left out.
 
     Args:
         path: the path of the file.
-        columns: the column of the item, or two.
+        columns: the item's column, or its two columns.
         format: a format that `open_source` takes; None: the suffix decides.
 
     Raises:
-        InvalidInputError: there is no such column.
+        InvalidInputError: there is no such column or format.
         UnreadableFileError: the file cannot be read.
+        MissingExtraError: the format needs PyArrow, which is not installed.
     """
     layout = check_format(path, columns, format)
     read = partial(_READERS[layout.format], path, columns, layout, path, lines.rows)
@@ -59,12 +65,15 @@ def texts_of(path: str, columns: Columns, format: str | None) -> list[str]:
 
 
 def _text(parts: Sequence[str | None]) -> str | None:
-    """Return an item's one or two values joined by a comma; None: one is missing or no text."""
+    """Return the item of a row: its one or two values, joined by a comma.
+
+    Returns None if a value is missing or is not valid text.
+    """
     if not all(parts):
         return None
-    text = ",".join(filter(None, parts))  # all of them
+    text = ",".join(filter(None, parts))  # all parts; the filter is for the type checker
     try:
         text.encode()
-    except UnicodeEncodeError:  # bytes that are no text
+    except UnicodeEncodeError:  # a lone surrogate stands for an invalid byte
         return None
     return text

@@ -1,7 +1,8 @@
-"""Readers of tables under differential privacy: no row may change another one, or end the run.
+"""Readers of tables under differential privacy: no row may change another row, or end the run.
 
-Which columns there are follows from the options or from a public header. Text tables are read line
-by line (see `lines`). Parquet is read by columns, and each value independently.
+The names of the columns follow from the options or from a header, which is public, and never from a
+row. CSV, TSV, JSON lines and text are read line by line (see `lines`). Parquet is read column by
+column by `readers`; `check_plain` refuses what it could not read value by value.
 """
 
 from __future__ import annotations
@@ -18,13 +19,27 @@ from fedtally.sources.batches import Columns
 from fedtally.sources.layout import Layout, Tables
 from fedtally.sources.streams import ByteStream
 
-Rows = Callable[..., Iterator[Any]]  # `lines.tables` or `lines.rows`
+# `lines.tables` or `lines.rows`, which yields the rows of a stream of lines.
+Rows = Callable[..., Iterator[Any]]
 
 
 def read_csv(
     path: str, columns: Columns, layout: Layout, name: str, rows: Rows = lines.tables
 ) -> Tables:
-    """Yield the rows of a CSV or TSV, as `lines.tables` or `lines.rows` gives them."""
+    """Yield the rows of a CSV or TSV file, the columns and the bytes read so far, as `Tables`.
+
+    Args:
+        path: the path of the file.
+        columns: the columns to read, as the user named them.
+        layout: the layout of the file.
+        name: the name of the file in messages.
+        rows: `lines.tables` for record batches, or `lines.rows` for lists of rows.
+
+    Raises:
+        InvalidInputError: a column is missing, or its place would let an item change another value.
+            Or the file has no header although `layout` says so.
+        UnreadableFileError: the file or its header is no text.
+    """
     if not layout.header:
         columns = columns.with_folders()
         _check_headless(columns, name)
@@ -36,20 +51,21 @@ def read_csv(
         width = None
         if layout.header:
             head = lines.first_line(stream, encoding, line_end)
-            if not head:  # this says nothing of rows: a table without rows has a header too
+            if not head:  # This reveals nothing about rows: a table without rows has a header, too.
                 raise InvalidInputError(f"{name} is empty: it has no rows, and no header")
             if "\0" in head:
                 raise UnreadableFileError(
                     f"{name} is no text: its header holds NUL bytes; is it a table?"
                 )
-            # The header is public, so it may be read as any CSV is.
+            # The header is public, so it need not be read field by field as a row is.
             names = next(csv.reader([head], delimiter=layout.delimiter))
             columns, width = columns.resolve(names, name), len(names)
             places = {column: names.index(column) for column in columns.names()}
             _check_order(columns, places, name)
         else:
             places = {column: int(column) - 1 for column in names}
-        # If a line holds nothing but the item, a blank line is a row whose item is missing.
+        # If a line has no other field than the item, a blank line is a row whose item is missing.
+        # Otherwise it is no row.
         is_single = set(places) == set(columns.items) and width in (None, len(places))
         read = lines.rows_of_csv(columns, layout.delimiter, width, places, is_single)
         for table in rows(stream, read, columns, encoding, layout.block_size, line_end):
@@ -57,9 +73,12 @@ def read_csv(
 
 
 def _check_headless(columns: Columns, name: str) -> None:
-    """Refuse a table without a header if the options do not name its columns by their places.
+    """Raise an error if the columns of a table without a header are not named by their places.
 
-    No row may decide which columns there are.
+    Otherwise a row would decide which columns there are.
+
+    Raises:
+        InvalidInputError: this is so. Or a client, silo, round or count stands after the item.
     """
     _check_item(columns, name, f" by its place ({opt.item('1')})")
     for column in columns.names():
@@ -72,8 +91,8 @@ def _check_headless(columns: Columns, name: str) -> None:
         for column in (columns.client, columns.round, columns.count, columns.silo)
         if column in columns.names()
     ]
-    # Without a header the number of fields is not public, so that fields can only be counted from
-    # the start of a line.
+    # Without a header the number of fields is not public. So fields can be counted only from the
+    # start of a line, and a delimiter in an item could shift the fields after it.
     if max(others, default=0) > min(int(column) for column in columns.items):
         raise InvalidInputError(
             f"{name}: with epsilon and without a header clients, silos, rounds and counts must"
@@ -90,9 +109,10 @@ def _check_item(columns: Columns, name: str, how: str) -> None:
 
 
 def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
-    """Refuse a client, silo, round or count column between the two columns of an item.
+    """Raise an error if a client, silo, round or count column is between the two columns of an
+    item.
 
-    What an item contains could change the values of that column.
+    What an item contains could then change the value of that column.
     """
     items = [places[column] for column in columns.items]
     for column in columns.names():
@@ -105,9 +125,17 @@ def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
 
 
 def read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
-    """Yield the rows of a file of JSON lines, as record batches."""
+    """Yield the rows of a file of JSON lines as record batches, as `Tables`.
+
+    Args:
+        path: the path of the file.
+        columns: the columns to read; the item's column must be named.
+        layout: the layout of the file.
+        name: the name of the file in messages.
+    """
     _check_item(columns, name, f"'s ({opt.item})")
-    columns = columns.with_folders()  # no row may decide whether the table has such a column
+    # A row must not decide whether the table or its path has a column.
+    columns = columns.with_folders()
     with _open_lines(path, layout) as stream:
         read = lines.row_of_json(columns)
         for table in lines.tables(
@@ -119,7 +147,10 @@ def read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
 def read_text(
     path: str, columns: Columns, layout: Layout, name: str, rows: Rows = lines.tables
 ) -> Tables:
-    """Yield the rows of plain text, each one item, as `read_csv` does."""
+    """Yield the lines of plain text, each of them one item, as `Tables`.
+
+    See `read_csv` for the arguments; `columns` and `name` are not used.
+    """
     item = Columns("item")
     with _open_lines(path, layout) as stream:
         encoding = lines.line_encoding(layout.encoding)
@@ -129,10 +160,11 @@ def read_text(
 
 @contextmanager
 def _open_lines(path: str, layout: Layout, has_header: bool = False) -> Iterator[ByteStream]:
-    """Open a text table whose lines are read one by one; yield its stream.
+    """Open a text file whose lines are read independently, and yield its bytes as a stream.
 
-    Only public information may decide whether the file is compressed: its name, or its first bytes
-    if these are a header. Without a header, the first bytes are a client's row.
+    Only public information may decide whether the file is compressed. The file's name is public,
+    and so are the first bytes if they are a header. Without a header, the first bytes are a
+    client's row.
     """
     lines.check_encoding(layout.encoding)
     utf8 = "utf8" if lines.line_encoding(layout.encoding) == "utf-8" else None
@@ -141,10 +173,18 @@ def _open_lines(path: str, layout: Layout, has_header: bool = False) -> Iterator
 
 
 def check_plain(schema: Any, columns: Columns, name: str) -> None:
-    """Refuse columns of categories in a Parquet file.
+    """Raise an error if a column of a Parquet or Feather file has categories (a dictionary).
 
-    The reader of such a column raises an error if one category is no text, so that a single row
-    could end the run.
+    Arrow reads such a column as a whole. It raises an error if one category is no text, so a single
+    row could end the run.
+
+    Args:
+        schema: the Arrow schema of the file.
+        columns: the columns that are read.
+        name: the name of the file in the message.
+
+    Raises:
+        InvalidInputError: a column has categories.
     """
     import pyarrow as pa
 

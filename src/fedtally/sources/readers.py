@@ -1,6 +1,6 @@
 """Readers of CSV, TSV, JSON lines, Parquet, Feather and plain text, block by block.
 
-`private_tables` has those that read every row by itself, for differential privacy.
+The readers that read every row independently, for differential privacy, are in `private_tables`.
 """
 
 from __future__ import annotations
@@ -32,23 +32,30 @@ from fedtally.sources.extensions import is_extension, type_name
 from fedtally.sources.layout import Layout, Tables, check_text
 from fedtally.sources.streams import ByteStream, reading
 
-_PEEK = 1 << 16  # bytes that are looked at before the format is believed
-# Bytes of a line, or of a field in quotes, beyond which the file is taken for something else. Until
-# it ends, a line or field is held in memory.
+_PEEK = 1 << 16  # bytes that are examined to see whether the file is text
+# The most bytes of a line, and of a field in quotes, because a line or field is held in memory
+# until it ends. A longer one means that the file has another format.
 _LONGEST_LINE = 1 << 26
 _LONGEST_FIELD = 1 << 26
-_PARQUET = b"PAR1"  # the first bytes of a Parquet file, and its last ones
-_ARROW = b"ARROW1"  # of an Arrow file
-_STREAM = b"\xff\xff\xff\xff"  # of a stream of Arrow
-_SHOWN = 60  # characters of a value in a message
-_SMALL = 8  # bytes of a value in a Parquet file that say that most values are in its dictionary
+_PARQUET = b"PAR1"  # the first and the last bytes of a Parquet file
+_ARROW = b"ARROW1"  # the first and the last bytes of an Arrow file
+_STREAM = b"\xff\xff\xff\xff"  # the first bytes of an Arrow stream
+_SHOWN = 60  # the most characters of a value in a message
+# If a value takes fewer bytes in a Parquet file, then most values are in the dictionary of the
+# column.
+_SMALL = 8
 
 
 def table_source(path: str, columns: Columns, layout: Layout) -> Source:
     """Return the source of a file or of standard input (``-``).
 
+    Args:
+        path: the path of the file, or ``-``.
+        columns: the columns of the item, client, silo, round and count.
+        layout: the format of the file, and how its text is read.
+
     Raises:
-        UnreadableFileError: the path does not exist or is a directory.
+        UnreadableFileError: the path does not exist or is a folder.
 
     >>> table_source("nowhere.csv", Columns(), Layout("csv"))
     Traceback (most recent call last):
@@ -63,9 +70,10 @@ def table_source(path: str, columns: Columns, layout: Layout) -> Source:
     def read(private: bool) -> Iterator[Batch]:
         nonlocal reads
         reads += 1
-        if size is None and reads > 1:  # the first reading took the bytes of the pipe away
+        if size is None and reads > 1:  # a pipe gives its bytes only once
             raise InvalidInputError(f"{name} can be read only once: save it to a file first")
-        has_header = is_named and not private  # no note may depend on a row
+        # Not under privacy, where nothing that is shown may depend on a row.
+        has_header = is_named and not private
         with reading(name, layout.encoding):
             readers = _READERS | _PRIVATE_READERS if private else _READERS
             for table, resolved, position in readers[layout.format](path, columns, layout, name):
@@ -75,7 +83,11 @@ def table_source(path: str, columns: Columns, layout: Layout) -> Source:
 
 
 def _file_size(path: str) -> int | None:
-    """Return the size of a regular file, or None for a pipe."""
+    """Return the size of a regular file in bytes; None for a pipe.
+
+    Raises:
+        UnreadableFileError: the path does not exist or is a folder.
+    """
     try:
         status = os.stat(path)
     except OSError as error:
@@ -102,7 +114,9 @@ def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
     try:
         yield from _rows_of_csv(path, columns, layout, name, is_fast=is_fast)
     except pa.ArrowException:
-        if is_fast:  # only one thread knows the number of a broken row: it reads the file again
+        # Several threads do not know the number of a broken row. So one thread reads the file
+        # again, and its error has the number.
+        if is_fast:
             for _ in _rows_of_csv(path, columns, layout, name, is_fast=False):
                 pass
         raise
@@ -111,14 +125,14 @@ def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
 def _rows_of_csv(
     path: str, columns: Columns, layout: Layout, name: str, *, is_fast: bool
 ) -> Tables:
-    """Yield the rows of a CSV.
+    """Yield the rows of a CSV or TSV file, the columns and the bytes read so far, as `Tables`.
 
     Args:
         path: the path of the file.
         columns: the columns of the item, client, silo, round and count.
         layout: the layout of the file.
-        name: the file in messages.
-        is_fast: let several threads read, and yield many blocks at once.
+        name: the name of the file in messages.
+        is_fast: whether several threads read, and several blocks are yielded as one batch.
     """
     with _open_text(path, layout, name) as stream:
         header = _first_row(stream, layout)
@@ -128,11 +142,11 @@ def _rows_of_csv(
             header if layout.header else [str(position) for position in range(1, len(header) + 1)]
         )
         resolved = columns.resolve(names, name)
-        if layout.header and _is_one_line(stream):  # Arrow would take it for a damaged file
+        if layout.header and _is_one_line(stream):  # Arrow would report a damaged file
             return
-        # Blank lines before the first row are no rows.
+        # In a table of one column a blank line is a row, but not before the first other row.
         is_single = len(names) == 1 and stream.peek(1)[:1] not in (b"\n", b"\r")
-        # Arrow does not say that a quote was left open, so the bytes that it takes are watched.
+        # Arrow does not report a quote that is not closed, so the bytes that it reads are examined.
         quotes = stream.watch = _Quotes(layout.delimiter)
         reader = _csv_reader(
             stream, resolved.names(), None if layout.header else names, layout, is_single, is_fast
@@ -144,14 +158,17 @@ def _rows_of_csv(
 
 
 class _Quotes:
-    """Follows the quotes of a CSV to find one that is left open.
+    """Examine the bytes of a CSV, to find a quote that is not closed.
 
-    Arrow takes everything from an open quote to the next quote, or to the end, for one value. So a
-    single open quote would silently swallow rows.
+    Arrow reads everything from an open quote to the next quote, or to the end of the file, as one
+    value. So one quote too many would make rows disappear without an error.
 
-    A quote at the start of a field opens it. Two quotes inside it stand for one. The quote that
-    closes it is followed by a delimiter or the end of a line. Elsewhere (5" wide) a quote is a
-    character like others.
+    A quote at the start of a field opens the field. Inside the field, two quotes stand for one. The
+    closing quote is followed by a delimiter or a line end. In other places (5" wide) a quote is an
+    ordinary character.
+
+    Args:
+        delimiter: the character between fields.
     """
 
     def __init__(self, delimiter: str) -> None:
@@ -159,25 +176,33 @@ class _Quotes:
         ends = re.escape(delimiter.encode()) + rb"\n\r"
         plain, quoted = rb'[^"' + ends + rb"][^" + ends + rb"]*+", rb'"[^"]*+(?:""[^"]*+)*+"'
         self._whole = re.compile(rb"(?:(?:" + plain + rb"|" + quoted + rb"|)[" + ends + rb"])*+")
-        self._rest = b""  # from the start of a field that is not whole yet
+        self._rest = b""  # the bytes from the start of the first field that is not complete yet
         self._broken = False
 
     def __call__(self, taken: bytes) -> None:
-        """Take the next bytes."""
+        """Examine the next bytes of the file."""
         if self._broken:
             return
         data = self._rest + taken
         cut = data.rfind(b"\n") + 1
-        # most tables need no closer look, which takes many times as long
+        # Most tables pass this simple test. The full one takes many times longer.
         self._rest = self._behind(data[cut:] if self._is_simple(data[:cut]) else data)
-        # The last quote may be half of a pair, or close the field: only the next bytes tell.
+        # The last quote may be the first of a pair, or close the field. Only the next bytes decide
+        # that.
         inside = self._rest[1:].replace(b'""', b"").removesuffix(b'"')
         self._broken = self._rest.startswith(b'"') and (
             b'"' in inside or len(self._rest) > _LONGEST_FIELD
         )
 
     def check(self, name: str, ended: bool = False) -> None:
-        """Raise UnreadableFileError if a quote was closed inside a field, or is open at the end."""
+        """Raise UnreadableFileError if a quoted field did not end where its quote was closed.
+
+        If the file has ended, it is also an error if a quote is still open.
+
+        Args:
+            name: the name of the file in the message.
+            ended: whether the file has ended.
+        """
         if self._broken or (ended and self._behind(self._rest + b"\n")):
             raise UnreadableFileError(
                 f'{name}: a quote (") that starts a field is not closed at the end of one; close'
@@ -185,17 +210,25 @@ class _Quotes:
             )
 
     def _is_simple(self, data: bytes) -> bool:
-        """Return whether all quotes in whole lines are in order, and no field is left open."""
+        """Return whether all quotes are certainly in order, and no field is open at the end.
+
+        Args:
+            data: the bytes of whole lines.
+        """
         return quotes_are_closed(data, self._delimiter)
 
     def _behind(self, data: bytes) -> bytes:
-        """Return the bytes that follow the whole fields at the start."""
+        """Return the bytes after the complete fields at the start of `data`."""
         whole = self._whole.match(data)
         return data[whole.end() :] if whole else data
 
 
 def _gathered(batches: Iterable[Any], size: int) -> Iterator[Any]:
-    """Yield the same rows in batches of about `size` bytes, so that an item is in few of them."""
+    """Yield the rows of Arrow record batches in fewer batches, of at least `size` bytes.
+
+    An item that occurs in many batches is processed in each of them, so fewer batches take less
+    time. The last batch may be smaller.
+    """
     import pyarrow as pa
 
     held: list[Any] = []
@@ -225,8 +258,8 @@ def _csv_reader(
         read_options=arrow_csv.ReadOptions(
             block_size=layout.block_size, use_threads=use_threads, column_names=names
         ),
-        # Without newlines_in_values a block that ends inside quotes would be cut wrongly. In the
-        # only column of a table an empty line is a row whose item is missing.
+        # Without newlines_in_values, a block that ends inside quotes would be cut in a wrong place.
+        # In a table of one column, a blank line is a row whose item is missing.
         parse_options=arrow_csv.ParseOptions(
             delimiter=layout.delimiter, newlines_in_values=True, ignore_empty_lines=not is_single
         ),
@@ -240,20 +273,22 @@ def _csv_reader(
 
 
 def column_names(path: str, layout: Layout) -> list[str]:
-    """Return the names in the first row of a CSV or TSV; none if it has no row."""
+    """Return the names in the first row of a CSV or TSV that is not blank; [] if there is none."""
     with reading(path, layout.encoding), _open_text(path, layout, path) as stream:
         return _first_row(stream, layout)
 
 
 def _first_row(stream: ByteStream, layout: Layout) -> list[str]:
-    """Return the fields of the first row that is not blank; empty if there is none."""
+    """Return the fields of the first row that is not blank, without reading on; [] if there is
+    none.
+    """
     lines = stream.peek(max(_PEEK, layout.block_size)).splitlines(keepends=True)
     rows = csv.reader((line.decode() for line in lines), delimiter=layout.delimiter)
     return next((row for row in rows if row), [])
 
 
 def _is_one_line(stream: ByteStream) -> bool:
-    """Return whether nothing ends the first line that is not blank: there is no other."""
+    """Return whether a file has only one line that is not blank, and no line end after it."""
     head = stream.peek(_PEEK)
     return len(head) < _PEEK and not re.search(rb"[\r\n]", head.lstrip(b"\r\n"))
 
@@ -283,9 +318,12 @@ def _lines(stream: ByteStream, block_size: int, name: str) -> Iterator[Any]:
 
 
 def _split(data: bytes) -> Any:
-    """Return the lines of data that ends with a line as a record batch.
+    """Return lines as an Arrow record batch with the column `item`.
 
     A blank line is a missing item.
+
+    Args:
+        data: the bytes of whole lines; the last line may lack its end.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -294,8 +332,8 @@ def _split(data: bytes) -> Any:
     if not len(ends) or ends[-1] != len(data):
         ends = np.append(ends, len(data))
     offsets = np.concatenate([[0], ends]).astype(np.int32)
-    # Said by their offsets: to make a scalar of Python's text or None, PyArrow imports pandas where
-    # it is installed, which takes longer than a small table.
+    # The validity is computed from the offsets. To make an Arrow scalar from a Python value,
+    # PyArrow would import pandas if it is installed, which takes longer than reading a small table.
     held = np.diff(offsets) > (np.frombuffer(data, np.uint8)[ends - 1] == ord("\n"))
     lines = pa.StringArray.from_buffers(
         len(ends),
@@ -326,8 +364,8 @@ def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables
                 read_options=arrow_json.ReadOptions(
                     block_size=layout.block_size, use_threads=False
                 ),
-                # Without a schema Arrow guesses: it makes timestamps of some strings, and may guess
-                # differently from block to block.
+                # Without a schema Arrow guesses the types: it reads some strings as times, and may
+                # guess differently in each block.
                 parse_options=arrow_json.ParseOptions(
                     explicit_schema=schema, unexpected_field_behavior="ignore"
                 ),
@@ -339,9 +377,13 @@ def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables
 
 @contextmanager
 def _json_rows(name: str) -> Iterator[list[int]]:
-    """Add to an error of Arrow the number of rows that were read before it.
+    """Add to an error of Arrow how many rows were read before it.
 
-    Arrow itself counts the rows within a block.
+    Arrow itself knows only the number of a row in its block. The context yields a list, to which
+    the caller adds the number of rows of each block.
+
+    Args:
+        name: the name of the file in the message.
     """
     import pyarrow as pa
 
@@ -357,7 +399,7 @@ def _json_rows(name: str) -> Iterator[list[int]]:
 
 
 def _json_problem(text: str) -> str:
-    """Return what is wrong with JSON lines, from what Arrow says, in words of its own."""
+    """Return, in words, what is wrong with JSON lines, from the text of an error of Arrow."""
     if changed := re.search(r"Column\(/(.+)\) changed from (\w+) to (\w+)", text):
         column, first, other = changed.groups()
         return f"column {column!r} changed from {first} to {other}: write all its values alike"
@@ -372,10 +414,14 @@ def _json_problem(text: str) -> str:
 
 
 def _sample(stream: ByteStream, layout: Layout, name: str) -> list[dict[str, Any]]:
-    """Return the objects of the first block, which decide the columns and their types."""
+    """Return the objects in the first block of JSON lines. They decide the columns and their types.
+
+    Raises:
+        UnreadableFileError: a line is no JSON object, or the first line is longer than a block.
+    """
     size = max(_PEEK, layout.block_size)
     head = stream.peek(size)
-    # Unless the file ends in it, the last line of the block is cut: leave it out.
+    # The last line of the block is left out if it may be incomplete.
     whole = head if len(head) < size else head[: head.rfind(b"\n") + 1]
     rows = []
     for number, line in enumerate(whole.splitlines(), start=1):
@@ -410,7 +456,8 @@ def _json_type(column: str, columns: Columns, sample: Sequence[dict[str, Any]], 
         raise InvalidInputError(
             f"{name}: column {column!r} holds lists or objects: one plain value a row is needed"
         )
-    # Coordinates are float64 even where the first block holds whole numbers only.
+    # Coordinates are float64 even if the first block has only integers: later ones may have
+    # fractions.
     if kinds == {int} and not (isinstance(columns.item, tuple) and column in columns.item):
         return pa.uint64() if max(values) >= 2**63 else pa.int64()
     if kinds and kinds <= {int, float}:
@@ -439,14 +486,15 @@ def _read_parquet(
 
         file = opened()
         _check_chunks(file, name)
-        if not private:  # an index may hold what the bytes of several files look like
+        # Not under privacy: the check looks at bytes of rows, and no row may end the run.
+        if not private:
             _check_single_parquet(place, file.metadata, name)
         resolved = columns.resolve(file.schema_arrow.names, name)
         _check_kept(file, resolved, name)
         rows, grouped = _parquet_batches(file, resolved, layout.block_size)
         if private:
             private_tables.check_plain(file.schema_arrow, resolved, name)
-            # First a batch without rows: the caller learns the columns of an empty file, too.
+            # A batch without rows comes first: it shows the columns even of an empty file.
             yield (
                 no_rows(
                     pa.schema([file.schema_arrow.field(column) for column in resolved.names()])
@@ -457,9 +505,10 @@ def _read_parquet(
         elif grouped:
             opened = partial(opened, metadata=file.metadata, read_dictionary=grouped)
             file = opened()
-        # a temporary copy has one position for all its readers
+        # a temporary copy cannot be read by several threads: it has only one position
         readers = [file, opened()] if isinstance(place, str) else [file]
-        # A dictionary comes with each batch. Texts take less memory in smaller ones.
+        # With dictionaries, batches are large, because each batch has its own dictionary. With
+        # texts, smaller batches take less memory.
         at_once = rows if grouped else max(1, rows // 4)
         for batch in _row_groups(readers, rows, at_once, resolved.names()):
             done += batch.num_rows
@@ -467,10 +516,19 @@ def _read_parquet(
 
 
 def _check_chunks(file: Any, name: str) -> None:
-    """Refuse damaged descriptions of columns, whose fields are looked at later.
+    """Raise an error if the descriptions of columns in a Parquet file are damaged.
 
-    PyArrow lets a C++ exception pass where `column` of a row group reads them, which would end the
-    process. A reader of rows reads them, too, and raises its OSError; but not if columns lack.
+    Otherwise `column` of a row group, which is called later, would raise a C++ exception that
+    PyArrow does not catch, and the process would end. Reading one row finds the damage with an
+    ordinary OSError.
+
+    Args:
+        file: the open Parquet file.
+        name: the name of the file in messages.
+
+    Raises:
+        UnreadableFileError: a row group lacks a column.
+        OSError: a description is damaged.
     """
     import pyarrow as pa
 
@@ -480,7 +538,7 @@ def _check_chunks(file: Any, name: str) -> None:
         raise UnreadableFileError(f"{name} is damaged: some of its rows lack a column")
     filled = (number for number in groups if metadata.row_group(number).num_rows)
     for number in {*groups[-1:], *islice(filled, 1)}:
-        # a column that nobody may ask for, and texts that are none: both are looked at later
+        # errors about values are ignored here, because the column may not be needed
         with suppress(pa.ArrowNotImplementedError, pa.ArrowInvalid, UnicodeDecodeError):
             next(file.iter_batches(batch_size=1, row_groups=[number]), None)
 
@@ -491,12 +549,17 @@ _SEVERAL = (
 
 
 def _check_single_parquet(place: Any, metadata: Any, name: str) -> None:
-    """Refuse Parquet files behind one another: the last one's footer would read the first's rows.
+    """Raise an error if a file consists of several Parquet files, one after the other.
+
+    Only the rows of one of them would be read, through the footer at the end.
 
     Args:
-        place: the path of the file, or the file.
+        place: the path of the file, or the open file.
         metadata: the metadata of the file.
-        name: the file in messages.
+        name: the name of the file in messages.
+
+    Raises:
+        UnreadableFileError: another file ends directly before the place where the last one begins.
     """
     if not metadata.num_row_groups:
         return
@@ -507,14 +570,24 @@ def _check_single_parquet(place: Any, metadata: Any, name: str) -> None:
     ]
     with open(place, "rb") if isinstance(place, str) else nullcontext(place) as file:
         footer = file.seek(0, os.SEEK_END) - metadata.serialized_size - 2 * len(_PARQUET)
-        start = footer - max(ends)  # of the last file
+        start = footer - max(ends)  # the start of the last file
         file.seek(max(0, start - len(_PARQUET)))
         if start > 0 and file.read(2 * len(_PARQUET)) == 2 * _PARQUET:
             raise UnreadableFileError(f"{name} {_SEVERAL}")
 
 
 def _check_kept(file: Any, columns: Columns, name: str) -> None:
-    """Refuse a column whose type Parquet lost: of categories of durations it keeps the numbers."""
+    """Raise an error if Parquet lost the type of a column: it keeps categories of durations as
+    integers.
+
+    Args:
+        file: the open Parquet file.
+        columns: the columns that are read, as `Columns.resolve` returns them.
+        name: the name of the file in messages.
+
+    Raises:
+        InvalidInputError: a column has lost its type.
+    """
     import pyarrow as pa
 
     written = (file.metadata.metadata or {}).get(b"ARROW:schema")
@@ -522,7 +595,7 @@ def _check_kept(file: Any, columns: Columns, name: str) -> None:
         return
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written)))
-    except (pa.ArrowException, OSError, ValueError):  # Arrow reads the file without it
+    except (pa.ArrowException, OSError, ValueError):  # Arrow can read the file without this schema
         return
     for column in columns.names():
         places = schema.get_all_field_indices(column)
@@ -539,13 +612,13 @@ def _check_kept(file: Any, columns: Columns, name: str) -> None:
 def _row_groups(
     readers: Sequence[Any], rows: int, at_once: int, columns: Sequence[str]
 ) -> Iterator[Any]:
-    """Yield the columns of a Parquet file in batches of at most `at_once` rows.
+    """Yield the columns of a Parquet file in batches of at most `at_once` rows, in order.
 
-    Where row groups are smaller than `rows`, each reader reads some of them at a time.
+    If all row groups have at most `rows` rows, several threads read them.
 
     Args:
         readers: the file, opened once for each thread.
-        rows: the most rows that a reader reads at a time, if row groups are no larger.
+        rows: the most rows that a thread reads at a time.
         at_once: the most rows of a batch.
         columns: the names of the columns.
     """
@@ -571,18 +644,18 @@ def _row_groups(
     with ThreadPoolExecutor(threads, thread_name_prefix="fedtally-parquet") as pool:
         begun = deque(pool.submit(read, turn) for turn in turns[:threads])
         for turn in turns:
-            yield from begun.popleft().result()  # then its reader is free
+            yield from begun.popleft().result()  # its reader is free after that
             if turn + threads < len(turns):
                 begun.append(pool.submit(read, turn + threads))
 
 
 def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int, list[str]]:
-    """Return the number of rows to read at a time, and the columns to read as dictionaries.
+    """Return how many rows of a Parquet file to read at a time, and which columns as dictionaries.
 
     Args:
-        file: an open Parquet file. Its first row group with rows stands for all of them.
-        columns: resolved.
-        block_size: a sixteenth of the bytes of a batch, about.
+        file: the open Parquet file. Its first row group that has rows stands for all row groups.
+        columns: the columns that are read, as `Columns.resolve` returns them.
+        block_size: a batch should take about 16 times this number of bytes.
     """
     import pyarrow as pa
 
@@ -590,11 +663,12 @@ def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int,
     names = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
     most, fewest = max(1, block_size // 4), max(1, block_size // 32)
     groups = map(metadata.row_group, range(metadata.num_row_groups))
-    group = next((group for group in groups if group.num_rows), None)  # the first ones may be empty
-    if names != schema.names or group is None:  # some columns are nested, or all are empty
+    # The first row groups may be empty.
+    group = next((group for group in groups if group.num_rows), None)
+    if names != schema.names or group is None:  # some columns are nested, or the file has no rows
         return fewest, []
-    # Without clients only distinct items become ids, which a dictionary already has; with clients
-    # each row needs an id, and a dictionary makes that slower.
+    # Without clients only distinct items get ids, and a dictionary already has the distinct items.
+    # With clients each row needs its id, and a dictionary makes that slower.
     is_counted = columns.client is None and group.num_rows <= most
     row_bytes, grouped = 0.0, []
     for name in columns.names():
@@ -608,7 +682,7 @@ def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int,
         elif is_text and (name,) == columns.items and (own < _SMALL or is_counted):
             grouped.append(name)
             row_bytes += own
-        else:  # what a row takes outside of the dictionary is not known where most values are in it
+        else:  # if most values are in a dictionary, it is not known how much a row takes without it
             row_bytes += own if own >= _SMALL else 16 * block_size / fewest
     return max(1, min(most, int(16 * block_size / max(row_bytes, 1 / 8)))), grouped
 
@@ -619,14 +693,14 @@ def _read_feather(
     import pyarrow as pa
 
     size = 0 if path == "-" else _file_size(path) or 0
-    most = max(1, layout.block_size // 64)  # rows, as if one took 64 bytes
+    most = max(1, layout.block_size // 64)  # rows, if a row takes 64 bytes
     with _seekable(path) as place, _open_feather(place, name) as file:
         _check_single_feather(place, name)
         resolved = columns.resolve(file.schema.names, name)
         schema = pa.schema([file.schema.field(column) for column in resolved.names()])
         if private:
             private_tables.check_plain(file.schema, resolved, name)
-            # First a batch without rows: the caller learns the columns of an empty file, too.
+            # A batch without rows comes first: it shows the columns even of an empty file.
             yield no_rows(schema), resolved, 0
         for number in range(file.num_record_batches):
             batch = file.get_batch(number).select(schema.names)
@@ -637,9 +711,17 @@ def _read_feather(
 
 
 def _open_feather(place: Any, name: str) -> Any:
-    """Open an Arrow file. A file on disk is mapped into memory.
+    """Open an Arrow file; a file on disk is mapped into memory.
 
-    If it is not compressed, columns that nobody uses are then not read.
+    If the file is not compressed, the columns that nobody uses are then not read.
+
+    Args:
+        place: the path of the file, or the open file.
+        name: the name of the file in messages.
+
+    Raises:
+        UnreadableFileError: the file is an Arrow stream, or a column has a type that cannot be
+            read.
     """
     import pyarrow as pa
 
@@ -652,7 +734,7 @@ def _open_feather(place: Any, name: str) -> Any:
         )
     try:
         return pa.ipc.open_file(place)
-    # Packages such as pandas register types with Arrow, and their readers raise errors of Python.
+    # Packages such as pandas register types with Arrow. Their own code raises these errors.
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         if isinstance(error, pa.ArrowException):
             raise
@@ -663,13 +745,22 @@ def _open_feather(place: Any, name: str) -> Any:
 
 
 def _check_single_feather(place: Any, name: str) -> None:
-    """Refuse Arrow files behind one another: the last one's footer would read the first's rows.
+    """Raise an error if a file consists of several Arrow files, one after the other.
 
-    The messages of a file end where its footer begins. This looks at their places alone.
+    Only the rows of one of them would be read, through the footer at the end. The messages of the
+    first file are skipped. If another file begins after them, it is found in the bytes that follow.
+
+    Args:
+        place: the path of the file, or the open file.
+        name: the name of the file in messages.
+
+    Raises:
+        UnreadableFileError: another file begins after the first one.
     """
     import pyarrow as pa
 
-    held: Any = nullcontext(pa.PythonFile(place, "r"))  # whose end would close the file
+    # Kept open: leaving its own context would close the file.
+    held: Any = nullcontext(pa.PythonFile(place, "r"))
     with pa.memory_map(place) if isinstance(place, str) else held as file:
         file.seek(len(_ARROW) + 2)
         messages = pa.ipc.MessageReader.open_stream(file)
@@ -682,13 +773,20 @@ def _check_single_feather(place: Any, name: str) -> None:
 
 
 def column_kinds(path: str, columns: Columns, format: str) -> dict[str, str]:
-    """Return the kind of values that each of `columns` has in a file with types, by its name.
+    """Return the kind of the values in each column of a Parquet or Feather file, by the column's
+    name.
 
-    Columns of one kind write equal values alike. The kind of integers of any width is "integers",
-    and that of texts of any layout is "text".
+    Equal values in columns of the same kind are the same item. The kind of integers of any width is
+    "integers", and the kind of texts of any form is "text". A column that is missing, or whose name
+    several columns have, is left out.
+
+    Args:
+        path: the path of the file.
+        columns: the columns that are needed.
+        format: "parquet" or "feather".
 
     Raises:
-        UnreadableFileError: the file is missing, or damaged.
+        UnreadableFileError: the file is missing or damaged.
     """
     import pyarrow as pa
     import pyarrow.parquet as parquet
@@ -713,13 +811,17 @@ def column_kinds(path: str, columns: Columns, format: str) -> dict[str, str]:
         return {
             name: kind_of(schema.field(name))
             for name in columns.names()
-            if schema.names.count(name) == 1  # of others the reader says what is wrong
+            if schema.names.count(name) == 1  # for other columns the reader raises an error later
         }
 
 
 @contextmanager
 def _seekable(path: str) -> Iterator[Any]:
-    """Yield the path, or a temporary copy of a stream, since Parquet is read from its end."""
+    """Yield the path of a file, or a temporary file if only a copy can be read from its end.
+
+    Parquet and Feather are read from their end. So standard input, a pipe or a compressed file is
+    copied first.
+    """
     if path != "-" and _file_size(path) is not None and compression.named(path) is None:
         yield path
         return

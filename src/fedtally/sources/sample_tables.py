@@ -1,8 +1,9 @@
-"""Small tables to try the commands on: what `fedtally sample` writes.
+"""Small tables to try the commands on, written by `fedtally sample`.
 
-They are drawn from a seed and hold no real data. Words are made of syllables. Their frequencies
-follow a power law, as those of real words, pages and places do. Most lists have far more candidates
-than a sketch has counters; the description of a file says if its list is short.
+They are drawn from a seed, and have no real data. Words are made of syllables, and their
+frequencies follow a power law, as the frequencies of real words, pages and places do. Most lists of
+candidates are much longer than a sketch has counters. The description of a file says if its list is
+short.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SYLLABLES = tuple(map("".join, product("bdflmnrstv", "aeio")))
 
 
 def _vocabulary(number: int) -> tuple[str, ...]:
-    """Return words of two syllables, and then of three, in an order that is always the same."""
+    """Return the first `number` words of a fixed random order: first all words of two syllables."""
     rng = np.random.default_rng(7)
     words: list[str] = []
     for length in (2, 3):
@@ -31,7 +32,7 @@ def _vocabulary(number: int) -> tuple[str, ...]:
     return tuple(words[:number])
 
 
-WORDS = _vocabulary(40_000)  # from the most frequent one to the rarest
+WORDS = _vocabulary(40_000)  # from the most frequent word to the rarest
 _CITIES = (
     (40.75, -73.95),
     (34.05, -118.25),
@@ -48,23 +49,24 @@ _CITIES = (
 )
 _CODES = (0, 17, 104, 230, 404, 418, 503, 599)
 _DIAGNOSES = ("I10", "J06", "M54", "E11", "K21", "F32", "N39", "R51")
-_RISING, _GONE, _BORN = 5, 9, 600  # ranks of words whose frequency changes during `_searches`
+# Ranks of the words whose frequency changes on some day in `_searches`.
+_RISING, _GONE, _BORN = 5, 9, 600
 _HOSPITALS = {
     "north": 0.3,
     "west": 0.25,
     "harbour": 0.2,
     "hill": 0.15,
     "lake": 0.1,
-}  # shares of the patients
+}
 
 
 class Sample(NamedTuple):
-    """A file of the sample.
+    """A file that `fedtally sample` writes.
 
     Attributes:
         name: the file's name.
         about: a description of the file's content.
-        make: a function that draws the bytes of the file.
+        make: draws and returns the bytes of the file.
     """
 
     name: str
@@ -73,7 +75,10 @@ class Sample(NamedTuple):
 
 
 def _ranks(rng: np.random.Generator, number: int, size: int, exponent: float = 1.1) -> I64:
-    """Return ranks 0 .. number-1, drawn in proportion to (rank + 1)^-exponent: int64 [size]."""
+    """Return `size` ranks from 0 to number - 1: int64 [size].
+
+    Each is drawn independently. The probability of a rank is proportional to (rank + 1)^-exponent.
+    """
     law = np.arange(1, number + 1) ** -exponent
     return rng.choice(number, size, p=law / law.sum())
 
@@ -87,7 +92,7 @@ def _words(rng: np.random.Generator) -> bytes:
 
 
 def _words_zipped(rng: np.random.Generator) -> bytes:
-    # without the time, so that the same seed gives the same bytes
+    # mtime=0: otherwise the same seed would give other bytes at another time
     return gzip.compress(_words(rng), mtime=0)
 
 
@@ -192,12 +197,12 @@ SAMPLES = (
 
 
 def sample(seed: int = 0) -> dict[str, bytes]:
-    """Return the files of the sample: name -> bytes. The same seed gives the same bytes.
+    """Return the bytes of all sample files by their names. The same seed gives the same bytes.
 
     >>> sorted(sample())[:3]
     ['checkins.csv', 'checkins.tsv', 'counts.parquet']
     >>> sample(1)["words.txt"] == sample(2)["words.txt"]
     False
     """
-    # each file has its own random stream, so that a new file does not change the others
+    # Each file has its own random generator, so that a new file does not change the others.
     return {name: make(np.random.default_rng([seed, *name.encode()])) for name, _, make in SAMPLES}

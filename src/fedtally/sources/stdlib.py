@@ -1,7 +1,7 @@
-"""A source of data that every machine has: the words in the code of Python's standard library.
+"""A source of data that is on every machine: the words in the source code of Python's library.
 
-Each line of its source files is a client, whose item is one of the line's words, drawn uniformly.
-Nothing is downloaded. The words and their number depend on the version of Python.
+Each line of code with at least one word is a client. Its item is one of the line's words, drawn
+uniformly. Nothing is downloaded. The words and their number depend on the version of Python.
 """
 
 from __future__ import annotations
@@ -18,25 +18,24 @@ import numpy.typing as npt
 from fedtally.errors import UnreadableFileError
 from fedtally.sources.batches import Batch, Source
 
-# Folders that are left out: they hold tests, packages of others, or tables.
+# Folders that are left out, because they hold tests, packages of others, or tables.
 _LEFT_OUT = {"test", "tests", "site-packages", "dist-packages", "_bundled", "encodings"}
-_MAX_BYTES = 1 << 24  # the library's code is read until this many bytes
+_MAX_BYTES = 1 << 24  # files are read until this many bytes were read
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
 
 
 def library_source(rng: np.random.Generator, folder: Path | None = None) -> Source:
-    """Return the source whose clients are the lines of the standard library.
+    """Return the source whose clients are the lines of Python's standard library.
 
-    At most 16 MiB of it are read.
+    Files are read until they have 16 MiB together.
 
     Args:
-        rng: the generator that draws the word of each line.
-        folder: a folder whose ``.py`` files are read instead of the standard library's; None: the
-            standard library.
+        rng: the random generator that draws the word of each line.
+        folder: a folder whose ``.py`` files are read instead; None: the standard library.
 
     Raises:
-        UnreadableFileError: when the source is read, if the folder has no Python file (as in some
-            installations).
+        UnreadableFileError: the folder has no Python file, as in some installations. It is raised
+            when the source is read, not here.
 
     >>> source = library_source(np.random.default_rng(0))
     >>> next(source.batches()).items.type
@@ -65,18 +64,20 @@ def _text(root: Path) -> bytes:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Yield the library's source files, in an order that does not depend on the file system."""
+    """Yield the paths of the ``.py`` files in a folder and its subfolders, always in the same
+    order.
+    """
     for folder, folders, names in os.walk(root):
-        # In place: os.walk then leaves these folders out, and visits the others in this order.
+        # Changed in place: `os.walk` then visits only these folders, and in this order.
         folders[:] = sorted(set(folders) - _LEFT_OUT)
         yield from (Path(folder, name) for name in sorted(names) if name.endswith(".py"))
 
 
 def _one_word_a_line(data: bytes, rng: np.random.Generator) -> Any:
-    """Return an Arrow string array: a uniformly drawn word of each line that has one.
+    """Return a word of each line that has one, drawn uniformly: an Arrow string array.
 
-    A word is a run of ASCII letters, digits and underscores, two or more, that starts with no
-    digit.
+    A word is a longest sequence of ASCII letters, digits and underscores. It has at least two
+    characters, and does not begin with a digit.
     """
     letters = np.frombuffer(data, np.uint8)
     starts, ends = _words(letters)
@@ -90,7 +91,8 @@ def _one_word_a_line(data: bytes, rng: np.random.Generator) -> Any:
 def _words(letters: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     is_start, is_part = np.zeros(256, np.bool_), np.zeros(256, np.bool_)
     is_start[list(_LETTERS)] = is_part[list(_LETTERS + b"0123456789")] = True
-    # Runs begin and end where "is part of a word" changes: even places are starts, odd ones ends.
+    # `edges` has the places where a sequence of word characters begins (even indices) or ends (odd
+    # ones).
     edges = np.flatnonzero(np.diff(is_part[letters], prepend=False, append=False))
     starts, ends = edges[::2], edges[1::2]
     kept = is_start[letters[starts]] & (ends - starts > 1)

@@ -1,4 +1,4 @@
-"""`ByteStream`, which reads a file or standard input as UTF-8, and the errors of reading."""
+"""`ByteStream`, which reads a file or standard input as UTF-8; and the errors of reading a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from fedtally.sources.compression import Compression, DamagedError
 
 _BOM = codecs.BOM_UTF8
 _CHUNK = 1 << 20
-_BROKEN_ROW = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")  # as Arrow says it
+# Arrow's message about a row with a wrong number of fields.
+_BROKEN_ROW = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 _FIRST_END = re.compile(rb"[^\r\n](\r*+\n|\r)")
 _LINE_END = re.compile(rb"\r?\r\n|\r")
 
@@ -27,7 +28,11 @@ _LINE_END = re.compile(rb"\r?\r\n|\r")
 def reading(name: str, encoding: str) -> Iterator[None]:
     """Turn each error of Arrow, a compression, a codec or the system into `UnreadableFileError`.
 
-    Its message says what to do.
+    The message says what is wrong with the file, and what to do.
+
+    Args:
+        name: the name of the file in the message.
+        encoding: the encoding with which the file is read.
 
     >>> with reading("x.csv.gz", "utf8"):
     ...     raise DamagedError("gzip", "it starts with b'no'")
@@ -44,9 +49,10 @@ def reading(name: str, encoding: str) -> Iterator[None]:
 
 
 def _explain(error: Exception, encoding: str) -> str:
-    """Return in words what is wrong with a file, since Arrow's own messages are about internals.
+    """Return, in words, what an error says about a file, and what to do.
 
-    Arrow's errors have no codes, so that they are told apart by their messages.
+    Arrow's own messages are about its internals. Its errors have no codes, so they are told apart
+    by these messages.
     """
     text = str(error)
     if isinstance(error, UnicodeError) or "UTF8" in text:
@@ -80,20 +86,20 @@ def _explain(error: Exception, encoding: str) -> str:
 
 
 class ByteStream(io.RawIOBase):
-    """Reads a file, or standard input, as UTF-8 bytes.
+    """A stream that reads a file, or standard input, as UTF-8 bytes.
 
-    The bytes are decompressed, transcoded, and freed of a byte order mark.
+    The bytes are decompressed, converted to UTF-8, and a byte order mark at the start is left out.
 
     Args:
-        path: a file or ``-``; standard input is left open.
-        encoding: the encoding of the file; None leaves the bytes as they are.
-        of_lines: whether to convert all line ends to a line feed: CR LF, CR CR LF (which Windows
-            makes of CR LF) and a single CR (old Macs).
-        recognise: whether the first bytes decide about compression if the file name has no suffix
-            of a compression. If it has one, the name decides.
+        path: the path of a file; ``-``: standard input, which is never closed.
+        encoding: the encoding of the file. None: the decompressed bytes are left as they are.
+        of_lines: whether to replace all line ends by a line feed. These are CR LF, CR CR LF (made
+            from CR LF by some programs on Windows) and a single CR (from old Macs).
+        recognise: whether the first bytes decide about the compression of a file whose suffix names
+            none. Otherwise such a file is not decompressed.
 
     Attributes:
-        watch: a function that is called with the bytes of every `read`, in order; or None.
+        watch: called with the bytes of every `read`, in order; None: there is no such function.
     """
 
     def __init__(
@@ -114,30 +120,35 @@ class ByteStream(io.RawIOBase):
         self._decoder = None if utf8 else codecs.getincrementaldecoder(str(encoding))()
         self._of_lines = of_lines
         self._ready = b""
-        self._held = b""  # carriage returns at the end of a block: the next byte decides on them
+        # Carriage returns at the end of a block; the next byte decides what they are.
+        self._held = b""
         self._ended = False
         self._total = 0
         self.watch: Callable[[bytes], None] | None = None
-        # After transcoding every byte order mark is that of UTF-8.
+        # After the conversion a byte order mark has the form that it has in UTF-8.
         if encoding is not None and self.peek(len(_BOM)) == _BOM:
             self.read(len(_BOM))
 
     @property
     def position(self) -> int:
-        """The number of bytes read so far: compressed bytes if the file knows its position."""
+        """The number of bytes of the file that were read so far, for progress.
+
+        If the position in the file is known, they are compressed bytes; otherwise decompressed
+        ones.
+        """
         return self._file.tell() if self._owned and self._file.seekable() else self._total
 
     def readable(self) -> bool:
-        """Return True, as Arrow asks."""
+        """Return True. Arrow calls this."""
         return True
 
     def peek(self, size: int) -> bytes:
-        """Return the next `size` bytes (fewer only at the end) without moving on in the stream."""
+        """Return the next `size` bytes, fewer only at the end, without moving on."""
         self._fill(size)
         return self._ready[:size]
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next `size` bytes, fewer only at the end; if `size` is negative, all."""
+        """Return the next `size` bytes, fewer only at the end; all bytes if `size` is negative."""
         size = sys.maxsize if size < 0 else size
         self._fill(size)
         taken, self._ready = self._ready[:size], self._ready[size:]
@@ -146,12 +157,17 @@ class ByteStream(io.RawIOBase):
         return taken
 
     def line_end(self) -> bytes:
-        r"""Return the end of the first line that is not blank: ``\r``, or else ``\n``."""
+        r"""Return the byte that ends lines, by the first line that is not blank: ``\r`` or ``\n``.
+
+        It is ``\r`` only if this line ends with a single carriage return.
+        """
         found = _FIRST_END.search(self.peek(_CHUNK))
         return b"\r" if found and found[1] == b"\r" else b"\n"
 
     def take_line(self, line_end: bytes) -> bytes:
-        """Read a line, and return it with its line end; without one, read all that is left."""
+        """Read the next line, and return it with its line end; if there is none, all remaining
+        bytes.
+        """
         size = _CHUNK
         while True:
             head = self.peek(size)
@@ -159,12 +175,13 @@ class ByteStream(io.RawIOBase):
                 return self.read(end)
             if len(head) < size:
                 return self.read(len(head))
-            size *= 2  # so that a long line is not searched from its start for every chunk
+            # Doubled, because each turn searches from the start: the total time stays linear.
+            size *= 2
 
     def _fill(self, size: int) -> None:
         parts, have = [self._ready], len(self._ready)
         while have < size and not self._ended:
-            # A pipe may return fewer bytes than asked for; only an empty block is the end.
+            # A pipe may return fewer bytes than requested. Only an empty block means the end.
             block = self._bytes.read(min(size - have, _CHUNK))
             self._total += len(block)
             self._ended = not block
@@ -181,7 +198,8 @@ class ByteStream(io.RawIOBase):
         end = len(block) if self._ended else len(block[:-2]) + len(block[-2:].rstrip(b"\r"))
         block, self._held = block[:end], block[end:]
         if (number := block.count(b"\r")) and number == block.count(b"\r\n"):
-            return block.replace(b"\r\n", b"\n")  # as of most files: several times as fast
+            # This is so in most files, and is several times faster.
+            return block.replace(b"\r\n", b"\n")
         return _LINE_END.sub(b"\n", block) if number else block
 
     def close(self) -> None:
@@ -193,12 +211,12 @@ class ByteStream(io.RawIOBase):
 
 def _standard_input() -> IO[bytes]:
     stream: Any = sys.stdin.buffer
-    # Tests, and programs that embed Python, replace standard input by streams without `peek`.
+    # Tests and programs that embed Python may replace standard input by a stream without `peek`.
     return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
 
 
 def check_encoding(encoding: str) -> None:
-    """Reject a name that is no text encoding.
+    """Raise InvalidInputError if a name is not the name of a text encoding of Python.
 
     >>> check_encoding("utf9")
     Traceback (most recent call last):

@@ -1,7 +1,7 @@
 """Synthetic populations: clients that draw their items independently from a known distribution.
 
-A population is written ``family:name=value,...``. Its items are the integers 1..d; item i is the
-i-th most frequent one:
+A population is written ``family:name=value,...``. Its items are the integers 1..d. Item i is the
+i-th most frequent item, and f_i is its frequency:
 
 ================ =================================================== =========================
 ``zipf``         f_i proportional to i^-a                            a=1.1, d=100000, n=150000
@@ -11,10 +11,10 @@ i-th most frequent one:
 ``profile:NAME`` interpolated between ranks measured from real data  n=150000
 ================ =================================================== =========================
 
-The last column has the parameters and their defaults: d is the number of items, n the number of
-clients, who hold one item each. The first three families are the paper's examples of a sufficient
-width. The paper writes the third as i^-1 log(i)^-b, which is infinite at i = 1. So here the
-logarithm is of i + 1.
+The last column has the parameters and their defaults. d is the number of items. n is the number of
+clients, each of whom has one item. The first three families are the examples of the paper for a
+sufficient width of a sketch. The paper writes the third family as i^-1 log(i)^-b, which is infinite
+at i = 1. So the logarithm of i + 1 is taken here.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from fedtally.sources.batches import Batch, Source
 
 Floats = npt.NDArray[np.float64]
 
-MAX_SIZE = 2**28  # the most items: their distribution takes 2 GiB
-MAX_CLIENTS = 10**15  # the most clients: counts up to this are exact in float64
-_CHUNK = 1 << 16  # items of a block in `draw`
+MAX_SIZE = 2**28  # the most items; a distribution over 2^28 items takes 2 GiB
+MAX_CLIENTS = 10**15  # the most clients; float64 has counts up to this exactly
+_CHUNK = 1 << 16  # the number of items of a block in `draw`
 _SIZES = {"d": 100_000, "n": 150_000}
 
 FAMILIES: dict[str, dict[str, float | None]] = {
@@ -53,8 +53,12 @@ FAMILIES: dict[str, dict[str, float | None]] = {
 class Population:
     """A distribution over the items 1..size, and a number of clients.
 
-    `weight` maps ranks (float64) to frequencies, which need not sum to 1. `about` is a note on the
-    data from which the distribution was measured; None: it is a formula.
+    Args:
+        size: the number of items.
+        num_clients: the number of clients, each with one item.
+        weight: maps ranks from 1 (float64) to frequencies, up to a common factor.
+        about: a note on the real data from which the distribution was measured; None: the
+            distribution is a formula.
     """
 
     size: int
@@ -64,11 +68,11 @@ class Population:
 
     @classmethod
     def parse(cls, text: str) -> Population:
-        """Read ``family:name=value,...``.
+        """Return the population that a text such as ``family:name=value,...`` describes.
 
         Raises:
-            InvalidInputError: an unknown family, parameter or profile (the known ones are listed),
-                or a bad value.
+            InvalidInputError: the family, a parameter or the profile is unknown (the message lists
+                the known ones), or a value is out of bounds.
 
         >>> Population.parse("zipf:d=1e3").size
         1000
@@ -102,7 +106,7 @@ def _parameters(words: list[str], family: str) -> dict[str, float | None]:
             )
         if name in values:
             raise InvalidInputError(f"{family}: {name} is given twice")
-        # int is tried first, since a float from 2^53 on would not be exact.
+        # int first: a float of 2^53 or more would not be exact.
         try:
             values[name] = int(number)
         except ValueError:
@@ -149,7 +153,10 @@ def _distribution(
 
 @cache
 def profiles() -> dict[str, dict[str, Any]]:
-    """Return the measured profiles: name -> measured_from, support, rank[], frequency[].
+    """Return all profiles, which are distributions measured from real data, by their names.
+
+    Each has the entries `measured_from` (the data), `support` (the number of items), `rank` and
+    `frequency`. The last two are lists of the same length: some ranks and their frequencies.
 
     >>> profiles()["yahoo-passwords"]["support"]
     33895873
@@ -178,7 +185,7 @@ def _profile(name: str, clients: int) -> tuple[int, int, Callable[[Floats], Floa
 
 
 def is_synthetic(text: str) -> bool:
-    """Return whether the text names a synthetic population rather than a file.
+    """Return whether a text names a synthetic population, and not a file.
 
     >>> is_synthetic("zipf:"), is_synthetic("zipf.csv")
     (True, False)
@@ -188,9 +195,12 @@ def is_synthetic(text: str) -> bool:
 
 
 def frequencies(text: str) -> Floats:
-    """Return the distribution of a synthetic population, float64[d].
+    """Return the distribution of a synthetic population: float64 [d], with the sum 1.
 
-    The frequency of item i is at index i - 1, and the sum is 1.
+    The frequency of item i is at index i - 1.
+
+    Args:
+        text: the population, as `Population.parse` reads it.
 
     >>> frequencies("zipf:a=1,d=3").round(4).tolist()
     [0.5455, 0.2727, 0.1818]
@@ -214,10 +224,12 @@ def draw(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Draw the item of every client; return the items that occur, ascending, and their counts.
 
-    This is one multinomial in two steps, first over blocks of items and then within each block. The
-    distribution is the same, but the rounding errors of NumPy's conditional binomials stay within a
-    block. Items of frequency 0 never occur. The time is O(d). The memory is 8 bytes * d for the
-    distribution and 16 bytes for each item that occurs.
+    Both arrays are int64, and have the same length. An item whose frequency is 0 never occurs.
+
+    The counts follow a multinomial distribution. They are drawn in two steps: first the number of
+    clients of each block of items, then the counts within each block. The result has the same
+    distribution, but NumPy's rounding errors cannot add up beyond a block. The time is O(d). The
+    memory is 8 bytes * d for the distribution, and 16 bytes for each item that occurs.
 
     >>> items, counts = draw(Population.parse("geometric:n=1000"), np.random.default_rng(0))
     >>> int(items[0]), int(counts.sum())
@@ -231,7 +243,8 @@ def draw(
     items, counts = [], []
     for start, total in zip(starts[in_block > 0], in_block[in_block > 0], strict=True):
         block = distribution[start : start + _CHUNK]
-        # NumPy gives what rounding leaves over to the last entry, even if its frequency is 0.
+        # NumPy assigns the clients that rounding leaves over to the last entry. So entries of
+        # frequency 0 are left out before.
         possible = np.flatnonzero(block)
         drawn = rng.multinomial(total, _normalised(block[possible]))
         items.append(possible[drawn > 0] + start + 1)
@@ -247,7 +260,8 @@ def _normalised(weights: Floats) -> Floats:
 def synthetic_source(text: str, rng: np.random.Generator) -> Source:
     """Return the source of a synthetic population.
 
-    It is one batch, which the first reading draws. Later readings yield the same batch.
+    It has one batch, which is drawn when the source is first read. Reading it again yields the same
+    batch.
 
     >>> synthetic_source("profile:foursquare-us", np.random.default_rng(0)).synthetic_size
     646

@@ -1,12 +1,12 @@
-"""The text or integer that each value becomes, from Arrow columns and Python objects.
+"""Turn each value of an Arrow column or a Python object into the text or integer that is its item.
 
-Every format has the same reading. Text stays as it is. A value that has a type becomes one text, no
-matter whether it comes from Parquet, Arrow, pandas, Polars or a list. A CSV has no types: it gives
-the same items where its writer writes that text. The package's docstring lists the texts, and the
-writers that differ.
+The rules are the same for every format. Text stays as it is. A value of another type becomes one
+text, whether it comes from Parquet, Arrow, pandas, Polars or a list. A CSV has no types: it gives
+the same items only if the program that wrote it wrote this text. The docstring of
+`fedtally.sources` lists the texts, and the programs that write others.
 
-With `private`, no value ends the reading, and none changes how another one is read: a value that
-cannot be read is missing. The *type* of a column is public, so a type may be refused.
+With `private`, no value is an error, and no value changes how another one is read: a value that
+cannot be read is missing. The type of a column is public, so a type may still be an error.
 """
 
 from __future__ import annotations
@@ -24,29 +24,31 @@ from fedtally.base.text import in_number
 from fedtally.errors import InvalidInputError, opt
 
 _COUNT_BOUND = 2**63
-# Below this one a float of so many bits holds every integer; from it on several become one float.
+# By the number of bits: below this bound a float represents every integer exactly. From the bound
+# on, several integers become the same float.
 _EXACT_FLOAT = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}
 _DAY = 86_400  # seconds
-_SHOWN = 60  # characters of a value in a message
-# A whole number that ends in .0: two groups, one of which matches, hold the number without it.
+_SHOWN = 60  # the most characters of a value in a message
+# A number without a fraction that is written with .0 at its end. One of the two groups matches, and
+# has the number without .0.
 WHOLE_NUMBER = r"^-?(0)\.0+$|^(-?[1-9][0-9]*)\.0+$"
 _MARK = "\ufeff"  # a byte order mark
-_ZONE = r"(Z|[+-][0-9]{4})?$"  # the zone of a time as Arrow writes it
+_ZONE = r"(Z|[+-][0-9]{4})?$"  # a time zone as Arrow writes it
 
 
 def as_values(column: Any, what: str, private: bool = False, grouped: bool = False) -> Any:
-    """Return an Arrow column as text or integers, with missing values as null.
+    """Return an Arrow column as text or integers; missing values are null.
 
     Args:
-        column: Arrow array of any type.
+        column: an Arrow array of any type.
         what: the name of the column in messages.
-        private: whether a value that cannot be read is missing, not an error.
-        grouped: whether a dictionary of text may stay one, which spares its reader to compare all
-            rows. Its values have no null, and rows where one is missing are null.
+        private: whether a value that cannot be read is missing, and not an error.
+        grouped: whether the result may be a dictionary of text if the column is one. The caller
+            then need not compare all rows. The dictionary itself has no null; a row whose value is
+            missing is null. With `private` the result is never a dictionary.
 
     Raises:
-        InvalidInputError: a type that has no reading; and, unless `private`, a value that cannot be
-            read.
+        InvalidInputError: the type cannot be read. Or, unless `private`, a value cannot be read.
 
     >>> import pyarrow as pa
     >>> as_values(pa.array(["tea", "", None]), "drinks").to_pylist()
@@ -60,7 +62,7 @@ def as_values(column: Any, what: str, private: bool = False, grouped: bool = Fal
 
     kinds = pa.types
     if kinds.is_dictionary(column.type):
-        # under privacy every row is read by itself
+        # Under privacy every row is read independently, and not with others in a dictionary.
         if grouped and not private and is_text(column.type.value_type):
             return _read_once(column, what)
         column = _decoded(column)
@@ -72,7 +74,7 @@ def as_values(column: Any, what: str, private: bool = False, grouped: bool = Fal
             f"{what} holds values of type {kind}: choose one plain column, one value a row"
         )
     if kinds.is_floating(kind):
-        # Always text if private: the type of a column must not depend on one of its values.
+        # With `private` always text: the type of a column must not depend on a value in it.
         text = _float_text(column) if private else _whole(column, what)
     elif private:
         text = _each(column, lambda part: _text(part, what), pa.ArrowInvalid, pa.large_string())
@@ -90,19 +92,20 @@ def as_values(column: Any, what: str, private: bool = False, grouped: bool = Fal
 
 
 def _without_empty(text: Any) -> Any:
-    """Return texts of which an empty one is missing."""
+    """Return a column of texts in which empty texts are null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not _has_empty(text):  # as most columns: then no text is copied
+    if not _has_empty(text):  # most columns; no text is copied then
         return text
-    # to compare with Python's 0, or to take its None, PyArrow would import pandas
+    # Not compared with Python's 0, and no null made from Python's None: PyArrow would import
+    # pandas.
     is_held = pc.binary_length(text).cast(pa.bool_())
     return pc.if_else(is_held, text, pa.nulls(1, text.type)[0])
 
 
 def _has_empty(text: Any) -> bool:
-    """Return whether one of the texts is empty; one that is null may count as empty."""
+    """Return whether a column has an empty text; True is possible if it only has a null."""
     if not len(text):
         return False
     offsets = _offsets(text)
@@ -110,7 +113,10 @@ def _has_empty(text: Any) -> bool:
 
 
 def _offsets(text: Any) -> npt.NDArray[Any]:
-    """Return where each text of an Arrow array begins in its bytes, and where the last one ends."""
+    """Return the offsets of an Arrow array of text: int32 or int64 [n + 1].
+
+    Text i begins at offset i in the bytes of the array, and ends at offset i + 1.
+    """
     import pyarrow as pa
 
     kind = np.dtype(np.int64 if pa.types.is_large_string(text.type) else np.int32)
@@ -119,14 +125,21 @@ def _offsets(text: Any) -> npt.NDArray[Any]:
 
 
 def _read_once(column: Any, what: str) -> Any:
-    """Return a dictionary of text as one whose values are read, each of them once."""
+    """Return an Arrow dictionary array of text with its values converted as by `as_values`.
+
+    Each value in the dictionary is converted once, and not once for each row.
+
+    Args:
+        column: the Arrow dictionary array of text.
+        what: the name of the column in messages.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     indices = column.indices
     try:
         texts = as_values(column.dictionary, what)
-    except InvalidInputError:  # but a value that no row has is no error
+    except InvalidInputError:  # a value that no row has is no error, so read the rows
         return as_values(_decoded(column), what)
     if texts.null_count:
         held = texts.is_valid().take(indices)
@@ -135,7 +148,15 @@ def _read_once(column: Any, what: str) -> Any:
 
 
 def as_pairs(parts: Sequence[Any], names: Sequence[str], where: str, private: bool = False) -> Any:
-    """Return two columns as one of text, `lat,lon`; a pair that lacks a part is missing."""
+    """Return two columns as one column of texts `lat,lon`; a row in which a part is missing is
+    null.
+
+    Args:
+        parts: the two columns, Arrow arrays.
+        names: the names of the two columns.
+        where: the name of the source in messages.
+        private: whether a value that cannot be read is missing, and not an error.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -148,11 +169,15 @@ def as_pairs(parts: Sequence[Any], names: Sequence[str], where: str, private: bo
 
 
 def as_names(column: Any, what: str, private: bool = False) -> Any:
-    """Return a column that names clients, silos or rounds: as `as_values`, but 7.0 in text is 7.
+    """Return a column that names clients, silos or rounds as text or integers; missing ones are
+    null.
 
-    pandas writes a column of integers so where a value is missing, and a decimal column has digits
-    behind its point. A byte order mark before a text is of a file that was joined to another, and
-    is left out. Nothing else is changed in a text, and every row is read by itself.
+    Texts such as 7.0 and 7.00 become 7: pandas writes integers so if a value is missing, and a
+    column of decimals has digits after its point. A byte order mark at the start of a text is
+    removed, because joined files have such marks. Nothing else is changed, and every row is read
+    independently.
+
+    The arguments and errors are those of `as_values`.
 
     >>> import pyarrow as pa
     >>> as_names(pa.array(["7", "7.0", "-7.00", "007.0", "7.5", "7e0", " 7"]), "users").to_pylist()
@@ -163,7 +188,7 @@ def as_names(column: Any, what: str, private: bool = False) -> Any:
     names = as_values(column, what, private)
     if not is_text(names.type):
         return names
-    # Most columns have neither, and looking for the letters takes a tenth of the time.
+    # Most columns have neither a mark nor ".0". To search for them takes a tenth of the time.
     if pc.any(pc.starts_with(names, _MARK)).as_py():
         names = _without_empty(pc.replace_substring_regex(names, f"^{_MARK}+", ""))
     if pc.any(pc.match_substring(names, ".0")).as_py():
@@ -172,17 +197,17 @@ def as_names(column: Any, what: str, private: bool = False) -> Any:
 
 
 def as_counts(column: Any, what: str, private: bool = False) -> npt.NDArray[np.int64]:
-    """Return a count column as int64 [n].
+    """Return a column of counts as int64 [n].
 
     Args:
-        column: Arrow array.
+        column: an Arrow array.
         what: the name of the column in messages.
-        private: whether a count that is missing or cannot be read is 0, not an error: its row then
-            stands for nobody.
+        private: whether a count that is missing or cannot be read is 0, and not an error. Its row
+            then stands for no client.
 
     Raises:
-        InvalidInputError: the column's type holds no counts; and, unless `private`, a value that is
-            no count.
+        InvalidInputError: the column's type cannot have counts. Or, unless `private`, a value is no
+            integer from 0 to 2^63 - 1.
     """
     import pyarrow as pa
 
@@ -200,7 +225,9 @@ def as_counts(column: Any, what: str, private: bool = False) -> npt.NDArray[np.i
 
 
 def _countable() -> tuple[Callable[[Any], bool], ...]:
-    """Return the tests of the types that may hold counts."""
+    """Return functions that test an Arrow type; a column may have counts if one of them returns
+    True.
+    """
     from pyarrow import types
 
     texts = (types.is_string, types.is_large_string, types.is_string_view)
@@ -223,7 +250,7 @@ def _counts(column: Any, what: str) -> npt.NDArray[np.int64]:
     elif kinds.is_decimal(kind):
         column = _parsed(column, column, what)
     numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    # NaN fails every comparison, so it does not fit.
+    # NaN does not fit, because every comparison with it is False.
     fits = (numbers >= 0) & (numbers < _COUNT_BOUND)
     if numbers.dtype.kind == "f":
         fits &= np.floor(numbers) == numbers
@@ -233,9 +260,9 @@ def _counts(column: Any, what: str) -> npt.NDArray[np.int64]:
 
 
 def of_objects(values: Sequence[Any]) -> Any:
-    r"""Return Python objects as an Arrow column: integers if all are integers, otherwise text.
+    r"""Return Python objects as an Arrow column: int64 if all are integers and fit, otherwise text.
 
-    An object that has no reading is null. Each object is read by itself, so that the type of one
+    An object that cannot be read is null. Each object is read alone, so the type of one object
     never changes the text of another.
 
     >>> of_objects(["tea", 7, None, 7.5, [1], "\ud800", b"rice"]).to_pylist()
@@ -246,7 +273,7 @@ def of_objects(values: Sequence[Any]) -> Any:
     import pyarrow as pa
 
     plain = [_plain(value) for value in values]
-    # By identity: the class of an object may define its own hash and equality, or raise there.
+    # By identity: a class may define its own hash and equality, and these may raise errors.
     types = {id(type(value)): type(value) for value in plain if value is not None}
     is_whole = all(kind is int for kind in types.values())
     if is_whole and all(value is None or -(2**63) <= value < 2**63 for value in plain):
@@ -261,13 +288,17 @@ def of_objects(values: Sequence[Any]) -> Any:
 
 
 def of_column(values: Sequence[Any], what: str) -> Any:
-    """Return Python objects of one type as an Arrow column of that type, or as text.
+    """Return Python objects of one type as an Arrow column of this type, or as text.
 
-    None and NaN are missing. Integers and whole floats may stand side by side, as in a column where
-    a value is missing.
+    None and NaN are missing. Integers and floats without a fraction may be in one column, because
+    many programs write integers as floats if a value is missing.
+
+    Args:
+        values: the objects.
+        what: the name of the column in messages.
 
     Raises:
-        InvalidInputError: objects of several types, or of a type that has no reading.
+        InvalidInputError: the objects have several types, or a type that cannot be read.
 
     >>> of_column([uuid.UUID(int=1), None], "ids").to_pylist()
     ['00000000-0000-0000-0000-000000000001', None]
@@ -294,7 +325,7 @@ def of_column(values: Sequence[Any], what: str) -> Any:
     except OverflowError:
         if family is int:
             return _unsigned(values, what)
-    except (pa.ArrowException, TypeError, ValueError):  # such as a decimal of too many digits
+    except (pa.ArrowException, TypeError, ValueError):  # for example, a decimal has too many digits
         pass
     names = ", ".join(sorted(type_of(kind) for kind in kinds))
     raise InvalidInputError(
@@ -303,9 +334,11 @@ def of_column(values: Sequence[Any], what: str) -> Any:
 
 
 def _of_few_types(values: Sequence[Any]) -> tuple[Sequence[Any], set[type]]:
-    """Return values without those that are missing in disguise, and the types of what is left.
+    """Return objects with None in place of NaN and the like, and the set of their types, without
+    None.
 
-    Integers and whole floats become integers; integers and other floats become floats.
+    If there are integers and floats, all become integers if each float is exactly one. Otherwise
+    all become floats.
     """
     kinds = {type(value) for value in values} - {type(None)}
     if kinds <= {str} or kinds <= {int}:
@@ -319,7 +352,13 @@ def _of_few_types(values: Sequence[Any]) -> tuple[Sequence[Any], set[type]]:
 
 
 def _check_one_type(values: Sequence[Any], kinds: set[type], what: str) -> None:
-    """Refuse objects whose texts would not be of one kind."""
+    """Raise an InvalidInputError if objects of these types cannot be one column.
+
+    Args:
+        values: the objects.
+        kinds: the types of the objects, without None.
+        what: the name of the column in the message.
+    """
     if len({_family(kind) for kind in kinds}) > 1:
         names = ", ".join(sorted(type_of(kind) for kind in kinds))
         raise InvalidInputError(
@@ -328,19 +367,23 @@ def _check_one_type(values: Sequence[Any], kinds: set[type], what: str) -> None:
         )
     if any(issubclass(kind, datetime.datetime | datetime.time) for kind in kinds):
         zoned = {value.tzinfo is not None for value in values if value is not None}
-        if len(zoned) > 1:  # Arrow would take the others for times of UTC
+        if len(zoned) > 1:  # Arrow would read times without a zone as UTC
             raise InvalidInputError(
                 f"{what} holds times with a zone and times without one: give all of them one"
             )
 
 
 def _is_exact(number: float) -> bool:
-    """Return whether a float is an integer that no other integer shares."""
+    """Return whether a float is an integer, and no other integer is rounded to the same float."""
     return number.is_integer() and abs(number) < _EXACT_FLOAT[64]
 
 
 def _unsigned(values: Sequence[Any], what: str) -> Any:
-    """Return integers beyond int64, but perhaps not beyond 64 bits."""
+    """Return integers as uint64, because one of them is too large for int64.
+
+    Raises:
+        InvalidInputError: an integer is too large for uint64, or one is negative.
+    """
     import pyarrow as pa
 
     try:
@@ -352,7 +395,7 @@ def _unsigned(values: Sequence[Any], what: str) -> Any:
 
 
 def type_of(kind: type) -> str:
-    """Return the name of a Python type for a message, with its package unless that is Python.
+    """Return the name of a Python type for a message, with its package unless it is built in.
 
     >>> type_of(int), type_of(uuid.UUID)
     ('int', 'uuid.UUID')
@@ -361,20 +404,24 @@ def type_of(kind: type) -> str:
     return kind.__name__ if package == "builtins" else f"{package}.{kind.__name__}"
 
 
-# A datetime is a date, too, and a bool an int: the first one that fits counts.
+# The order matters: a datetime is also a date, and a bool also an int. The first type that fits is
+# used.
 _ONE_BY_ONE = (datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal)
 _ARROW_READS = (str, bool, int, float, bytes, *_ONE_BY_ONE, datetime.date)
 _FAMILIES = (*_ARROW_READS, uuid.UUID, np.datetime64, np.timedelta64)
 
 
 def _family(kind: type) -> type | None:
-    """Return the type that tells how objects of a type are read; None: they have no reading."""
+    """Return the type that decides how objects of a type are read; None: they cannot be read."""
     known = next((family for family in _FAMILIES if issubclass(kind, family)), None)
     return kind if known is None and _of_pandas(kind) is not None else known
 
 
 def _of_pandas(kind: type) -> Callable[[Any], str | None] | None:
-    """Return what writes objects of a type of pandas; None: it is none, or has no reading."""
+    """Return a function that writes objects of a pandas type as text.
+
+    Returns None if the type is not from pandas, or cannot be read.
+    """
     if kind.__module__.partition(".")[0] != "pandas":
         return None
     known: dict[str, Callable[[Any], str | None]] = {"Period": str, "Interval": _text_of_interval}
@@ -390,7 +437,7 @@ def _text_of_interval(value: Any) -> str | None:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether an object stands for no value: None, NaN, and those of pandas."""
+    """Return whether an object stands for a missing value: None, NaN, or NA and NaT of pandas."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64 | decimal.Decimal):
@@ -399,21 +446,22 @@ def _is_missing(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a scalar of NumPy as the Python object that it stands for.
+    """Return the Python object for a NumPy scalar; other objects are returned unchanged.
 
-    Times keep their unit: Python has no nanoseconds, and NumPy gives their number instead.
+    A NumPy time stays a NumPy scalar. Python has no nanoseconds, and `item` would return an
+    integer. An object that cannot be converted becomes None.
     """
     kind = type(value)
     if not issubclass(kind, np.generic) or issubclass(kind, np.datetime64 | np.timedelta64):
         return value
     try:
         return value.item()
-    except Exception:  # a class may raise anything: its object has no reading
+    except Exception:  # a subclass may raise any error; its object cannot be read
         return None
 
 
 def _texts_of(kind: type, values: list[Any]) -> list[str | None]:
-    """Return the text of objects of one Python type; None for one that has no reading."""
+    """Return the texts of objects of one Python type; None for each object that cannot be read."""
     import pyarrow as pa
 
     if issubclass(kind, str):
@@ -430,7 +478,7 @@ def _texts_of(kind: type, values: list[Any]) -> list[str | None]:
     elif issubclass(kind, np.datetime64 | np.timedelta64):
         columns = [_attempt(lambda own: of_numpy(np.asarray([own])), value) for value in values]
     elif issubclass(kind, _ONE_BY_ONE):
-        # One by one: Arrow gives the objects of a list one zone and one scale.
+        # One by one: in a list, Arrow would give all objects the same time zone or decimal scale.
         columns = [_attempt(lambda own: pa.array([own]), value) for value in values]
     else:
         return [None] * len(values)
@@ -444,16 +492,17 @@ def _texts_of(kind: type, values: list[Any]) -> list[str | None]:
 def _attempt(read: Callable[[Any], Any], value: Any) -> Any:
     try:
         return read(value)
-    # An object of a client may raise anything. It is read alone, so no other error is hidden here.
+    # The object is from a client, and may raise any error. It is read alone, so no other error is
+    # hidden.
     except Exception:
         return None
 
 
 def of_numpy(values: Any) -> Any:
-    """Return a NumPy array [n] as an Arrow column, whatever its byte order and its unit of time.
+    """Return a NumPy array [n] of any byte order and any unit of time as an Arrow column.
 
     Raises:
-        ArrowException: a type that has no reading.
+        ArrowException: the type cannot be read.
 
     >>> of_numpy(np.array(["2026-01", "2026-02"], "M8[M]")).to_pylist()
     ['2026-01', '2026-02']
@@ -470,7 +519,8 @@ def of_numpy(values: Any) -> Any:
         if kind == "M" and unit in ("Y", "M"):
             texts = np.datetime_as_string(values).tolist()
             return pa.array([None if text == "NaT" else text for text in texts], pa.string())
-        # Arrow has dates, and times of these units; a duration of a month has no length.
+        # Arrow has dates, and times in some units; other units are converted to these. A duration
+        # in months is not, because a month has no fixed length.
         known = {"W": "D", "D": "D"} if kind == "M" else {"W": "s", "D": "s"}
         unit = (known | {"h": "s", "m": "s"}).get(unit, unit)
         if unit in ("D", "s", "ms", "us", "ns"):
@@ -479,11 +529,12 @@ def of_numpy(values: Any) -> Any:
 
 
 def _writable(text: str) -> str | None:
-    """Return a text as a plain str, or None where UTF-8 cannot write it (a lone surrogate)."""
+    """Return a text as a plain str; None if UTF-8 cannot encode it, because of a lone surrogate."""
     try:
         text.encode()
-        return str.encode(text).decode()  # past the methods of a subclass of str
-    # Such a subclass may raise anything. The value is read alone, so no other error is hidden here.
+        # A subclass of str may have its own methods, which this does not call.
+        return str.encode(text).decode()
+    # Such a subclass may raise any error. The value is read alone, so no other error is hidden.
     except Exception:
         return None
 
@@ -491,14 +542,20 @@ def _writable(text: str) -> str | None:
 def _digits(number: int) -> str | None:
     try:
         return str(number)
-    except ValueError:  # more digits than Python writes
+    except ValueError:  # Python refuses to write so many digits
         return None
 
 
 def _each(column: Any, convert: Callable[[Any], Any], error: type[Exception], kind: Any) -> Any:
-    """Return a column converted to a type, with null for every value that cannot be.
+    """Return a column converted to a type; a value that cannot be converted is null.
 
-    A part that fails is halved until the values that fail stand alone.
+    If the conversion of a part fails, its two halves are converted, down to single values.
+
+    Args:
+        column: an Arrow array.
+        convert: converts an Arrow array, and raises `error` if a value in it cannot be converted.
+        error: the type of the error.
+        kind: the Arrow type of the result.
     """
     import pyarrow as pa
 
@@ -507,7 +564,7 @@ def _each(column: Any, convert: Callable[[Any], Any], error: type[Exception], ki
     except error:
         if len(column) == 1:
             return pa.nulls(1, kind)
-    # An empty column cannot fail, so the halves get shorter until one value is left.
+    # The recursion ends, because an empty column never fails, and one value is handled here.
     middle = len(column) // 2
     return pa.concat_arrays(
         [_each(part, convert, error, kind) for part in (column[:middle], column[middle:])]
@@ -517,7 +574,9 @@ def _each(column: Any, convert: Callable[[Any], Any], error: type[Exception], ki
 def _text(column: Any, what: str) -> Any:
     """Return a column of any plain type except numbers as text.
 
-    It raises ArrowInvalid where a value cannot be read.
+    Raises:
+        ArrowInvalid: a value cannot be read.
+        InvalidInputError: the type cannot be read.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -538,14 +597,18 @@ def _text(column: Any, what: str) -> Any:
         return _plain_decimals(column)
     column.validate()
     if not _is_ascii(column):
-        column.validate(full=True)  # Arrow takes the bytes of a file for UTF-8 without a look
+        column.validate(full=True)  # Arrow does not check whether the bytes of a file are UTF-8
     if _is_bytes(kind) and pc.any(pc.match_substring(column, "\0")).as_py():
-        raise pa.ArrowInvalid("a NUL byte is no text")  # such as those of a number or a UUID
+        # For example, the bytes of a number or a UUID.
+        raise pa.ArrowInvalid("a NUL byte is no text")
     return _shortest(column) if kinds.is_timestamp(kind) or kinds.is_time(kind) else column
 
 
 def each_once(column: Any, text_of: Callable[[Any], str | None]) -> Any:
-    """Return an Arrow column as text; each of its distinct values is written once."""
+    """Return an Arrow column as texts; `text_of` is called once for each distinct value.
+
+    `text_of` returns the text of a Python value, or None if the value is missing.
+    """
     import pyarrow as pa
 
     found = column.dictionary_encode()
@@ -554,7 +617,12 @@ def each_once(column: Any, text_of: Callable[[Any], str | None]) -> Any:
 
 
 def interval_text(left: object, right: object, closed: str) -> str:
-    """Return an interval as pandas writes it.
+    """Return the text of an interval, as pandas writes it.
+
+    Args:
+        left: the left end.
+        right: the right end.
+        closed: the ends that belong to the interval: "left", "right", "both" or "neither".
 
     >>> interval_text(0, 1, "right")
     '(0, 1]'
@@ -564,7 +632,9 @@ def interval_text(left: object, right: object, closed: str) -> str:
 
 
 def _duration_text(column: Any) -> Any:
-    """Return durations as pandas writes them, without zeros at the end of the second."""
+    """Return the texts of durations as pandas writes them, but without zeros at the end of the
+    second.
+    """
     import pyarrow as pa
 
     digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[column.type.unit]
@@ -580,7 +650,7 @@ def _duration_text(column: Any) -> Any:
 
 
 def _plain_decimals(text: Any) -> Any:
-    """Return decimals, as Arrow writes them, with all of their digits and without an exponent."""
+    """Return texts of decimals, written by Arrow, with all their digits and without an exponent."""
     import pyarrow.compute as pc
 
     if not pc.any(pc.match_substring(text, "E")).as_py():
@@ -589,10 +659,10 @@ def _plain_decimals(text: Any) -> Any:
 
 
 def _is_ascii(text: Any) -> bool:
-    """Return whether texts are sure to be valid: their bytes are ASCII, and they lie in order.
+    """Return whether all texts are certainly valid UTF-8: all bytes are ASCII, and offsets ascend.
 
-    That takes a fraction of the time of looking at each text. Arrow has checked the first place and
-    the last.
+    This takes much less time than to check each text. Arrow has already checked the first and the
+    last offset.
     """
     if not len(text) or not is_text(text.type) or (data := text.buffers()[2]) is None:
         return False
@@ -602,9 +672,9 @@ def _is_ascii(text: Any) -> bool:
 
 
 def _shortest(times: Any) -> Any:
-    """Return times without zeros at the end of the second, and with zones as +01:00.
+    """Return texts of times, written by Arrow, in a shorter form.
 
-    They are given as Arrow writes them.
+    Zeros at the end of the second are removed, and zones are written as +01:00.
     """
     import pyarrow.compute as pc
 
@@ -619,16 +689,17 @@ def _shortest(times: Any) -> Any:
 
 
 def _float_text(column: Any) -> Any:
-    """Return floating-point numbers as text; NaN is missing.
+    """Return floating-point numbers as text; NaN is null.
 
-    A whole number is its digits, as the integer is: otherwise the client 1e15 and the client
-    1000000000000000 would be two. Any other number is the shortest text that reads back.
+    A number without a fraction becomes the digits of the integer. Otherwise the clients 1e15 and
+    1000000000000000 would be two. Any other number becomes the shortest text that reads back as the
+    same number.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     numbers = column.cast(pa.float64())
-    # Integers beyond 64 bits are items only as text, so there is nothing to agree with.
+    # Larger integers are items only as text, so no integer has to give the same text.
     is_whole = pc.and_(pc.equal(pc.floor(numbers), numbers), pc.less(pc.abs(numbers), 2.0**63))
     digits = pc.if_else(is_whole, numbers, 0.0).cast(pa.int64()).cast(pa.string())
     text = pc.if_else(is_whole, digits, numbers.cast(pa.string()))
@@ -636,9 +707,13 @@ def _float_text(column: Any) -> Any:
 
 
 def _whole(column: Any, what: str) -> Any:
-    """Return floating-point numbers as integers, NaN as missing.
+    """Return floating-point numbers as int64; NaN is null.
 
-    Many tables hold integers as floats in columns where a value is missing.
+    Many tables write integers as floats if a value of the column is missing.
+
+    Raises:
+        InvalidInputError: a number has a fraction, is infinite, or is so large that several
+            integers are rounded to it.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -667,9 +742,10 @@ def _whole(column: Any, what: str) -> Any:
 
 
 def _decoded(column: Any) -> Any:
-    """Return the values of a dictionary column.
+    """Return the values of the rows of an Arrow dictionary array.
 
-    Arrow cannot take from views, so these are cast first; the categories of Polars are views.
+    Values in a view type, as the categories of Polars have it, are cast first: Arrow's `take` does
+    not support views.
     """
     import pyarrow as pa
 
@@ -680,7 +756,7 @@ def _decoded(column: Any) -> Any:
 
 
 def is_text(kind: Any) -> bool:
-    """Return whether an Arrow type is that of text, whose texts lie one behind the other."""
+    """Return whether an Arrow type is string or large_string, but not string_view."""
     import pyarrow as pa
 
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
@@ -701,7 +777,18 @@ def _is_view(kind: Any) -> bool:
 
 
 def _parsed(column: Any, written: Any, what: str) -> Any:
-    """Cast to int64, all at once; where that fails, name the first value that cannot be cast."""
+    """Return a column cast to int64.
+
+    The whole column is cast at once. If that fails, the first value that cannot be cast is named.
+
+    Args:
+        column: the column to cast.
+        written: the column as the user wrote it, for the message.
+        what: the name of the column in the message.
+
+    Raises:
+        InvalidInputError: a value cannot be cast.
+    """
     import pyarrow as pa
 
     try:

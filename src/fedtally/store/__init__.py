@@ -1,35 +1,35 @@
 """Durable state: the operator's ledger, a client's record, the campaigns and batches of servers.
 
-All SQL of the package is here. A `Ledger` lives in an SQLite file or in a PostgreSQL database, a
-`ClientRecord` in an SQLite file. `Campaigns` and `Batches` are SQLite files too: they hold what a
-campaign's server, and one of two servers, must not lose, erase it when it is done, and have
-guarantees of their own (`store/campaigns.py`, `store/two_server.py`). Ledger and record give the
-same guarantees:
+All SQL of the package is here. A `Ledger` (what populations have spent) is an SQLite file or a
+PostgreSQL database. A `ClientRecord` (the rounds that one client took part in) is an SQLite file.
+So are `Campaigns` and `Batches`, the memory of a campaign's server and of one of two servers: they
+erase what is no longer needed, and have guarantees of their own (`store/campaigns.py`,
+`store/two_server.py`). `Ledger` and `ClientRecord` give these guarantees:
 
-- *Reserved before opened.* `reserve` and `take_part` return when the fact is on disk. From then on
-  it counts as spent, whatever happens next.
-- *Once.* A campaign has one owner: the run that charged it first. Only that owner can reserve a
-  release of its plan, again after a crash too. A release lands once. Primary keys enforce this even
-  against other programs that write. A landing is one row, which holds the noised sketch and stands
-  for its cost. A ledger has no column for the sum without noise.
-- *At a constant price.* A campaign's row holds the cost of all campaigns of its population up to
-  it. So a reservation reads one of these rows, however many there are.
-- *One writer at a time.* A writing transaction first takes the lock of the whole database (`BEGIN
-  IMMEDIATE`; on PostgreSQL an advisory lock, at READ COMMITTED). Then it reads what was spent, and
-  adds to it.
-- *Append-only.* Triggers refuse to change or to delete a row. The owner of the database can drop
-  them: they protect from mistakes, not from the owner.
-- *Durable.* SQLite syncs file and folder at each commit; PostgreSQL commits synchronously. A copy
-  restored from a backup does not know what was spent since. Do not continue with it: start a
-  population of another name with a smaller grant.
+- *Reserved before opened.* When `Ledger.reserve` or `ClientRecord.take_part` returns, its row is on
+  disk. From then on the privacy budget counts as spent, whatever happens next.
+- *Once.* A campaign has one owner: the run that charged it first. Only this owner can reserve a
+  release of its plan, and may do so again after a crash. A release lands once: one row holds its
+  sum with noise. Primary keys enforce this, even against other programs that write. A ledger has no
+  column for a sum without noise.
+- *In constant time.* A campaign's row holds the total cost of its population's campaigns up to this
+  one. So a reservation reads one row of a campaign, however many campaigns there were.
+- *One writer at a time.* A writing transaction first locks the whole database (`BEGIN IMMEDIATE`;
+  on PostgreSQL an advisory lock, at READ COMMITTED). Then it reads what was spent, and adds to it.
+- *Append-only.* Triggers refuse to change or to delete a row. They protect from mistakes, not from
+  the owner of the database, who can drop the triggers.
+- *Durable.* SQLite syncs file and folder at each commit; PostgreSQL commits synchronously. A
+  database restored from a backup does not know what was spent after the backup. Do not go on with
+  it: start a population with another name and a smaller grant.
 
-Times are arguments, Unix seconds; only `Campaigns.claim` takes a clock. A name of this package
-imports SQLAlchemy on first use, which is slow: import it inside the functions that need it.
+Times are arguments, in Unix seconds. The first use of a name of this package imports SQLAlchemy,
+which is slow: import the name inside the functions that need it.
 
-The rooms are `database` (connections, transactions, triggers), `ledger`, `campaigns`,
-`two_server` (one of two servers), `dap` (one server of a DAP task), `client_record`, `outbox` (a
-client's reports to two servers), `claims` (which process writes?), `writes` (how many writes has a
-file seen?), and `marks` (does a file lag behind what was said?).
+The modules are `database` (connections, transactions, triggers), `ledger`, `campaigns`,
+`two_server` (one of two servers), `dap_state` (one server of a DAP task), `client_record`, `outbox`
+(a client's unsent reports to two servers), `claims` (one process at a time writes a file), `writes`
+(the number of writes to a file), `marks` (is a file an old copy of itself?) and `room` (is there
+room on the disk?).
 
 >>> import tempfile
 >>> from fedtally.privacy.budget import Charge
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from fedtally.store.outbox import Fate, Said, Unsent
     from fedtally.store.two_server import AggregateBooks, Batch, Batches, BatchStore
 
-# Loaded on first use: an agent has a client's record, and neither campaigns nor a ledger.
+# Loaded on first use: an agent needs a client's record, but neither campaigns nor a ledger.
 _HOMES = {
     "campaigns": (
         "IMPOSSIBLE",

@@ -1,16 +1,17 @@
-"""The memory of a campaign's server: sessions, the clients that were asked, the sums that landed.
+"""The memory of a campaign's server: its sessions, the clients it asked, and the sums that landed.
 
-`Campaigns` is an SQLite file of one campaign, which may also hold a ledger. `Campaigns.claim` gives
-the `CampaignStore` of its plan to one process; the process that had claimed it before can write
-nothing any more (`store/claims.py`).
+A sum *lands* when it is stored and counts for its round. `Campaigns` is the SQLite file of one
+campaign, which may also hold a ledger. `Campaigns.claim` gives one process a `CampaignStore`, the
+right to write; a process that had claimed the campaign before can then write nothing any more
+(`store/claims.py`).
 
-Rows of sessions and of sums change and are erased. Nothing of an erased row stays in the file:
-SQLite overwrites what it deletes (`secure_delete`), and keeps no write-ahead log. Three kinds of
-rows are append-only: the clients that were asked, the sessions that landed, and the reasons why
-other sessions did not land.
+Rows of open sessions and of sums are changed and erased. Nothing of an erased row stays in the
+file: SQLite overwrites what it deletes (`secure_delete`), and keeps no write-ahead log. Three kinds
+of rows are append-only: the clients that were asked, the sessions whose sums landed, and the
+reasons why other sessions have no sum.
 
-A copy of the file that was *put back* is refused. `Campaigns.give_up` makes such a file usable, and
-ends all sessions that it holds.
+A *put back* file is an old copy, such as a backup, in place of the newer file. `Campaigns.claim`
+refuses it. `Campaigns.give_up` makes it usable, and ends all sessions in it.
 """
 
 from __future__ import annotations
@@ -55,17 +56,18 @@ from fedtally.store.writes import (
     writes_of,
 )
 
-_ROOM = 1 << 20  # bytes that a write needs beside the checkpoint of its session
-IMPOSSIBLE = "impossible sum: "  # how `SavedSession.why` begins where no clients have such a sum
-# Bytes in hexadecimal: a session of `secagg`. What lands is named by its session or, if another
-# protocol summed it, by a name of up to 64 bytes. SQLite enforces neither of these lengths: they
-# say what a column holds. They must not change, since existing files have them in their schema.
+_ROOM = 1 << 20  # bytes of disk for a write, in addition to its session's checkpoint
+IMPOSSIBLE = "impossible sum: "  # begins `SavedSession.why` if no honest vectors could have the sum
+# Names, as bytes in hexadecimal: of a session of `secagg`; and of a sum, which has the name of its
+# session or, if another protocol made it, a name of up to 64 bytes. SQLite does not enforce these
+# lengths. They must not change, since existing files have them in their schema.
 _SESSION = sa.String(2 * wire.SESSION_BYTES)
 _SUM_NAME = sa.String(2 * MOST_NAME_BYTES)
 _metadata = sa.MetaData()
 _runs = run_table(
     _metadata,
-    # Always 0: `store/writes.py` counts the writes of the file. The column is part of the schema.
+    # Always 0, since `store/writes.py` counts the writes. It stays: it is in the schema of existing
+    # files.
     sa.Column("writes", sa.BigInteger, nullable=False, default=0),
 )
 _sessions = sa.Table(
@@ -123,24 +125,26 @@ write_tables(_metadata)
 
 @dataclass(frozen=True)
 class SavedSession:
-    """What a store keeps of a session.
+    """One session (one secure sum among the clients of a cohort), as a store keeps it.
 
     Attributes:
-        session: its 32 bytes.
+        session: the session's name, 32 bytes.
         round: the round of the campaign that the session sums.
-        clients: the clients that were drawn, by the names that the transport has for them; once the
-            session has ended, the clients that get the farewell.
-        checkpoint: the checkpoint of the session's state machine; None: the session has ended, and
-            its last checkpoint is erased.
-        closes: the time when the phase closes if the session can go on without the clients that are
-            missing, and the time when the phase closes in any case; Unix seconds.
-        not_after: the time when the session is given up, Unix seconds.
-        farewell: the last frame, the same for everybody; None: the session goes on.
-        version: the number of times that the session was written. A store writes only the version
-            that follows the one in the file.
+        clients: the transport's names of the clients that the session asked. Once it has ended: of
+            the clients that still need its farewell.
+        checkpoint: the bytes from which the session's state machine goes on. None: the session has
+            ended, and the bytes are erased.
+        closes: two times, in Unix seconds. From the first on, the present phase closes as soon as
+            the session can go on without the clients that have not answered. At the second, it
+            closes in any case.
+        not_after: the time after which the session ends without a sum, Unix seconds.
+        farewell: the session's last frame, the same for all clients. None: the session goes on.
+        version: the number of times that the session was written. A store writes version n + 1 only
+            over version n.
         phase: the state of the session's state machine, a value of `secagg.messages.ServerState`.
-        why: the reason why the session has no sum. The store keeps it for ever, but gives it back
-            by `Campaigns.status` alone. None: the session goes on, or has a sum.
+        why: the reason why the session has no sum. None: the session goes on or has a sum, or it
+            was read from the file: the file keeps the reason, but only `Campaigns.status` returns
+            it.
     """
 
     session: bytes
@@ -157,15 +161,16 @@ class SavedSession:
 
 @dataclass(frozen=True)
 class OpenSession:
-    """A session that goes on, as an operator sees it.
+    """A session that has not ended, as an operator sees it.
 
     Attributes:
-        session: its 32 bytes.
-        round: the round of the campaign.
-        phase: a value of `secagg.messages.ServerState`; "done": it has a sum, which has not landed.
-        num_clients: the number of clients that were drawn.
-        closes: the two times when the phase closes, Unix seconds, as for `SavedSession`.
-        not_after: the time when the session is given up, Unix seconds.
+        session: the session's name, 32 bytes.
+        round: the round of the campaign that the session sums.
+        phase: a value of `secagg.messages.ServerState`. "done": the session has a sum, which has
+            not landed yet.
+        num_clients: the number of clients that the session asked.
+        closes: the two times at which the phase closes, Unix seconds (see `SavedSession`).
+        not_after: the time after which the session ends without a sum, Unix seconds.
     """
 
     session: bytes
@@ -181,10 +186,10 @@ class EndedSession:
     """A session that has ended, as an operator sees it.
 
     Attributes:
-        session: the 32 bytes of the session.
-        round: the round of the campaign.
-        num_clients: the number of clients in its sum; 0: the session has no sum.
-        why: the reason why the session has no sum; None: its sum landed.
+        session: the session's name, 32 bytes; if another protocol made its sum, up to 64 bytes.
+        round: the round of the campaign that the session summed.
+        num_clients: the number of clients in the session's sum; 0 if it has no sum.
+        why: the reason why the session has no sum; None if its sum landed.
     """
 
     session: bytes
@@ -195,16 +200,16 @@ class EndedSession:
 
 @dataclass(frozen=True)
 class CampaignStatus:
-    """How far a campaign is, without the names of its clients.
+    """The progress of a campaign, without the names of its clients.
 
     Attributes:
-        plan: the fingerprint of its plan.
-        epoch: the number of claims of the campaign.
-        asked: the number of clients that were asked for their items, by round.
-        landed: the number of clients in the sums that landed, by round.
-        open: the sessions that go on.
-        ended: all sessions that have ended, by round.
-        released: the numbers of the releases that the given ledger holds.
+        plan: the fingerprint of the campaign's plan.
+        epoch: a number that each claim of the campaign makes larger.
+        asked: for each round, the number of clients that were asked for their items.
+        landed: for each round, the number of clients in the sums that landed.
+        open: the sessions that have not ended.
+        ended: all sessions that have ended, in the order of their rounds.
+        released: the numbers of the releases that the ledger holds; () without a ledger.
     """
 
     plan: str
@@ -217,10 +222,10 @@ class CampaignStatus:
 
 
 class Campaigns(ClaimedDatabase):
-    """The SQLite file of a campaign that a server runs.
+    """The SQLite file in which a campaign's server keeps its state.
 
-    Made by `open`. Several threads and processes may use one file, each through a `Campaigns` of
-    its own.
+    `open` makes one. Several threads and processes may use one file, each with a `Campaigns` object
+    of its own.
     """
 
     _kind = "campaigns"
@@ -237,16 +242,16 @@ class Campaigns(ClaimedDatabase):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, create: bool = False) -> Self:
-        """Open the file of a campaign.
+        """Open the SQLite file of a campaign.
 
         Args:
             path: the path of the SQLite file, which may also hold a ledger.
-            create: make the file, or the tables in it, if they are missing.
+            create: whether to make the file, or the tables in it, if they are missing.
 
         Raises:
-            UnreadableFileError: the file holds no campaigns, or campaigns of another version, or is
-                a file of another kind.
-            StoreError: the database does not answer.
+            UnreadableFileError: the file is missing, is of another kind, or was made by another
+                version of fedtally.
+            StoreError: the database cannot be used, for instance because it is locked.
         """
         return opened(cls, file_url(os.fspath(path)), create)
 
@@ -259,29 +264,32 @@ class Campaigns(ClaimedDatabase):
         owner: str,
         ledger: Ledger | None = None,
     ) -> CampaignStore:
-        """Return the store of a campaign, for this process alone.
+        """Return the store of a campaign, with which only this process may write.
 
-        The process that claimed it before can write nothing any more.
+        A process that claimed the campaign before can write nothing any more. Sums that were
+        released before a crash, but not erased, are erased.
 
         Args:
             plan: the plan of the campaign.
-            mark: the path of the mark, outside of this file and of its backups.
-            clock: returns the time, Unix seconds.
-            owner: the name under which the campaign makes its reservations in the ledger, such as
-                32 random bytes in hexadecimal. The first claim sets it, and later ones keep it.
-            ledger: the ledger to charge for the releases, in SQLite or PostgreSQL.
+            mark: the path of the mark, a small file that shows whether this file is an old copy
+                (`store.marks`). It must not be in the backups of this file.
+            clock: a function that returns the time, Unix seconds.
+            owner: the name under which the campaign reserves releases in the ledger, such as 32
+                random bytes in hexadecimal. The first claim stores it; later claims ignore this
+                argument.
+            ledger: the ledger to charge for the releases. A plan that is charged needs one.
 
         Raises:
-            InvalidInputError: the plan has privacy and there is no ledger; or the clock returns no
-                whole seconds; or this file holds another campaign, or has fewer writes than its
-                mark says, because a copy was put back; or the mark is gone.
+            InvalidInputError: the plan needs a ledger; the clock returns no whole seconds; this
+                file holds another campaign; or it was put back (has fewer writes than its mark), or
+                its mark is missing.
         """
         if plan.protection.is_charged and ledger is None:
             raise InvalidInputError(
                 "a plan with privacy is charged before a sum is opened: name the ledger"
             )
         owner, place = checked_name(owner=owner), real_path(mark)
-        seconds(clock())  # before a client is asked for its items: sums land with their time
+        seconds(clock())  # a wrong clock fails here, not when a sum lands
         claimed = self._claim(plan.fingerprint, place, owner)
         store = CampaignStore(self, plan, claimed, clock, ledger)
         # An earlier process may have died after it released sums and before it erased them.
@@ -292,24 +300,23 @@ class Campaigns(ClaimedDatabase):
     def give_up(
         self, plan: Plan, *, mark: str | os.PathLike[str], ledger: Ledger | None = None
     ) -> int:
-        """End all open sessions of a campaign, and return their number.
+        """End all open sessions of a campaign whose file was put back, and return their number.
 
-        Call this after a copy was put back. The sessions that it ends have no sum. Sessions that
-        had ended before, but owe some clients their last frames, are erased, too. The file counts
-        its writes on from the mark, so `claim` takes it. The sums that landed after the copy was
-        made are lost. Under central trust the sums that this copy holds as unreleased are erased,
-        too: they may have been released since the copy was made, and a second release would have
-        other noise. Their clients do not count as landed any more, unless the ledger holds the
-        release.
+        After this, `claim` accepts the file. The sessions end without a sum. Ended sessions are
+        erased, too, even if some clients still need their farewells. Sums that landed after the
+        copy was made are lost.
+
+        Under central trust, the exact sums in the copy are erased, too: they may have been released
+        since, and a second release would have other noise. Their clients no longer count as landed,
+        unless `ledger` holds the release of their round.
 
         Args:
             plan: the plan of the campaign.
-            mark: the path of the mark, outside of this file and of its backups.
-            ledger: the ledger that holds the releases, in SQLite or PostgreSQL; None: no release is
-                known.
+            mark: the path of the file's mark (see `claim`).
+            ledger: the ledger that holds the releases. None: no release is known.
 
         Raises:
-            InvalidInputError: this file holds nothing of the plan.
+            InvalidInputError: this file holds no campaign of the plan.
             UnreadableFileError: this file is damaged.
         """
         place, released = real_path(mark), _released_rounds(ledger, plan)
@@ -320,7 +327,8 @@ class Campaigns(ClaimedDatabase):
                     f"{self.name} holds nothing of this plan: there is nothing to give up; begin"
                     " the campaign anew with a new plan"
                 )
-            # SQLite may have played the journal of a killed process into the copy.
+            # The copy may be damaged: if a killed process left a journal, SQLite applied it to the
+            # copy.
             damage = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
             if damage == "ok" and not is_of_one_moment(driver_connection(connection)):
                 damage = "its pages are of two moments"
@@ -336,8 +344,8 @@ class Campaigns(ClaimedDatabase):
                 failure = _failure(plan.fingerprint, saved.session, saved.round, "given up")
                 connection.exec_driver_sql(_ADD_FAILED, failure)
             connection.execute(sa.delete(_sessions).where(mine))
-            # Clients or two servers put their noise into a sum once, so a second release is the
-            # same. An aggregator would draw other noise.
+            # The noise of clients or of two servers is already in a sum, so that a second release
+            # would be the same. An aggregator would draw new noise.
             if plan.protection.sums is Sums.SECRET:
                 sums, why = _sums.c.plan == plan.fingerprint, "given up: its exact sum was erased"
                 for one in connection.execute(sa.select(_sums).where(sums)).all():
@@ -347,10 +355,11 @@ class Campaigns(ClaimedDatabase):
                 connection.execute(sa.delete(_sums).where(sums))
             marked = read_mark(place, plan.fingerprint) or 0
             writes = max(writes_of(driver_connection(connection)), marked) + 1
-            # Each claim adds one to the epoch and to the number of writes, and giving up adds one
-            # to the epoch alone, so no epoch is more than one above that number. The mark has the
-            # number of all writes, also of those that the copy lacks. So no process has this epoch,
-            # not even one that claimed the campaign after the copy was made.
+            # The new epoch must be one that no process has, not even a process that claimed the
+            # campaign after the copy was made. Each claim adds 1 to the epoch and 1 to the number
+            # of writes, and `give_up` sets the epoch to that number plus 1. So no epoch is more
+            # than 1 above the number of writes, and `writes` is larger than any number before: the
+            # mark also counts the writes that the copy lacks.
             connection.execute(
                 sa.update(_runs).where(_runs.c.plan == plan.fingerprint).values(epoch=writes + 1)
             )
@@ -358,32 +367,39 @@ class Campaigns(ClaimedDatabase):
         return len(opened)
 
     def is_put_back(self, plan: Plan, *, mark: str | os.PathLike[str]) -> bool:
-        """Return whether `claim` refuses the file: its mark has more writes, or is gone."""
+        """Return whether `claim` would refuse the file: an old copy, or a file without its mark.
+
+        Args:
+            plan: the plan of the campaign.
+            mark: the path of the file's mark (see `claim`).
+        """
         return self._is_put_back(plan.fingerprint, real_path(mark))
 
     def holds(self, plan: Plan) -> bool:
-        """Return whether the campaign of a plan was ever claimed from this file."""
+        """Return whether the campaign of this plan was ever claimed in this file."""
         with self._transaction(write=False) as connection:
             return self._run(connection, plan.fingerprint) is not None
 
     def list(self) -> list[CampaignStatus]:
-        """Return the status of the campaign in the file, without its plan.
+        """Return the status of each campaign in the file: one, or none before the first claim.
 
-        There are none before the first claim.
+        `released` is empty, since it needs a ledger: see `status`.
         """
         with self._transaction(write=False) as connection:
             names = connection.execute(sa.select(_runs.c.plan).order_by(_runs.c.plan)).scalars()
             return [_status(connection, name) for name in names.all()]
 
     def status(self, plan: Plan, ledger: Ledger | None = None) -> CampaignStatus:
-        """Return the status of one campaign. This needs no claim, and disturbs no process.
+        """Return the status of the campaign.
+
+        It needs no claim, and other processes may write meanwhile.
 
         Args:
             plan: the plan of the campaign.
-            ledger: the ledger that holds the releases; None: the status has no releases.
+            ledger: the ledger that holds the releases. None: `released` stays empty.
 
         Raises:
-            InvalidInputError: the file holds nothing of this plan.
+            InvalidInputError: the file holds no campaign of this plan.
         """
         with self._transaction(write=False) as connection:
             if self._run(connection, plan.fingerprint) is None:
@@ -398,19 +414,22 @@ class Campaigns(ClaimedDatabase):
         return replace(found, released=tuple(landing.release for landing in landings))
 
     def read(self, plan: Plan, ledger: Ledger | None = None) -> CampaignReader:
-        """Return the sums of a campaign, to look at them while another process may run it.
+        """Return a reader of the campaign's sums; another process may run the campaign meanwhile.
 
         Args:
             plan: the plan of the campaign.
-            ledger: the ledger that holds the releases; None: nothing is released.
+            ledger: the ledger that holds the releases. None: nothing counts as released.
         """
         return CampaignReader(self, plan, ledger)
 
     def clients(self, session: bytes) -> tuple[ClientId, ...]:
-        """Return the names of the clients of a session that goes on, as the transport has them.
+        """Return the transport's names of the clients that an open session asked.
+
+        Args:
+            session: the session's name, 32 bytes.
 
         Raises:
-            InvalidInputError: no such session goes on.
+            InvalidInputError: there is no open session with this name.
         """
         query = sa.select(_sessions.c.clients).where(
             (_sessions.c.session == session.hex()) & (_sessions.c.checkpoint.is_not(None))
@@ -425,9 +444,10 @@ class Campaigns(ClaimedDatabase):
 
 
 class CampaignReader:
-    """The sums of one campaign, and what is in them; it needs no claim, and disturbs no process.
+    """A reader of one campaign's sums; it needs no claim, and other processes may write meanwhile.
 
-    `Campaigns.read` makes it.
+    `Campaigns.read` makes one. Its methods take the plan once more, and raise InvalidInputError for
+    another plan.
     """
 
     def __init__(self, campaigns: Campaigns, plan: Plan, ledger: Ledger | None) -> None:
@@ -435,14 +455,20 @@ class CampaignReader:
         self._ledger = ledger
 
     def landed_clients(self, plan: Plan) -> dict[int, int]:
-        """Return the number of clients in the sums that landed, by round."""
+        """Return, for each round, the number of clients in the sums that landed.
+
+        Rounds without such a sum are left out. Sums that were given up do not count.
+        """
         self._check(plan)
         with self._campaigns._transaction(write=False) as connection:
             rows = connection.exec_driver_sql(_COUNT_LANDED, {"of": self._name})
             return {row.round: int(row.clients) for row in rows}
 
     def impossible(self, plan: Plan) -> dict[int, int]:
-        """Return the number of sessions whose sum no clients can have, by round."""
+        """Return, for each round, the number of sessions whose sum was rejected as impossible.
+
+        No honest clients could have such a sum. Rounds without one are left out.
+        """
         self._check(plan)
         query = (
             sa.select(_failed.c.round, sa.func.count().label("sessions"))
@@ -453,21 +479,24 @@ class CampaignReader:
             return {row.round: row.sessions for row in connection.execute(query)}
 
     def has_landed(self, plan: Plan, session: bytes) -> bool:
-        """Tell whether the sum of a session has landed."""
+        """Return whether the sum of this session has landed."""
         self._check(plan)
         with self._campaigns._sqlite(write=False) as connection:
             return _has_landed(connection, self._name, session)
 
     def sums(self, plan: Plan) -> list[CountSketch]:
-        """Return the sums of the rounds that landed and are not released, by round."""
+        """Return the sums that landed and are not released, added up to one sketch for each round.
+
+        The sketches are in the order of their rounds.
+        """
         return summed(self._landed(plan))
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
-        """Return the sums of the sessions that landed and are not released, by round."""
+        """Return the sum of each session that landed and is not released, in order of rounds."""
         return list(self._landed(plan))
 
     def _landed(self, plan: Plan) -> Iterator[CountSketch]:
-        """Yield the sums of `sums`, a session after the other, by round."""
+        """Yield the sum of each session that landed and is not released, in order of rounds."""
         self._check(plan)
         query = sa.select(_sums.c.sketch).where(_sums.c.plan == self._name)
         gone = _released_rounds(self._ledger, plan)
@@ -478,7 +507,10 @@ class CampaignReader:
                     yield sketch
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
-        """Return the released sums, by the number of the release."""
+        """Return the released sums, with their noise, as a dict from the number of the release.
+
+        Without a ledger it is empty.
+        """
         self._check(plan)
         if self._ledger is None:
             return {}
@@ -495,7 +527,7 @@ class CampaignReader:
 
 
 class CampaignStore(CampaignReader):
-    """The books and the sessions of one campaign, for the process that claimed it.
+    """The sessions and sums of one campaign, for the process that claimed it.
 
     `Campaigns.claim` makes it, and `campaign.driver.Driver` uses it. Once another process has
     claimed the campaign, each method that writes raises `OvertakenError` and changes nothing.
@@ -515,23 +547,38 @@ class CampaignStore(CampaignReader):
     # ---- sessions ----
 
     def save(self, plan: Plan, session: SavedSession, asked: Collection[ClientId]) -> None:
-        """Write a session, and whom it asks, if the file holds the version just before this one."""
+        """Write the new state of a session, and the names of the clients that it asks.
+
+        Args:
+            plan: the plan of the campaign.
+            session: the new state; its `version` is one more than the version in the file.
+            asked: the transport's names of clients that were not asked in this round before.
+
+        Raises:
+            OvertakenError: the file holds another version, or another process claimed the campaign.
+        """
         self._check(plan)
         with self._claim.write() as connection:
             self._save(connection, session)
             if asked:
-                # JSON has no newline in it, so that one call makes the texts of all clients.
+                # Compact JSON holds no newline, so a newline can separate the clients: one call
+                # encodes all.
                 texts = json.dumps(list(asked), separators=("\n", ":"))[1:-1].split("\n")
                 row = {"plan": self._name, "round": session.round}
-                # Sorted as the index is: SQLite inserts next to the row before.
+                # Sorted like the index, since SQLite inserts fastest next to the last row.
                 row |= {"session": session.session.hex(), "clients": json.dumps(sorted(texts))}
                 connection.execute(_ADD_ASKED, row)
 
     def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
-        """Write a session that has ended, and land its sum; return whether the sum counts.
+        """Write a session that has ended, and land its sum; return whether this counts.
 
-        It is one transaction. A sum that had landed before does not count again, and nothing
-        changes.
+        Both are one transaction. Returns False, and changes nothing, if the session's sum had
+        landed before.
+
+        Args:
+            plan: the plan of the campaign.
+            session: the session, without a checkpoint.
+            sketch: the session's sum.
         """
         self._check(plan)
         with self._claim.write() as connection:
@@ -556,20 +603,29 @@ class CampaignStore(CampaignReader):
             connection.execute(_ADD_FAILED, failure)
 
     def sessions(self, plan: Plan) -> list[SavedSession]:
-        """Return the open sessions, and the ended ones whose farewell clients may still need."""
+        """Return all open sessions, and the ended sessions that `forget` did not erase.
+
+        Clients may still need the farewells of these ended sessions.
+        """
         self._check(plan)
         with self._campaigns._transaction(write=False) as connection:
             rows = connection.exec_driver_sql(_FIND_SESSIONS, {"of": self._name})
             return [_saved(row) for row in rows]
 
     def forget(self, plan: Plan, session: bytes) -> None:
-        """Erase an ended session; the clients that it asked, and its landing, stay recorded."""
+        """Erase an ended session.
+
+        The clients that it asked stay recorded, and whether its sum landed.
+        """
         self._check(plan)
         with self._claim.write() as connection:
             connection.execute(_FORGET, {"of": session.hex()})
 
     def asked(self, plan: Plan) -> dict[int, set[ClientId]]:
-        """Return the clients that were asked for items, by round."""
+        """Return, for each round, the clients that were asked for their items.
+
+        They have the names that the transport uses.
+        """
         self._check(plan)
         found: dict[int, set[ClientId]] = {}
         with self._campaigns._transaction(write=False) as connection:
@@ -580,32 +636,34 @@ class CampaignStore(CampaignReader):
     # ---- books ----
 
     def reserve(self, plan: Plan, release: int) -> None:
-        """Charge a release of a plan with privacy. Whoever claims the campaign may repeat it.
+        """Reserve a release: charge it to the plan's population, before its sum is opened.
+
+        This can be repeated, even by another process that claimed the campaign later.
 
         Raises:
             AlreadySpentError: the release has landed in the ledger, or a run with another owner
-                has charged this plan.
-            OverspentError: the population has too little left.
-            OvertakenError: another process runs the campaign.
+                charged this plan.
+            OverspentError: the population's grant does not cover the campaign.
+            OvertakenError: another process claimed the campaign.
         """
         self.check_claim(plan)
         self._reservation(release)
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Keep the sum of a session; return whether it counts.
+        """Store the sum of a session, so that it counts for its round; return whether it counts.
 
-        A sum that had landed before does not count again, and nothing changes.
+        Returns False, and changes nothing, if the session's sum had landed before.
         """
         self._check(plan)
         with self._claim.write() as connection:
             return self._land(connection, session, sketch)
 
     def _land(self, connection: SqliteConnection, session: bytes, sketch: CountSketch) -> bool:
-        """Keep the sum of a session, unless it has landed."""
+        """Store the sum of a session, unless it had landed before; return whether it was stored."""
         if _has_landed(connection, self._name, session):
             return False
-        # If clients are silos, the row has the number of silos. The number of their people is
-        # secret, and a row of this table is never erased.
+        # If clients are silos, this is the number of silos. Their number of people is secret, and
+        # must not stand in a row that is never erased.
         clients = sketch.num_vectors
         same = {"plan": self._name, "session": session.hex(), "round": sketch.round}
         fact = same | {"clients": clients, "time": seconds(self._clock())}
@@ -614,21 +672,28 @@ class CampaignStore(CampaignReader):
         return True
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Write all releases to the ledger in one transaction; erase the sums they were made of.
+        """Write all releases to the ledger, then erase the exact sums of their rounds.
+
+        The ledger gets all of them in one transaction.
+
+        Args:
+            plan: the plan of the campaign.
+            noised: the sums with noise, by the number of the release.
 
         Raises:
             InvalidInputError: a release was not reserved.
-            AlreadySpentError: one was released before, with other noise.
-            OvertakenError: another process runs the campaign, or another copy of it.
+            AlreadySpentError: a release has landed in the ledger before, with other noise.
+            OvertakenError: another process claimed the campaign, or runs another copy of the file.
         """
         self._check(plan)
         kept = {
             Reservation(self._name, number): sketch.to_bytes() for number, sketch in noised.items()
         }
-        # Of two processes on two copies of the sums, and of their ledgers, one alone can release
-        # them: two releases would have two noises. A copy from before is behind the mark, which
-        # counts a write before the release lands, even if this process dies before it erases the
-        # sums. And no process claims a copy of that write, since the mark is held to the end.
+        # If two processes had two copies of the sums and of the ledger, only one may release: the
+        # difference of two releases would show their noise. So a write is counted in the mark
+        # before the release lands: an older copy is then behind the mark, even if this process dies
+        # before it erases the sums. And the mark is locked until the end, so that nobody claims a
+        # copy of that write.
         with hold_mark(self._claim.mark):
             with self._claim.write_held():
                 pass
@@ -636,9 +701,10 @@ class CampaignStore(CampaignReader):
             self._erase_released()
 
     def _erase_released(self) -> None:
-        """Erase the sums of released rounds: after a release, or at the claim after a crash.
+        """Erase the exact sums of all rounds whose releases the ledger holds.
 
-        The mark is held by the caller.
+        The caller must have locked the mark. It is called after a release, and at the claim after a
+        crash.
         """
         gone = _released_rounds(self._ledger, self._plan)
         if gone:
@@ -653,48 +719,48 @@ class CampaignStore(CampaignReader):
         return self._books().reserve(charge, self._claim.owner, seconds(self._clock()))
 
     def _books(self) -> Ledger:
-        assert self._ledger is not None  # `claim` refuses privacy without a ledger
+        assert self._ledger is not None  # `claim` refuses a charged plan without a ledger
         return self._ledger
 
     # ---- one writer ----
 
     def check_claim(self, plan: Plan) -> None:
-        """Check that this process may write and speak; the mark then counts every write.
+        """Check that this process may write and send messages, and bring the mark up to date.
 
         Raises:
-            OvertakenError: another process runs the campaign, or another copy of it.
+            OvertakenError: another process claimed the campaign, or runs another copy of the file.
             StoreError: the mark cannot be read or written.
         """
         self._check(plan)
         self._claim.check()
 
     def check_writes(self, plan: Plan) -> None:
-        """Check that file, mark and ledger answer, and that there is room for a session's write.
+        """Check that file, mark and ledger can be used, and the disk has room for a session.
 
-        It writes, and changes no session.
+        It makes a write that changes no session.
 
         Raises:
-            OvertakenError: another process runs the campaign, or another copy of it.
+            OvertakenError: another process claimed the campaign, or runs another copy of the file.
             StoreError: a write would fail.
         """
         self._check(plan)
         with self._claim.write():
             pass
-        # A disk with a little room takes the write above, and not that of a session.
+        # A nearly full disk may have room for this small write, but not for a session's state.
         self.check_room(plan)
 
     def check_room(self, plan: Plan) -> None:
-        """Check that the ledger answers, and that there is room for a session's write.
+        """Check that the ledger can be used, and the disk has room for the largest session.
 
-        It writes a file that is gone at once, and nothing else.
+        It writes a file and removes it at once.
 
         Raises:
-            StoreError: there is no room, or the ledger is away.
+            StoreError: there is no room, or the ledger does not answer.
         """
         self._check(plan)
         with self._campaigns._sqlite(write=False) as connection:
             largest = connection.execute(_LARGEST, {"of": self._name}).fetchone()[0] or 0
-        # SQLite writes what changes, and before that what was there.
+        # Twice: SQLite first copies the old state to its journal, then writes the new one.
         check_room(Path(self._campaigns.name).absolute().parent, _ROOM + 2 * largest)
         if self._ledger is not None:
             self._ledger.reserved(self._name)
@@ -702,9 +768,9 @@ class CampaignStore(CampaignReader):
 
 # ---- rows ----
 
-# The statements that each phase, or each driver, runs, compiled once: see `prepared`.
+# Frequent statements, compiled once: see `prepared`.
 _ADD_SESSION = prepared(sa.insert(_sessions))
-# Not the keys, which stay: SQLite would write their index again, and look the plan up.
+# Without the keys, which never change: SQLite would write their index again, and look up the plan.
 _SAVE = prepared(
     sa.update(_sessions)
     .where(
@@ -728,7 +794,7 @@ _LARGEST = prepared(
     )
 )
 _FORGET = prepared(sa.delete(_sessions).where(_sessions.c.session == sa.bindparam("of")))
-# One statement for all clients: to bind the values of each one takes as long as to insert it.
+# One statement for all clients: binding the values of each client would take as long as the insert.
 _ADD_ASKED = prepared(
     sa.insert(_asked).from_select(
         ["plan", "round", "client", "session"],
@@ -749,7 +815,7 @@ _FIND_LANDED = prepared(
         (_landed.c.plan == sa.bindparam("of")) & (_landed.c.session == sa.bindparam("name"))
     )
 )
-# A sum that landed and then was given up is in both tables: nobody has it.
+# A sum that landed, and was then erased by `give_up`, is in both tables.
 _IS_KEPT = ~(
     sa.exists().where((_failed.c.plan == _landed.c.plan) & (_failed.c.session == _landed.c.session))
 )
@@ -810,7 +876,7 @@ def _saved(row: sa.Row[Any]) -> SavedSession:
 
 
 def _opened(plan: str) -> sa.Select[Any]:
-    """Return the query of a campaign's open sessions, without their checkpoints."""
+    """Return the query for a campaign's open sessions, by round, without their checkpoints."""
     known = _sessions.c
     return (
         sa.select(*(column for column in known if column is not known.checkpoint))
@@ -846,7 +912,7 @@ def _status(connection: sa.Connection, plan: str) -> CampaignStatus:
         plan,
         epoch,
         {row.round: row.clients for row in connection.execute(asked)},
-        dict(+landed),  # without the rounds in which nothing landed
+        dict(+landed),  # `+` leaves out rounds in which nothing landed
         tuple(
             OpenSession(
                 bytes.fromhex(row.session),

@@ -1,13 +1,13 @@
-"""Claims: one process at a time may write a file, and an old copy of the file is refused.
+"""Claims: only one process at a time may write a file, and an old copy of the file is refused.
 
-Each process that claims a file gets a higher *epoch* number. Each writing transaction first checks
-that the file still has this epoch. So a process cannot write after another process has claimed the
-file.
+Each claim gives its process a higher number, the *epoch*, which the file stores. Each writing
+transaction first checks that the file still has the epoch of its process. So a process cannot write
+after another process has claimed the file.
 
-An operator may *put back* a copy of the file, such as a backup. The copy does not know which
-messages were sent after it was made. Therefore a *mark* outside of the file, on another disk if
-possible, holds the number of the last write. A file with fewer writes (`store/writes.py`) than its
-mark is refused.
+An operator may *put back* an old copy of the file, such as a backup. The copy does not know which
+messages were sent after it was made. Therefore a *mark*, a small file outside of the database and
+if possible on another disk, holds the number of the last write. A file with fewer writes
+(`store/writes.py`) than its mark is refused.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from fedtally.store.database import (
 from fedtally.store.marks import hold_mark, read_mark, write_mark
 from fedtally.store.writes import count_write, writes_of
 
-# A column of a fingerprint, in hexadecimal. SQLite does not enforce the length.
+# The type of a column with a fingerprint in hexadecimal. SQLite does not enforce the length.
 FINGERPRINT = sa.String(64)
 
 
 def run_table(metadata: sa.MetaData, *columns: sa.Column[Any]) -> sa.Table:
-    """Return the table that holds a file's one plan and its claims, with further columns."""
+    """Return the table for a file's one plan, its owner and its epoch; `columns` are added."""
     return sa.Table(
         "fedtally_runs",
         metadata,
         sa.Column("plan", FINGERPRINT, primary_key=True),
         sa.Column("owner", sa.String(200), nullable=False),  # set by the first claim
-        sa.Column("epoch", sa.BigInteger, nullable=False),  # the number of claims
+        sa.Column("epoch", sa.BigInteger, nullable=False),  # made larger by each claim
         *columns,
         info=CHANGES,
     )
 
 
 _runs = run_table(sa.MetaData())
-# Statements that each write runs, compiled once: see `prepared`.
+# Run with each write, so they are compiled once: see `prepared`.
 _FIND_RUN = prepared(sa.select(_runs).where(_runs.c.plan == sa.bindparam("of")))
 _FIND_EPOCH = prepared(
     sa.select(_runs.c.epoch).where(
@@ -60,24 +60,24 @@ _FIND_EPOCH = prepared(
 
 
 class ClaimedDatabase(Database):
-    """An SQLite file of one plan, which one process at a time writes."""
+    """An SQLite file for one plan, which one process at a time may write."""
 
     _runs: ClassVar[sa.Table]  # made by `run_table`
-    _put_back: ClassVar[str]  # what the owner of an old copy must do, in words
-    _lost_mark: ClassVar[str]  # what the owner of a file must do if its mark is lost, in words
-    _held: ClassVar[str] = "campaign of plan"  # in messages, the words before the plan's name
+    _put_back: ClassVar[str]  # for messages: what to do with an old copy
+    _lost_mark: ClassVar[str]  # for messages: what to do if the mark is lost
+    _held: ClassVar[str] = "campaign of plan"  # for messages: the words before the plan
 
     def _claim(self, plan: str, place: Path, owner: str) -> Claim:
-        """Claim the file for this process.
+        """Claim the file for this process: from now on, no earlier process can write it.
 
         Args:
             plan: the fingerprint of the plan.
-            place: the path of the mark, without symbolic links.
+            place: the path of the mark, with symbolic links resolved.
             owner: the name of the run; only the first claim stores it.
 
         Raises:
-            InvalidInputError: this file is of another plan; or it has fewer writes than its mark,
-                because an old copy was put back; or its mark is missing.
+            InvalidInputError: this file holds another plan; it has fewer writes than its mark,
+                since an old copy was put back; or it has writes but no mark.
         """
         with self._marked(plan, place) as connection:
             self._check_alone(connection, plan)
@@ -95,9 +95,9 @@ class ClaimedDatabase(Database):
                     f"there is no mark at {place}, and {self.name} has {writes}: name its"
                     f" mark; if that is lost, {self._lost_mark}"
                 )
-            # The mark is written before the first write to the file. So if a file has writes and no
-            # mark, the mark was lost. Also, the mark must have the file's number before each write:
-            # see `store/writes.py`.
+            # The mark is written first. Otherwise a crash could leave a file with writes and no
+            # mark, which would be taken for a lost mark. Also, the mark must have the file's number
+            # before each write (`store/writes.py`).
             write_mark(place, plan, number)
             if row is None:
                 connection.execute(sa.insert(self._runs).values(plan=plan, owner=owner, epoch=0))
@@ -113,8 +113,11 @@ class ClaimedDatabase(Database):
 
     @contextmanager
     def _marked(self, plan: str, mark: Path) -> Iterator[sa.Connection]:
-        """Yield a writing transaction of a plan; after its commit, write the mark."""
-        # The mark is locked before it is read, and until it is written: see `Claim.write`.
+        """Run a writing transaction with the mark locked; after its commit, write the mark.
+
+        Yields the connection.
+        """
+        # Locked from before the mark is read until it is written: see `Claim.write`.
         with hold_mark(mark):
             with self._transaction(write=True) as connection:
                 yield connection
@@ -122,10 +125,10 @@ class ClaimedDatabase(Database):
             write_mark(mark, plan, writes)
 
     def _check_alone(self, connection: sa.Connection, plan: str) -> None:
-        """Refuse a file that holds another campaign.
+        """Refuse a file that holds a campaign of another plan.
 
-        The number of writes counts all writes to the file. If two campaigns wrote to one file, new
-        writes of one campaign would hide that writes of the other are lost.
+        The number of writes counts all writes to the file. If two campaigns shared a file, new
+        writes of one could hide that writes of the other are lost.
         """
         runs = self._runs
         other = connection.execute(sa.select(runs.c.plan).where(runs.c.plan != plan))
@@ -138,10 +141,10 @@ class ClaimedDatabase(Database):
     def _is_put_back(self, plan: str, place: Path) -> bool:
         """Return whether `_claim` would refuse the file because of its mark.
 
-        It would if the file has fewer writes than its mark, or if the mark is missing.
+        This is so if the file has fewer writes than its mark, or has writes and no mark.
         """
-        # The mark is read before the file: if another process writes meanwhile, the mark that was
-        # read is behind the file, and the file is not taken for an old copy.
+        # The mark is read first. Otherwise, if another process writes in between, the mark would be
+        # ahead, and the file would be taken for an old copy.
         marked = read_mark(place, plan)
         with self._transaction(write=False) as connection:
             writes = _writes(connection, self._run(connection, plan))
@@ -152,12 +155,12 @@ class ClaimedDatabase(Database):
 
 
 class Claim:
-    """The right of one process to write a file, until another process claims it.
+    """The right of one process to write a file; it ends when another process claims the file.
 
     Attributes:
         plan: the fingerprint of the plan.
-        owner: the name that the first claim stored.
-        mark: the path of the mark, without symbolic links.
+        owner: the name of the run that the first claim stored.
+        mark: the path of the mark, with symbolic links resolved.
     """
 
     def __init__(
@@ -165,14 +168,15 @@ class Claim:
     ) -> None:
         self._database, self.plan, self.owner, self.mark = database, plan, run.owner, mark
         self._epoch = run.epoch
-        self._written = writes  # the file's number of writes, as far as this process knows
-        self._marked = writes  # the number in the mark that is surely on the disk
+        self._written = writes  # the last number of writes that this process saw in the file
+        self._marked = writes  # the last number that this process wrote to the mark
 
     def check(self) -> None:
         """Check that this process may write and send messages, and bring the mark up to date.
 
         Raises:
-            OvertakenError: another process has claimed the file, or runs another copy of it.
+            OvertakenError: another process claimed the file, or runs another copy of it; or an old
+                copy was put back.
             StoreError: the mark cannot be read or written.
         """
         with hold_mark(self.mark):
@@ -181,10 +185,10 @@ class Claim:
             self._bring_mark(writes)
 
     def _own_writes(self, connection: SqliteConnection) -> int:
-        """Return the file's number of writes.
+        """Return the file's number of writes, after checking that this process still has the claim.
 
         Raises:
-            OvertakenError: another process has claimed the file, or an old copy was put back.
+            OvertakenError: another process claimed the file, or an old copy was put back.
         """
         known = {"of": self.plan, "epoch": self._epoch}
         if connection.execute(_FIND_EPOCH, known).fetchone() is None:
@@ -192,8 +196,8 @@ class Claim:
                 f"another process runs the {self._database._held} {self.plan[:16]}: this one"
                 " must neither write nor speak; stop it"
             )
-        # If this process went on writing, the mark would be set to the copy's smaller number, and
-        # nothing would show any more that the file is a copy.
+        # Otherwise this process would set the mark to the copy's smaller number, and nothing would
+        # show any more that the file is an old copy.
         writes = writes_of(connection)
         if writes < self._written:
             raise OvertakenError(
@@ -205,52 +209,54 @@ class Claim:
 
     @contextmanager
     def write(self) -> Iterator[SqliteConnection]:
-        """Yield a writing transaction; after its commit, write the mark.
+        """Run a writing transaction with the mark locked; after its commit, write the mark.
+
+        Yields the connection.
 
         Raises:
-            OvertakenError: another process has claimed the file, or an old copy was put back.
+            OvertakenError: another process claimed the file, or an old copy was put back.
         """
-        # The mark is locked before it is read, and until it is written. So if two processes run two
-        # copies of the file, the second one sees the first one's number.
+        # Locked from before the mark is read until it is written. Otherwise two processes with two
+        # copies of the file could both read the old number, and both write.
         with hold_mark(self.mark), self.write_held() as connection:
             yield connection
 
     @contextmanager
     def write_held(self) -> Iterator[SqliteConnection]:
-        """Do as `write`, for a caller that has locked the mark already."""
+        """Run a writing transaction like `write`, for a caller that has already locked the mark."""
         with self._database._sqlite(write=True) as connection:
-            # The number may be more than this process knows: a write that raised an error may have
-            # been committed nevertheless.
+            # The file may have more writes than this process knows: a commit may raise an error,
+            # and be on the disk nevertheless.
             self._bring_mark(self._own_writes(connection))
             writes = count_write(connection)
             yield connection
-        # The mark is written after the commit. A crash in between leaves a file with more writes
-        # than its mark, and such a file is not taken for an old copy. A message is sent only after
-        # its state and then the mark are written. So the mark counts every write whose message a
-        # client may have seen.
+        # The mark is written after the commit: a crash in between leaves a file with more writes
+        # than its mark, which is not taken for an old copy. Messages are sent only after the mark
+        # is written. So the mark counts every write whose message a client may have seen.
         self._written = writes
         write_mark(self.mark, self.plan, writes)
         self._marked = writes
 
     def _bring_mark(self, writes: int) -> None:
-        """Write the mark unless it has the file's number of writes already.
+        """Write the file's number of writes to the mark, unless the mark has it already.
 
-        This must happen before a message is sent: an earlier write may be in the file although its
-        mark could not be written. It must also happen before the next write, so that a copy without
-        the last write is behind the mark (`store/writes.py`).
+        It must be called before a message is sent: an earlier write may be in the file although its
+        mark could not be written. It must also be called before the next write: then a copy without
+        that write is behind the mark (`store/writes.py`).
 
         Args:
             writes: the file's number of writes.
 
         Raises:
-            OvertakenError: the mark has a larger number: another process runs another copy.
+            OvertakenError: the mark has a larger number, since another process runs another copy of
+                the file.
             StoreError: the mark cannot be read or written.
         """
         try:
             marked = read_mark(self.mark, self.plan)
         except UnreadableFileError as error:
-            # StoreError, since the driver reads an UnreadableFileError as a damaged session, which
-            # it may give up.
+            # Not UnreadableFileError, which the driver takes for a damaged session: it could end
+            # the session.
             raise StoreError(str(error)) from error
         if marked is not None and marked > writes:
             raise OvertakenError(
@@ -263,10 +269,10 @@ class Claim:
 
 
 def _writes(connection: sa.Connection, run: sa.Row[Any] | None) -> int:
-    """Return the file's number of writes; 0 if it has no row of the plan yet (`run` is None)."""
+    """Return the file's number of writes; 0 if `run` is None (before the plan's first claim)."""
     return 0 if run is None else writes_of(driver_connection(connection))
 
 
 def _lacks_mark(writes: int, marked: int | None) -> bool:
-    """Return whether a file with writes has no mark, so that its mark was lost."""
+    """Return whether a file has writes but no mark, so that the mark must have been lost."""
     return writes > 0 and marked is None

@@ -1,4 +1,4 @@
-"""A client's own record of the rounds it took part in, and the `Journal` of one round in it."""
+"""A client's own record of the rounds that it took part in, and the `Journal` of one such round."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from fedtally.store.writes import count_write, write_tables, writes_of
 if TYPE_CHECKING:
     from fedtally.secagg.two_server import Report
 
-_MARKED = "client-record"  # the name in the mark of a record
+_MARKED = "client-record"  # the name that stands in a record's mark
 
 _record = sa.MetaData()
 _record_grants = grant_tables(_record)
@@ -70,7 +70,8 @@ _participations = sa.Table(
     sa.Column("item", sa.String(200), unique=True),  # null: no label; nulls may repeat
     time_column(),
 )
-# Caps on the cost of everything in the record. Rows are never changed: the last one counts.
+# Caps on the total cost of everything in the record. Rows are never changed; the last row is the
+# cap.
 _caps = sa.Table(
     "fedtally_caps",
     _record,
@@ -81,14 +82,14 @@ _caps = sa.Table(
     sa.Column("per_days", sa.Integer),  # null: the cap is for all time
     time_column(),
 )
-# Sessions that the client began: it begins none of them twice, even after a crash.
+# Sessions that the client began. Otherwise, after a crash, it could begin the same session again.
 _sessions = sa.Table(
     "fedtally_begun_sessions",
     _record,
     sa.Column("session", sa.String(2 * MOST_NAME_BYTES), primary_key=True),
     sa.Column("not_after", sa.BigInteger, nullable=False),
 )
-# Plans of registrars that the owner accepted. A registrar numbers its plans within each purpose.
+# Plans of registrars that the client's owner accepted. A registrar numbers its plans by purpose.
 _accepted = sa.Table(
     "fedtally_accepted_plans",
     _record,
@@ -98,7 +99,7 @@ _accepted = sa.Table(
     sa.Column("plan", sa.String(200), nullable=False),
     time_column(),
 )
-# Plans that a registrar ended. It can only end plans that it signed: the row has its public key.
+# Plans that a registrar ended. A registrar can end only its own plans, so a row has its public key.
 _ended = sa.Table(
     "fedtally_ended_plans",
     _record,
@@ -107,18 +108,19 @@ _ended = sa.Table(
     time_column(),
 )
 outbox_tables(_record)
-write_tables(_record)  # counted writes: sessions, parts, answers of servers, plans of registrars
+write_tables(_record)  # writes are counted, for the mark
 
 
 class Part(NamedTuple):
-    """A round that a client took part in.
+    """One round that a client took part in.
 
     Attributes:
         plan: the fingerprint of the plan.
         round: the number of the round.
         population: the population that the plan names.
-        event: the event of the whole campaign; None: the plan is without differential privacy.
-        time: when the client took part, by the record's time, Unix seconds.
+        event: what the whole campaign exposes of one client (`privacy.events`); None: the plan has
+            no differential privacy.
+        time: the record's time at which the client took part, Unix seconds (see `ClientRecord`).
     """
 
     plan: str
@@ -129,13 +131,13 @@ class Part(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What a client must know of its record before it begins a session of a round.
+    """The entries of a record that a client checks before it begins a session of a round.
 
     Attributes:
-        sessions: the number of sessions that the client began and that end at `since` or later
-            (see `ClientRecord.standing`).
-        cap: the cap on the cost of everything in the record; None: there is none.
-        refusal: why `take_part` would refuse the round now; None: it would not.
+        sessions: the number of sessions that the client began and that end at the time `since` or
+            later (an argument of `ClientRecord.standing`).
+        cap: the cap on the total cost of all campaigns in the record; None: there is no cap.
+        refusal: why `take_part` would refuse the round now; None: it would accept the round.
     """
 
     sessions: int
@@ -144,23 +146,26 @@ class Standing(NamedTuple):
 
 
 class ClientRecord(GrantDatabase):
-    """A client's own record of the rounds it took part in, so that it need not trust an operator.
+    """A client's own record of the rounds that it took part in, so that it need not trust a server.
 
-    Made by `open`, one file for each client identity. Its owner may set a `cap` on the cost of
-    everything in the record together, whatever populations the operators name. The owner may also
-    `grant` to populations: campaigns that cost a population more are refused, by the ledger's rule.
+    `open` makes one; each client identity has a file of its own. Its owner may set a `cap` on the
+    total cost of all campaigns, whatever populations the servers name. The owner may also `grant` a
+    budget to a population: campaigns that would cost it more are refused, by the rule that a ledger
+    uses, too.
 
-    If somebody puts an old copy of the file back, the copy lacks what the client did since. A
-    *mark* in another folder shows this (`store.marks`). Each write is counted in the mark before
-    the method returns, and a record with fewer writes than its mark is refused.
+    If somebody puts an old copy of the file back, it lacks what the client did since the copy was
+    made. A *mark* in another folder shows this (`store.marks`). Every write, except of caps and
+    grants, is counted in the mark before the method returns. A record with fewer writes than its
+    mark is refused.
 
-    A part (one round that the client took part in) is stored with the record's time. This is the
-    clock's time, or the time of the newest part if that is later. A cap in days counts all parts
-    from its period's start on, also those with a time after now. So setting the clock back renews
-    nothing. If the clock was ahead once, the parts of that time count until the true time is later.
+    A *part* is one round that the client took part in. It is stored with the *record's time*: the
+    time of the clock, or the time of the newest part if that is later. A cap with `per_days` covers
+    all parts after the start of its period, even parts with a time after now. So setting the clock
+    back does not renew the budget. If the clock was ahead when a part was stored, this part counts
+    until the true time is later by the whole period.
 
-    The record also holds what a registrar says of plans (`accept`, `end`), so that a client does
-    not go back to an older plan.
+    The record also holds which plans the owner accepted (`accept`) and which plans a registrar
+    ended (`end`), so that a client does not go back to an older plan.
     """
 
     _kind = "client record"
@@ -172,7 +177,7 @@ class ClientRecord(GrantDatabase):
     _metadata = _record
     _populations, _granted = _record_grants
     _mark: Path | None = None
-    _on_disk = -1  # the number in the mark that is surely on the disk; -1: not known
+    _on_disk = -1  # the last number that this object wrote to the mark; -1: none yet
 
     @classmethod
     def open(
@@ -182,17 +187,17 @@ class ClientRecord(GrantDatabase):
         create: bool = False,
         mark: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Open the record in an SQLite file.
+        """Open a client's record in an SQLite file.
 
         Args:
             path: the path of the SQLite file.
-            create: make the file and its mark if neither is there.
-            mark: the path of the mark, outside of the record's folder and its backups. None: there
-                is no mark, and an old copy of the record is not noticed.
+            create: whether to make the file and its mark if they do not exist.
+            mark: the path of the mark, outside of the record's folder and its backups. None: the
+                record is used without a mark, and an old copy is not noticed.
 
         Raises:
-            UnreadableFileError: the file is missing, is no record or has another version; or the
-                record has fewer writes than its mark, or its mark is missing.
+            UnreadableFileError: the file is missing, is no record or has another version; the
+                record has fewer writes than its mark; or the mark is missing.
         """
         url = file_url(os.fspath(path))
         if mark is None:
@@ -200,9 +205,9 @@ class ClientRecord(GrantDatabase):
         place = real_path(mark)
         if not os.path.lexists(path):
             marked = read_mark(place, _MARKED)
-            if marked:  # checked before an empty record is made, which would hide the loss
+            if marked:  # the record was lost: do not make an empty one
                 raise _put_back(os.fspath(path), place, 0, marked)
-            if create:  # the mark first: a record without one is refused
+            if create:  # mark first: a record without it is refused
                 write_mark(place, _MARKED, 0)
         record = opened(cls, url, create)
         record._mark = place
@@ -218,25 +223,26 @@ class ClientRecord(GrantDatabase):
         relation: Relation | str = Relation.ZERO_OUT,
         per_days: int | None = None,
     ) -> None:
-        """Cap the cost of all campaigns in this record together; a later cap replaces an earlier.
+        """Limit the total cost of all campaigns in this record; a new cap replaces the last one.
 
-        Each campaign counts in full from its first round on, by the proven bound of its event. With
-        `per_days`, it counts only with its parts in the last `per_days` days. Under a cap, rounds
-        without differential privacy are refused, since they have no epsilon.
+        Each campaign counts in full from its first round on, by the proven epsilon of its event.
+        With `per_days`, only the rounds that the client took part in during the last `per_days`
+        days count. Under a cap, rounds without differential privacy are refused, since they have no
+        epsilon.
 
         Args:
             epsilon: the largest total epsilon, above 0 and at most 1000.
-            delta: the delta of the total, at least 1e-15 and below 1; or 0, for geometric noise
-                alone.
+            delta: the delta of the total, at least 1e-15 and below 1; or 0, with which all
+                campaigns must have geometric noise.
             time: now, Unix seconds.
-            relation: the neighbouring relation of the total, `zero-out` or `replace-one`. Those of
-                the plans do not matter.
+            relation: the neighbouring relation of the total, `zero-out` or `replace-one`. It
+                replaces the relations of the plans (see `budget.Cap` for the exception of silos).
             per_days: the length of the cap's period in days, 1 to 3660; None: the cap is for all
                 time.
 
         Raises:
-            InvalidInputError: a value is out of bounds; or the record holds a part without
-                differential privacy, which no cap covers.
+            InvalidInputError: a value is out of bounds; or the client took part in a round without
+                differential privacy, which has no epsilon.
         """
         new = Cap(epsilon, delta, Relation.parse(relation), per_days)
         values = {
@@ -251,28 +257,29 @@ class ClientRecord(GrantDatabase):
             connection.execute(sa.insert(_caps).values(**values))
 
     def check_coverable(self) -> None:
-        """Check that `cap` would accept the parts in the record; nothing is recorded.
+        """Check that a cap can be set: that all rounds in the record have differential privacy.
 
         Raises:
-            InvalidInputError: the record holds a part without differential privacy.
+            InvalidInputError: the client took part in a round without differential privacy.
         """
         with self._transaction(write=False) as connection:
             _check_coverable(connection)
 
     def capped(self) -> Cap | None:
-        """Return the cap on everything in the record; None if there is none."""
+        """Return the cap on the total cost of everything in the record; None if there is no cap."""
         with self._transaction(write=False) as connection:
             return self._cap(connection)
 
     def begin(self, session: bytes, not_after: int) -> bool:
-        """Record a session of secure summation before it begins.
+        """Record a session (one secure sum) before the client takes part in it.
 
         Args:
             session: the session's name, 1 to 64 bytes.
-            not_after: the end of the session, Unix seconds.
+            not_after: the time at which the session ends at the latest, Unix seconds.
 
         Returns:
-            False if the session was recorded before: then the client must not take part in it.
+            True if the session is new. False if it was recorded before: the client must then not
+            take part in it.
         """
         name = _session(session)
         with self._marked() as connection:
@@ -293,26 +300,29 @@ class ClientRecord(GrantDatabase):
         item: str | None = None,
         report: Report | None = None,
     ) -> None:
-        """Record that the client takes part in a round; call it before the masked input leaves.
+        """Record that the client takes part in a round; call it before anything masked is sent.
 
         Args:
             population: the population that the plan names.
             plan: the fingerprint of the plan.
             round: the number of the round.
-            event: the event of the whole campaign. None: the campaign is without differential
-                privacy, and the client may take part in any number of its rounds.
+            event: what the whole campaign exposes of one client. None: the campaign has no
+                differential privacy, and the client may take part in any number of its rounds, if
+                the record has no cap.
             time: now, Unix seconds.
-            item: a label of the contributed items. The record accepts each label once, over all
-                plans. None: the items have no label.
-            report: a report to two servers, whose two frames are put into the outbox in the same
-                transaction. None: the contribution cannot be sent again after a crash.
+            item: a label for the items that the client sends. The record accepts each label once,
+                whatever the plan. None: the items have no label, and may be sent again.
+            report: the client's report to two servers. Its two frames are put into the outbox in
+                the same transaction, so that they can be sent after a crash. None: there is no such
+                report.
 
         Raises:
-            AlreadySpentError: the client took part in that round before, or contributed that label.
-            OverspentError: the client took part as often as the event allows, in all rounds or in
-                rounds in a row around this one; or the owner's grant or cap does not cover it.
-            InvalidInputError: as `budget.check_participation`; or the plan came with an event
-                before and has none now, or the reverse.
+            AlreadySpentError: the client took part in this round before, or sent items with this
+                label.
+            OverspentError: the event allows the client no further round; or the owner's grant to
+                the population, or the cap, does not cover this round.
+            InvalidInputError: a name or the round is out of bounds; or the plan was recorded with
+                another population or another event (None, too, is another event).
         """
         round, time = _checked_part(population, plan, round, item), seconds(time)
         with self._marked() as connection:
@@ -332,14 +342,12 @@ class ClientRecord(GrantDatabase):
                 put_report(connection, plan, round, time, report)
 
     def outbox(self) -> list[Unsent]:
-        """Return the reports to two servers that are still to be sent, the oldest first."""
+        """Return the reports with frames that still must be sent to a server, the oldest first."""
         with self._transaction(write=False) as connection:
             return find_unsent(connection, self)
 
     def fate(self, plan: str, round: int) -> Fate | None:
-        """Return what became of a report to two servers.
-
-        None: the report is still in the outbox, or there is no such report.
+        """Return how a report to two servers ended; None if it has not ended or is unknown.
 
         Args:
             plan: the fingerprint of the plan.
@@ -358,21 +366,21 @@ class ClientRecord(GrantDatabase):
         cap: Cap | None = None,
         time: int = 0,
     ) -> None:
-        """Raise what `take_part` would raise now; nothing is recorded.
+        """Refuse a round for the reasons for which `take_part` would refuse it now; record nothing.
 
-        A client calls it before a session, so that it does not begin one in vain.
+        A client calls it before a session, so that it does not begin a session in vain.
 
         Args:
             population: the population that the plan names.
             plan: the fingerprint of the plan.
             round: the number of the round.
-            event: the event of the whole campaign, or None.
-            item: a label of the contributed items, or None.
-            cap: a cap to use in place of the record's cap; None: the record's cap counts.
-            time: now, Unix seconds: the end of the period of a cap in days.
+            event: what the whole campaign exposes of one client; None: no differential privacy.
+            item: the label of the items, or None.
+            cap: a cap to check instead of the record's cap. None: the record's cap is checked.
+            time: now, Unix seconds; a cap with `per_days` ends its period here.
 
         Raises:
-            InvalidInputError: as `take_part`.
+            InvalidInputError: see `take_part`, whose other errors are of this class, too.
         """
         round = _checked_part(population, plan, round, item)
         with self._transaction(write=False) as connection:
@@ -401,8 +409,8 @@ class ClientRecord(GrantDatabase):
                 " change it when the items are new"
             )
         charge = None if event is None else Charge(population, plan, round, event)
-        # A plan without an event skips the checks below. If a plan could drop its event between
-        # two rounds, it could pass them all.
+        # A plan without an event skips the checks below. So a plan must not lose its event between
+        # two rounds.
         before = connection.exec_driver_sql(_FIND_EVENT, {"of": plan}).first()
         if before is not None and (before.event is None) != (event is None):
             came, comes = ("without", "with") if before.event is None else ("with", "without")
@@ -415,9 +423,12 @@ class ClientRecord(GrantDatabase):
         _check_capped(connection, charge, cap or self._cap(connection), time)
 
     def _check_charge(self, connection: sa.Connection, charge: Charge) -> None:
-        """Refuse a part that exceeds the event's participations or the owner's grant."""
-        # Rows of this plan under another population are read too: a plan that changes its
-        # population is refused.
+        """Refuse a round that its plan's event or the owner's grant does not allow.
+
+        A grant is a budget for the population that the plan names.
+        """
+        # Also rows of this plan under another population: `check_participation` refuses a plan that
+        # changes its population.
         theirs = {"whose": charge.population, "of": charge.plan}
         rows = connection.exec_driver_sql(_FIND_CHARGES, theirs).all()
         charges = [
@@ -437,7 +448,7 @@ class ClientRecord(GrantDatabase):
         return Cap(row.epsilon, row.delta, Relation.parse(row.relation), row.per_days)
 
     def participations(self, plan: str) -> list[int]:
-        """Return the rounds of a plan that the client took part in, in order."""
+        """Return the rounds of a plan that the client took part in: their numbers, rising."""
         known = _participations.c
         with self._transaction(write=False) as connection:
             rows = connection.execute(
@@ -446,18 +457,18 @@ class ClientRecord(GrantDatabase):
             return [row.round for row in rows]
 
     def parts(self) -> list[Part]:
-        """Return all rounds that the client took part in, the oldest first, without items."""
+        """Return all rounds that the client took part in, the oldest first, without labels."""
         with self._transaction(write=False) as connection:
             return _parts(connection)
 
     def spent(self, cap: Cap | None = None, time: int = 0) -> Guarantee | None:
-        """Return the total cost of the parts that count under a cap.
+        """Return the total cost of the rounds that count under a cap.
 
-        None: there is no cap, or no part counts.
+        Returns None without a cap, and if no round counts.
 
         Args:
-            cap: a cap to use in place of the record's cap; None: the record's cap counts.
-            time: now, Unix seconds: the end of the period of a cap in days.
+            cap: a cap to use instead of the record's cap. None: the record's cap is used.
+            time: now, Unix seconds; a cap with `per_days` ends its period here.
         """
         cap = cap or self.capped()
         charges = [
@@ -477,16 +488,19 @@ class ClientRecord(GrantDatabase):
         item: str | None = None,
         time: int = 0,
     ) -> Standing:
-        """Return what a client must know before it begins a session, read in one transaction.
+        """Return what a client must know before it begins a session of a round.
+
+        It says, for instance, why `take_part` would refuse the round. All is read in one
+        transaction, and nothing is recorded.
 
         Args:
             since: a time, Unix seconds; sessions that end then or later are counted.
             population: the population that the plan names.
             plan: the fingerprint of the plan.
             round: the number of the round.
-            event: the event of the whole campaign, or None.
-            item: a label of the contributed items, or None.
-            time: now, Unix seconds: the end of the period of a cap in days.
+            event: what the whole campaign exposes of one client; None: no differential privacy.
+            item: the label of the items, or None.
+            time: now, Unix seconds; a cap with `per_days` ends its period here.
         """
         times, found = {"since": seconds(since)}, None
         try:
@@ -497,7 +511,7 @@ class ClientRecord(GrantDatabase):
                 part = (population, plan, round, event, seconds(time), item)
                 self._check_part(connection, *part, found.cap)
         except InvalidInputError as error:
-            if found is None:  # the record cannot be read: that says nothing of the round
+            if found is None:  # the record cannot be read, which is no reason against the round
                 raise
             return found._replace(refusal=str(error))
         return found
@@ -505,17 +519,17 @@ class ClientRecord(GrantDatabase):
     # ---- plans of a registrar ----
 
     def accept(self, registrar: bytes, purpose: str, number: int, plan: str, time: int) -> None:
-        """Record that the owner accepts a plan that a registrar signed.
+        """Record that the client's owner accepts a plan that a registrar signed.
 
         Args:
             registrar: the registrar's public key, 32 bytes.
-            purpose: the purpose of the plan in the registrar's words; plans are numbered within it.
-            number: the plan's number within the purpose.
+            purpose: the purpose of the plan, a name that the registrar chose.
+            number: the plan's number; a registrar numbers its plans for each purpose.
             plan: the fingerprint of the plan.
             time: now, Unix seconds.
 
         Raises:
-            InvalidInputError: as `check_accept`.
+            InvalidInputError: see `check_accept`.
         """
         row = _of_plan(registrar, plan) | {"purpose": purpose, "number": number}
         with self._marked() as connection:
@@ -524,25 +538,24 @@ class ClientRecord(GrantDatabase):
                 connection.execute(sa.insert(_accepted).values(**row, time=seconds(time)))
 
     def check_accept(self, registrar: bytes, purpose: str, number: int, plan: str) -> None:
-        """Raise what `accept` would raise now; nothing is recorded.
+        """Refuse a plan that `accept` would refuse now; record nothing.
 
         Args:
             registrar: the registrar's public key, 32 bytes.
-            purpose: the purpose of the plan in the registrar's words.
-            number: the plan's number within the purpose.
+            purpose: the purpose of the plan, a name that the registrar chose.
+            number: the plan's number; a registrar numbers its plans for each purpose.
             plan: the fingerprint of the plan.
 
         Raises:
-            InvalidInputError: the registrar ended the plan; or the number is below the highest one
-                that was accepted for this registrar and purpose; or it equals the highest one, and
-                that is another plan's.
+            InvalidInputError: the registrar ended the plan; or, for this registrar and purpose, the
+                owner accepted a plan with a higher number, or another plan with this number.
         """
         row = _of_plan(registrar, plan) | {"purpose": purpose, "number": number}
         with self._transaction(write=False) as connection:
             self._check_accept(connection, row)
 
     def has_accepted(self, registrar: bytes, plan: str) -> bool:
-        """Return whether the owner ever accepted a plan that a registrar signed.
+        """Return whether the owner ever accepted this plan with this registrar's signature.
 
         Args:
             registrar: the registrar's public key, 32 bytes.
@@ -556,7 +569,12 @@ class ClientRecord(GrantDatabase):
             return connection.execute(found).first() is not None
 
     def _check_accept(self, connection: sa.Connection, row: dict[str, Any]) -> bool:
-        """Return whether a row of an accepted plan is new; raise InvalidInputError if refused."""
+        """Return whether an accepted plan is new to the record; refuse it as `check_accept` does.
+
+        Args:
+            connection: a connection in a transaction.
+            row: the plan's values of the columns `registrar`, `purpose`, `number` and `plan`.
+        """
         if connection.exec_driver_sql(_FIND_ENDED, row).first() is not None:
             raise InvalidInputError(
                 f"plan {row['plan']} was replaced or revoked by its registrar, for good: get the"
@@ -574,11 +592,12 @@ class ClientRecord(GrantDatabase):
         )
 
     def end(self, registrar: bytes, plans: Iterable[str], time: int) -> None:
-        """Record that a registrar replaced or revoked plans, which this client then never accepts.
+        """Record that a registrar replaced or revoked plans, so that `accept` refuses them.
 
         Args:
-            registrar: the registrar's public key, 32 bytes. Plans of other registrars go on.
-            plans: the fingerprints of the plans; the record need not know them.
+            registrar: the registrar's public key, 32 bytes. The same plan, signed by another
+                registrar, is not ended.
+            plans: the fingerprints of the plans. They need not be accepted plans.
             time: now, Unix seconds.
         """
         rows = [_of_plan(registrar, plan) for plan in plans]
@@ -593,19 +612,19 @@ class ClientRecord(GrantDatabase):
                 connection.execute(sa.insert(_ended), new)
 
     def why_over(self, registrar: bytes, purpose: str, number: int, plan: str) -> str | None:
-        """Return in words why a client must not go on with a registrar's plan; None: it may.
+        """Return why the client must not go on with a registrar's plan; None if it may go on.
 
         Args:
             registrar: the registrar's public key, 32 bytes.
-            purpose: the purpose of the plan in the registrar's words.
-            number: the plan's number in the signature that the client has.
+            purpose: the purpose of the plan, a name that the registrar chose.
+            number: the plan's number in the signature that the client holds.
             plan: the fingerprint of the plan.
         """
         row = _of_plan(registrar, plan) | {"purpose": purpose}
         with self._transaction(write=False) as connection:
             if connection.exec_driver_sql(_FIND_ENDED, row).first() is not None:
                 return "its registrar replaced or revoked it"
-            # an earlier signature of the same plan may have a later day
+            # an earlier signature of this plan may allow the plan for longer
             if connection.exec_driver_sql(_LAST_OF_PLAN, row).scalar_one() != number:
                 return "the record does not know that it was accepted so last: accept it anew"
         return None
@@ -614,9 +633,13 @@ class ClientRecord(GrantDatabase):
 
     @contextmanager
     def _marked(self) -> Iterator[sa.Connection]:
-        """Yield a writing transaction; after its commit, write the mark."""
-        # The mark is locked before it is read, and until it is written. So if two processes use the
-        # record, or two copies of it, the second one sees the first one's number.
+        """Run a writing transaction with the mark locked; after its commit, write the mark.
+
+        Yields the connection. The caller counts its write (`count_write`). Without a mark, it is
+        only a transaction.
+        """
+        # Locked from before the mark is read until it is written. Otherwise two processes with two
+        # copies of the record could both read the old number, and both write.
         with nullcontext() if self._mark is None else hold_mark(self._mark):
             with self._transaction(write=True) as connection:
                 self._check_mark(connection)
@@ -624,18 +647,24 @@ class ClientRecord(GrantDatabase):
                 self._write_mark(writes_of(driver_connection(connection)))
                 yield connection
                 writes = writes_of(driver_connection(connection))
-            # The mark is written after the commit. A crash in between leaves a record with more
+            # The mark is written after the commit: a crash in between leaves a record with more
             # writes than its mark, which is not taken for an old copy.
             self._write_mark(writes)
 
     def _write_mark(self, writes: int) -> None:
-        """Write a number of writes to the mark, if there is a mark and the number is new."""
+        """Write a number of writes to the mark, if the record has one and the number is new."""
         if self._mark is not None and self._on_disk != writes:
             write_mark(self._mark, _MARKED, writes)
             self._on_disk = writes
 
     def _check_mark(self, connection: sa.Connection) -> None:
-        """Raise UnreadableFileError if the record is behind its mark, or its mark is missing."""
+        """Refuse a record that has fewer writes than its mark, or whose mark is missing.
+
+        A record that was opened without a mark passes.
+
+        Raises:
+            UnreadableFileError: the record is refused.
+        """
         if self._mark is None:
             return
         writes = writes_of(driver_connection(connection))
@@ -652,29 +681,29 @@ class ClientRecord(GrantDatabase):
 
 @dataclass(frozen=True)
 class Journal:
-    """The `secagg.client.Journal` of one round of a plan, kept in a client's record.
+    """One round of a plan in a client's record: it answers whether the client may take part.
 
-    The population and the event are those of the plan. For a plan without privacy the population is
-    "clients", and the number of rounds has no bound. A journal is for one round: another round
-    needs another journal.
+    It is the `secagg.client.Journal` of a client that takes part in this round; another round needs
+    another journal. Population and event come from the plan. For a plan without privacy, the
+    population is "clients", and the number of rounds is not limited.
 
     Args:
         record: the record of the client identity.
         plan: the plan of the campaign.
         round: the number of the round.
-        time: now, Unix seconds; `at` changes it during a session.
-        item: a label of the contributed items, as in `ClientRecord.take_part`.
+        time: now, Unix seconds, the time with which `spend` records the round; `at` changes it.
+        item: a label for the items that the client sends (see `ClientRecord.take_part`).
 
     Attributes:
-        refusal: the reason why the last `spend` was refused, for the client's owner; "" if it was
-            not.
+        refusal: why the last `spend`, `spend_report` or `may_spend` returned False, in words for
+            the client's owner; "" if it returned True.
     """
 
     record: ClientRecord
     plan: Plan
     round: int
     time: int
-    item: str | None = field(default=None, repr=False)  # a log must not show it
+    item: str | None = field(default=None, repr=False)  # not in logs
     refusal: str = ""
 
     @property
@@ -683,34 +712,45 @@ class Journal:
         return self.plan.fingerprint
 
     def at(self, now: int) -> None:
-        """Set the time with which `spend` records the part.
+        """Set the time with which `spend` records that the client takes part.
 
-        A session may last a day. If the part had the time of the session's Invite message, a cap in
-        days would stop counting it a day too early.
+        A session may last a day. With the time of the session's first message, Invite, a cap with
+        `per_days` would stop counting the round a day too early.
 
         Args:
             now: the time, Unix seconds.
         """
-        object.__setattr__(self, "time", now)  # the class is frozen to protect the round only
+        object.__setattr__(self, "time", now)  # the class is frozen so that the round cannot change
 
     def begin(self, session: bytes, not_after: int) -> bool:
-        """Record a session before it begins; return False if it was recorded before."""
+        """Record a session before it begins; return False if it was recorded before.
+
+        Args:
+            session: the session's name, 1 to 64 bytes.
+            not_after: the time at which the session ends at the latest, Unix seconds.
+        """
         return self.record.begin(session, not_after)
 
     def spend(self, session: bytes) -> bool:
         """Record that the client takes part in the round; return False if the record refuses.
 
-        `refusal` then says why, for instance: the client took part before or too often, or its cap
-        does not cover the part.
+        `refusal` then says why: for instance, the client took part in this round before, or its cap
+        does not cover the round.
+
+        Args:
+            session: ignored; it is an argument of the protocol class `secagg.client.Journal`.
         """
         return self._ask(self.record.take_part, time=self.time)
 
     def spend_report(self, report: Report) -> bool:
-        """Do as `spend`, and put both frames of a report into the outbox, in one transaction."""
+        """Do what `spend` does, and put both frames of a report into the outbox.
+
+        Both are one transaction.
+        """
         return self._ask(self.record.take_part, time=self.time, report=report)
 
     def standing(self, since: int) -> Standing:
-        """Return the record's `Standing` before a session of this round; nothing is recorded.
+        """Return the record's `Standing` for a session of this round; nothing is recorded.
 
         Args:
             since: a time, Unix seconds; sessions that end then or later are counted.
@@ -718,50 +758,57 @@ class Journal:
         return self.record.standing(since, *self._part, item=self.item, time=self.time)
 
     def may_spend(self, cap: Cap | None = None) -> bool:
-        """Return whether `spend` would succeed now; nothing is recorded.
+        """Return whether `spend` would return True now; nothing is recorded.
 
-        If not, `refusal` says why.
+        If it would not, `refusal` says why.
 
         Args:
-            cap: a cap to use in place of the record's cap; None: the record's cap counts.
+            cap: a cap to check instead of the record's cap. None: the record's cap is checked.
         """
         return self._ask(self.record.check_part, cap=cap, time=self.time)
 
     def _ask(self, method: Callable[..., None], **more: Any) -> bool:
-        """Call a method of the record for this round; return False if it refuses the round."""
+        """Call a method of the record for this round; return False if it raises InvalidInputError.
+
+        `refusal` then has the message.
+
+        Args:
+            method: `take_part` or `check_part` of the record.
+            more: further keyword arguments of the method.
+        """
         self._refuse("")
         try:
             method(*self._part, item=self.item, **more)
         except InvalidInputError as error:
-            # A refusal is an InvalidInputError. A database that fails raises StoreError, which must
-            # not look like a refusal.
+            # Only InvalidInputError is a refusal. A database that fails raises StoreError, which
+            # passes.
             self._refuse(str(error))
             return False
         return True
 
     @property
     def _part(self) -> tuple[str, str, int, Event | None]:
-        """The population, plan, round and event, as arguments for the record's methods."""
+        """The population, plan, round and event: the first arguments of the record's methods."""
         terms = self.plan.privacy
         population, event = ("clients", None) if terms is None else (terms.population, terms.event)
         return population, self.fingerprint, self.round, event
 
     def _refuse(self, why: str) -> None:
-        # the class is frozen to protect the fields that name the round, not this one
+        # the class is frozen so that the round cannot change; `refusal` may
         object.__setattr__(self, "refusal", why)
 
 
 def _of_plan(registrar: bytes, plan: str) -> dict[str, Any]:
-    """Return the values of the columns `registrar` (hexadecimal) and `plan`."""
+    """Return the values of the columns `registrar` (hexadecimal) and `plan`, as a dict."""
     checked_name(plan=plan)
     return {"registrar": registrar.hex(), "plan": plan}
 
 
 def _checked_part(population: str, plan: str, round: int, item: str | None) -> int:
-    """Return the number of the round, after checking all four values.
+    """Check the arguments that name a round of a plan, and return the round's number as an int.
 
     Raises:
-        InvalidInputError: a name, the label or the round is out of bounds.
+        InvalidInputError: `population`, `plan` or `item` is no name, or `round` is out of bounds.
     """
     checked_name(population=population)
     checked_name(plan=plan)
@@ -784,13 +831,13 @@ def _check_coverable(connection: sa.Connection) -> None:
 def _check_capped(
     connection: sa.Connection, charge: Charge | None, cap: Cap | None, time: int
 ) -> None:
-    """Refuse a part that a cap forbids.
+    """Refuse a round that the cap does not cover.
 
     Args:
         connection: a connection in a transaction.
-        charge: the part; None: it is without differential privacy.
-        cap: the cap; None: there is none.
-        time: now, Unix seconds: the end of the period of a cap in days.
+        charge: the charge of the round; None: the plan has no differential privacy.
+        cap: the cap; None: there is no cap, and nothing is refused.
+        time: now, Unix seconds; a cap with `per_days` ends its period here.
     """
     if cap is None:
         return
@@ -807,9 +854,10 @@ def _check_capped(
 
 
 def _passed(connection: sa.Connection, time: int) -> int:
-    """Return the record's time: the clock's time, or that of the newest part if it is later.
+    """Return the record's time: `time`, or the time of the newest part if that is later.
 
-    So the times of parts never fall, and an earlier part never counts longer than a later one.
+    So the times of the parts never fall, and a cap never stops counting a part before an earlier
+    part.
     """
     return max(time, connection.exec_driver_sql(_NEWEST).scalar_one() or 0)
 
@@ -830,7 +878,7 @@ def _parts(connection: sa.Connection) -> list[Part]:
     ]
 
 
-# Statements that each session runs.
+# Run in each session, so they are compiled once: see `prepared`.
 _FIND_SESSION = prepared(sa.select(_sessions).where(_sessions.c.session == sa.bindparam("name")))
 _ADD_SESSION = prepared(sa.insert(_sessions))
 _COUNT_SESSIONS = prepared(
@@ -842,7 +890,7 @@ _FIND_PARTS = prepared(
     sa.select(_participations).where(_participations.c.time > sa.bindparam("since"))
 )
 _NEWEST = prepared(sa.select(sa.func.max(_participations.c.time)))
-# If the label is null, the second condition matches no row.
+# With a null label, the second condition is true for no row.
 _FIND_PART = prepared(
     sa.select(_participations.c.plan, _participations.c.round).where(
         (
@@ -899,7 +947,11 @@ def _put_back(name: str, mark: Path, writes: int, marked: int) -> UnreadableFile
 
 
 def _session(session: bytes) -> str:
-    """Return the name of a session in hexadecimal, as its column stores it."""
+    """Return the name of a session in hexadecimal, the form in which its column holds it.
+
+    Raises:
+        InvalidInputError: the name is not 1 to 64 bytes.
+    """
     if not isinstance(session, bytes) or not 0 < len(session) <= MOST_NAME_BYTES:
         raise InvalidInputError(f"a session is 1 to {MOST_NAME_BYTES} bytes, got {session!r}")
     return session.hex()

@@ -1,8 +1,9 @@
 """The state of one server of a DAP task in an SQLite file: implements `dap.state.Store`.
 
-One process at a time may write the file, and an old copy of the file is refused by its mark
-(`store/claims.py`): a copy does not know which reports were added since, and which times are
-closed. The ids of added reports and the collected intervals are in an append-only table.
+One process at a time may write the file. An old copy of the file does not know which reports were
+added up since, and which times are closed; its mark (`store/claims.py`) shows that it is old, and
+it is refused. The ids of added reports, the collected intervals and the terms of the task are in an
+append-only table.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ write_tables(_metadata)
 
 
 class _Statements:
-    """The SQL statements for one of the two tables."""
+    """The SQL statements for one of the two tables, the append-only one or the other."""
 
     def __init__(self, table: sa.Table) -> None:
         name, end = table.c.name, sa.bindparam("end", required=True, type_=sa.LargeBinary)
         of_kind = table.c.kind == sa.bindparam("of")
         one = of_kind & (name == sa.bindparam("key"))
         insert = sa.insert(table)
-        # a trigger of an append-only table refuses a second row of the same name
+        # a trigger of the append-only table refuses a second row with the same name
         self.put = prepared(insert.prefix_with("OR REPLACE") if table.info == CHANGES else insert)
         self.get = prepared(sa.select(table.c.value).where(one))
         self.drop = prepared(sa.delete(table).where(one))
@@ -66,7 +67,7 @@ _STATEMENTS = {False: _Statements(_changing), True: _Statements(_kept)}
 
 
 class DapFile(ClaimedDatabase):
-    """The SQLite file of one server of a DAP task. Made by `open`."""
+    """The SQLite file of one server of a DAP task; `open` makes one."""
 
     _kind, _held = "DAP task", "task"
     _anew = "finish its task with the fedtally that began it, or begin a new task"
@@ -77,31 +78,33 @@ class DapFile(ClaimedDatabase):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, create: bool = False) -> Self:
-        """Open the file of a server.
+        """Open the SQLite file of a server of a DAP task.
 
         Args:
             path: the path of the SQLite file.
-            create: make the file, or the tables in it, if they are missing.
+            create: whether to make the file, or the tables in it, if they are missing.
 
         Raises:
-            UnreadableFileError: the file holds no task, is of another kind, or has another version.
-            StoreError: the database does not answer.
+            UnreadableFileError: the file is missing, is of another kind, or was made by another
+                version of fedtally.
+            StoreError: the database cannot be used, for instance because it is locked.
         """
         return opened(cls, file_url(os.fspath(path)), create)
 
     def claim(self, task: Task, role: Role, *, mark: str | os.PathLike[str]) -> DapStore:
-        """Claim the file for this process, and return the server's store.
+        """Return the store of a server, with which only this process may write.
 
-        A process that claimed the file before can no longer write it.
+        A process that claimed the file before can write nothing any more.
 
         Args:
             task: the DAP task.
             role: the server, leader or helper; the first claim fixes it for this file.
-            mark: the path of the mark, outside of this file's folder and of its backups.
+            mark: the path of the mark, a small file that shows whether this file is an old copy
+                (`store.marks`). It must not be in this file's folder or backups.
 
         Raises:
-            InvalidInputError: this file is of the other server or of another task; or it has fewer
-                writes than its mark, because an old copy was put back; or its mark is missing.
+            InvalidInputError: this file belongs to the other server or to another task; it has
+                fewer writes than its mark, since an old copy was put back; or its mark is missing.
         """
         name, owner = task.id.hex(), role.name.lower()
         with self._transaction(write=False) as connection:
@@ -114,10 +117,10 @@ class DapFile(ClaimedDatabase):
 
 
 class DapStore:
-    """The store of a server, for the process that claimed its file: a `dap.state.Store`.
+    """The state of one server of a DAP task, for the process that claimed its file.
 
-    During a transaction, other threads wait. Once another process has claimed the file, each method
-    that writes raises `OvertakenError` and changes nothing.
+    It implements `dap.state.Store`. During a transaction, other threads wait. Once another process
+    has claimed the file, each method that writes raises `OvertakenError` and changes nothing.
     """
 
     def __init__(self, file: DapFile, claim: Claim) -> None:
@@ -127,7 +130,11 @@ class DapStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a context: its writes are committed at its end, or rolled back if it raises."""
+        """Open a transaction for the `with` block; it is rolled back if the block raises.
+
+        Raises:
+            InvalidInputError: a transaction is open in this thread.
+        """
         with self._lock:
             if self._open is not None:
                 raise InvalidInputError("a transaction is open already: end it first")
@@ -138,27 +145,29 @@ class DapStore:
                     self._open = None
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        """Return the value of a key in a table; None if there is none."""
+        """Return the value of a key in a table; None if the table lacks the key."""
         with self._reading() as connection:
             found = connection.execute(_of(table).get, {"of": table, "key": key}).fetchone()
         return None if found is None else bytes(found[0])
 
     def put(self, table: Table, key: bytes, value: bytes) -> None:
-        """Store the value of a key; an old value is replaced, except in a table of `FOR_EVER`.
+        """Store a value under a key of a table.
+
+        It replaces an old value, except in a table of `FOR_EVER`.
 
         Raises:
-            StoreError: the table is append-only (`FOR_EVER`), and has a value of this key.
-            OvertakenError: another process has claimed the file.
+            StoreError: the table is one of `FOR_EVER` and already has this key.
+            OvertakenError: another process claimed the file.
         """
         with self._writing() as connection:
             connection.execute(_of(table).put, {"kind": table, "name": key, "value": value})
 
     def drop(self, table: Table, key: bytes) -> None:
-        """Delete the value of a key, if there is one.
+        """Delete a key of a table and its value, if the table has the key.
 
         Raises:
-            StoreError: the table is append-only (`FOR_EVER`), and has a value of this key.
-            OvertakenError: another process has claimed the file.
+            StoreError: the table is one of `FOR_EVER` and has this key.
+            OvertakenError: another process claimed the file.
         """
         with self._writing() as connection:
             connection.execute(_of(table).drop, {"of": table, "key": key})
@@ -166,15 +175,15 @@ class DapStore:
     def scan(
         self, table: Table, first: bytes = b"", end: bytes | None = None, limit: int | None = None
     ) -> list[tuple[bytes, bytes]]:
-        """Return pairs (key, value) in the order of keys, of keys from `first` to before `end`.
+        """Return pairs (key, value) of a table, in the order of keys, from `first` to before `end`.
 
         Args:
             table: the table.
-            first: the smallest key.
-            end: a key above the largest; None: there is no upper bound.
-            limit: the most pairs; None: all.
+            first: the smallest key to return.
+            end: return only keys below this key; None: return all further keys.
+            limit: the largest number of pairs; None: no limit.
         """
-        most = -1 if limit is None else limit  # SQLite: no bound
+        most = -1 if limit is None else limit  # to SQLite, -1 means no limit
         values = {"of": table, "first": first, "end": end, "most": most}
         with self._reading() as connection:
             return list(connection.execute(_of(table).scan, values))

@@ -1,8 +1,8 @@
-"""`Database`, the base of all stores: connections, transactions, triggers, and grants.
+"""`Database`, the base class of all stores: connections, transactions, triggers, and grants.
 
-A ledger, a client's record and a server's campaign file are subclasses of `Database`. Everything
-that differs between SQLite and PostgreSQL is in this module, so that the subclasses work with
-tables and rows only.
+A ledger, a client's record and a server's campaign file are subclasses of `Database`. This module
+handles all differences between SQLite and PostgreSQL, so that the subclasses work with tables and
+rows only.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError,
 from fedtally.privacy.budget import Grant
 from fedtally.privacy.events import Event
 
-# The longest name of a session, in bytes; a table keeps it in hexadecimal. It is twice as long as
-# the names of `secagg`, to leave room for other protocols.
+# The longest name of a session, in bytes; tables hold it in hexadecimal. Sessions of `secagg` have
+# names of half this length; other protocols may need more.
 MOST_NAME_BYTES = 64
-# A writer that waits longer than this for the lock fails. Writes take milliseconds, so that
-# something must be stuck.
+# A writer that waits longer than this for the lock fails. Writes take milliseconds, so after this
+# time another process must be stuck.
 WAIT_SECONDS = 30
-# The number of PostgreSQL's advisory lock, a signed 64-bit integer. It is derived from a name so
-# that other programs on the same database do not take the same number by chance.
+# The number of the advisory lock on PostgreSQL, a signed 64-bit integer. It is the hash of a name,
+# so that other programs on the same database hardly use the same number.
 _LOCK = int.from_bytes(hashlib.sha256(b"fedtally ledger").digest()[:8], "big", signed=True)
-# A table with this `info` is not append-only: its rows are updated and deleted. All other tables
-# get triggers that refuse both.
+# The `info` of a table whose rows may be updated and deleted. All other tables get triggers that
+# refuse both.
 CHANGES = {"changes": True}
 _BEGIN = {True: "BEGIN IMMEDIATE", False: "BEGIN"}  # True: the transaction writes
-_LAST_SECOND = 2**62  # the largest time that is stored, Unix seconds: it fits BigInteger easily
+_LAST_SECOND = 2**62  # the largest time, Unix seconds; BigInteger holds up to 2^63 - 1
 
-SqliteConnection = sqlite3.Connection  # no other module of the store imports the driver
+SqliteConnection = sqlite3.Connection  # only this module imports the driver
 
-# The table of versions has its own metadata, since every kind of database creates it.
+# The table of versions has metadata of its own, since it is in a database of any kind.
 _versions = sa.MetaData()
 schema = sa.Table(
     "fedtally_schema",
@@ -59,14 +59,15 @@ schema = sa.Table(
 
 
 def time_column() -> sa.Column[int]:
-    """Return a new column of Unix seconds; each table needs a column object of its own."""
+    """Return a new column for a time in Unix seconds; each table needs its own column object."""
     return sa.Column("time", sa.BigInteger, nullable=False)
 
 
 def grant_tables(metadata: sa.MetaData) -> tuple[sa.Table, sa.Table]:
-    """Return two tables: the populations, each with its one delta, and their grants of epsilon.
+    """Add tables of populations and of their grants to the metadata, and return the two tables.
 
-    The delta belongs to the population and not to a grant, since costs add up only at one delta.
+    A population has one delta for good, whatever is granted later, since costs add up only at one
+    delta.
     """
     populations = sa.Table(
         "fedtally_populations",
@@ -86,18 +87,18 @@ def grant_tables(metadata: sa.MetaData) -> tuple[sa.Table, sa.Table]:
 
 
 def prepared(statement: sa.ClauseElement) -> str:
-    r"""Return a statement as text for SQLite, with its parameters as `:name`.
+    r"""Return a statement as SQL text for SQLite, in which parameters are written as `:name`.
 
-    Use it for statements that run in each phase of each session. Run the text with
-    `Connection.exec_driver_sql`, or in `Database._sqlite`. It saves SQLAlchemy's compilation, which
-    is repeated for each file and takes longer than SQLite takes to run the statement.
+    Use it for statements that run in each phase of each session, and run the text with
+    `Connection.exec_driver_sql`, or in `Database._sqlite`. Otherwise SQLAlchemy would compile the
+    statement again for each file, which takes longer than running it.
 
     >>> prepared(sa.select(schema.c.version).where(schema.c.kind == sa.bindparam("of")))
     'SELECT fedtally_schema.version \nFROM fedtally_schema \nWHERE fedtally_schema.kind = :of'
     """
     made = statement.compile(dialect=_NAMED)
     assert isinstance(made, SQLCompiler)
-    # A literal value in the statement would be lost, since the text has only its parameter's name.
+    # The text has only names of parameters. A literal value in the statement would be lost.
     assert all(parameter.required for parameter in made.binds.values())
     return str(made)
 
@@ -106,29 +107,30 @@ _NAMED = sqlite.dialect(paramstyle="named")
 
 
 class StoreError(FedtallyError):
-    """A database failed: it is locked, full, gone, or refused a statement.
+    """Report that a database or a mark cannot be used: locked, full, gone, or an error in it.
 
-    A transaction is all or nothing: a failed one is rolled back.
+    A transaction is written as a whole or not at all. If the error came at its end, it may be
+    written nevertheless.
     """
 
 
 class Database:
-    """A database of one kind, of this version of its tables, with reading and writing transactions.
+    """A database of one kind of tables, such as a ledger, in the version that this code knows.
 
-    A subclass is one kind, such as a ledger.
+    Each subclass is a kind.
     """
 
     _kind: ClassVar[str]
-    # The version of the tables. Each change of a table raises it. A file of another version is
-    # refused, and never guessed at.
+    # The version of the tables, raised by each change of a table. A file with another version is
+    # refused: its rows could mean something else.
     _schema: ClassVar[int] = 1
-    _anew: ClassVar[str]  # what the owner of a file of an earlier version must do, in words
-    _beside: ClassVar[frozenset[str]] = frozenset()  # kinds that may lie in the same database
+    _anew: ClassVar[str]  # for messages: what to do with an earlier version
+    _beside: ClassVar[frozenset[str]] = frozenset()  # kinds that may share the database
     _metadata: ClassVar[sa.MetaData]
 
     def __init__(self, engine: sa.Engine, name: str) -> None:
         self._engine, self._name = engine, name
-        weakref.finalize(self, engine.dispose)  # closes the connection that is kept
+        weakref.finalize(self, engine.dispose)  # closes kept connections
 
     @property
     def name(self) -> str:
@@ -137,15 +139,15 @@ class Database:
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[sa.Connection]:
-        """Yield a connection in a transaction, which is committed at the end of the block.
+        """Yield a connection in a transaction, which is committed at the end of the `with` block.
 
         Args:
-            write: whether the block writes; it then holds the lock of the whole database.
+            write: whether the block writes. If so, it holds the lock of the whole database.
         """
         postgres = self._engine.dialect.name == "postgresql"
         options: dict[str, Any] = {}
         if postgres and not write:
-            # all statements of a reader see the same state, as they do on SQLite
+            # all statements of one reader must see the same state, as on SQLite
             options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         with (
             _failures(self._name),
@@ -153,8 +155,8 @@ class Database:
             connection.begin(),
         ):
             if not postgres:
-                # A writer takes the lock before it reads. If it took it at its first write only,
-                # two writers could both read an old total and both add to it.
+                # A writer takes the lock before it reads. Otherwise two writers could read the same
+                # total, and both add to it.
                 connection.exec_driver_sql(_BEGIN[write])
             elif write:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
@@ -163,10 +165,11 @@ class Database:
 
     @contextmanager
     def _sqlite(self, *, write: bool) -> Iterator[SqliteConnection]:
-        """Yield SQLite's own connection in a transaction, as `_transaction` yields SQLAlchemy's.
+        """Yield SQLite's own connection in a transaction, which is committed at the block's end.
 
-        Use it with statements of `prepared`, for what runs in each phase of each session. It saves
-        SQLAlchemy's objects for connections and statements, which take longer than SQLite itself.
+        Use it with the texts of `prepared`, for what runs in each phase of each session. It is
+        faster than `_transaction`: SQLAlchemy's objects for connections and statements take longer
+        than SQLite itself.
         """
         with _failures(self._name):
             kept = self._engine.raw_connection()
@@ -177,18 +180,18 @@ class Database:
                 yield connection
                 connection.commit()
             finally:
-                # gives the connection back to the pool, which rolls back what was not committed
+                # back to the pool, which rolls back what was not committed
                 kept.close()
 
     def _create(self) -> None:
-        """Create tables and triggers unless they are there, in one transaction.
+        """Create the tables and triggers, unless they exist, in one transaction.
 
-        SQLite and PostgreSQL can both roll back a CREATE TABLE. So after a crash there are either
-        all tables or none.
+        Both SQLite and PostgreSQL can roll back CREATE TABLE. So after a crash either all tables
+        exist, or none.
         """
         with self._transaction(write=True) as connection:
             if self._version(connection) is None:
-                # a database of another kind in the same file has made the table of versions
+                # another kind in the same file may have made the table of versions
                 if not sa.inspect(connection).has_table(schema.name):
                     make_table(connection, schema)
                 for table in self._metadata.sorted_tables:
@@ -196,7 +199,7 @@ class Database:
                 connection.execute(sa.insert(schema).values(kind=self._kind, version=self._schema))
 
     def _check(self) -> None:
-        """Refuse a database without tables of this kind, of another kind or of another version."""
+        """Refuse a database without tables of this kind, or with another kind or version."""
         with self._transaction(write=False) as connection:
             version = self._version(connection)
         if version is None:
@@ -213,13 +216,17 @@ class Database:
             )
 
     def _versions(self, connection: sa.Connection) -> dict[str, int]:
-        """Return the version of each kind of tables in the database: kind -> version."""
+        """Return a dict from each kind of tables in the database to their version."""
         if not sa.inspect(connection).has_table(schema.name):
             return {}
         return {row.kind: row.version for row in connection.execute(sa.select(schema))}
 
     def _version(self, connection: sa.Connection) -> int | None:
-        """Return the version of this kind's tables in the database; None if it has none yet."""
+        """Return the version of this kind's tables in the database; None if there are none.
+
+        Raises:
+            UnreadableFileError: the database holds another kind, which may not share it.
+        """
         versions = self._versions(connection)
         others = versions.keys() - {self._kind} - self._beside
         if others:
@@ -228,25 +235,26 @@ class Database:
 
 
 class GrantDatabase(Database):
-    """A database that says what populations may spend."""
+    """A database with budgets: what each population may spend."""
 
     _populations: ClassVar[sa.Table]
     _granted: ClassVar[sa.Table]
 
     def grant(self, population: str, epsilon: float, delta: float, time: int) -> Grant:
-        """Grant a population a total epsilon, at its one total delta.
+        """Grant a population a total epsilon, at its delta.
 
-        A later grant replaces an earlier one, and charges stay. A smaller grant stops new
-        campaigns, but not the later rounds of campaigns that are charged already.
+        A new grant replaces the last one; what was charged stays charged. A smaller grant refuses
+        new campaigns, but not later rounds of campaigns that are already charged.
 
         Args:
             population: the name of the population.
-            epsilon: the largest total epsilon of all its campaigns.
-            delta: the total delta; the first grant fixes it.
+            epsilon: the most that all campaigns of the population together may cost.
+            delta: the delta of this total. The first grant fixes it for good.
             time: now, Unix seconds.
 
         Raises:
-            InvalidInputError: a value is out of bounds, or delta differs from the population's.
+            InvalidInputError: a value is out of bounds, or delta differs from the delta of the
+                first grant.
         """
         new, time = Grant(population, epsilon, delta), seconds(time)
         with self._transaction(write=True) as connection:
@@ -265,12 +273,12 @@ class GrantDatabase(Database):
         return new
 
     def granted(self, population: str) -> Grant | None:
-        """Return the grant of a population that counts now; None if nothing was granted."""
+        """Return the last grant of a population; None if nothing was granted."""
         with self._transaction(write=False) as connection:
             return self._grant(connection, population)
 
     def _grant(self, connection: sa.Connection, population: str) -> Grant | None:
-        # rows are never changed: the grant with the highest number counts
+        # rows are never changed; the grant with the highest number is the last
         query = (
             sa.select(self._granted.c.epsilon, self._populations.c.delta)
             .join_from(self._granted, self._populations)
@@ -283,16 +291,19 @@ class GrantDatabase(Database):
 
 
 def make_table(connection: sa.Connection, table: sa.Table) -> None:
-    """Create a table and its indexes; it is append-only unless its `info` is `CHANGES`."""
+    """Create a table and its indexes.
+
+    Triggers make it append-only, unless its `info` is `CHANGES`.
+    """
     for statement in _made(table, connection.dialect.name):
         connection.exec_driver_sql(statement)
 
 
 @cache
 def _made(table: sa.Table, name: str) -> Sequence[str]:
-    """Return the SQL statements that create a table.
+    """Return the SQL statements that create a table, its indexes and its triggers.
 
-    They are cached, since building them takes longer than running them.
+    They are cached, since building the texts takes longer than running them.
 
     Args:
         table: the table.
@@ -305,7 +316,7 @@ def _made(table: sa.Table, name: str) -> Sequence[str]:
 
 
 def driver_connection(connection: sa.Connection) -> SqliteConnection:
-    """Return the SQLite connection behind an SQLAlchemy connection, in the same transaction."""
+    """Return SQLite's connection under an SQLAlchemy connection (one transaction)."""
     found = connection.connection.driver_connection
     assert isinstance(found, SqliteConnection)
     return found
@@ -315,17 +326,17 @@ _Opened = TypeVar("_Opened", bound=Database)
 
 
 def opened(kind: type[_Opened], url: sa.URL, create: bool) -> _Opened:
-    """Open a database of a kind and check its version.
+    """Open a database of a given kind, and check its version.
 
     Args:
         kind: the subclass of `Database`.
         url: the URL of the database.
-        create: make the file and the tables first, if they are missing.
+        create: whether to make the file and the tables, if they are missing.
 
     Raises:
-        UnreadableFileError: there is no database, or it is of another kind or version.
+        UnreadableFileError: the file or its tables are missing, or have another kind or version.
         MissingExtraError: the driver for PostgreSQL is not installed.
-        StoreError: the database does not answer.
+        StoreError: the database cannot be used, for instance because it is locked.
     """
     name = (
         url.database
@@ -336,9 +347,9 @@ def opened(kind: type[_Opened], url: sa.URL, create: bool) -> _Opened:
     if url.get_backend_name() == "sqlite":
         try:
             if create:
-                # made here, since SQLite would make a file that other users can read
+                # SQLite would make a file that other users can read
                 Path(name).touch(mode=0o600, exist_ok=True)
-            elif not Path(name).is_file():  # SQLite would make an empty one
+            elif not Path(name).is_file():  # SQLite would make an empty file
                 raise UnreadableFileError(f"there is no {kind._kind} at {name}")
         except OSError as error:
             raise UnreadableFileError(f"cannot open {name}: {error.strerror}") from error
@@ -393,16 +404,17 @@ def file_url(path: str) -> sa.URL:
 def _engine(url: sa.URL) -> sa.Engine:
     """Return SQLAlchemy's engine for a URL.
 
-    Its errors hide the values of a statement, which may be a client's items. A connection to an
-    SQLite file is kept open, since opening one takes longer than most transactions. Each
-    transaction on PostgreSQL makes a new connection, since they are rare.
+    Its errors do not show the values of a statement, which may be a client's items. For an SQLite
+    file, one connection stays open between transactions, since opening one takes longer than most
+    transactions. On PostgreSQL each transaction makes a new connection, since transactions are rare
+    there.
     """
     if url.get_backend_name() == "sqlite":
         file, shared = _File(os.path.abspath(url.database or "")), _sqlite_engine()
         pool = sa.QueuePool(
             file.connect,
             pool_size=1,
-            max_overflow=-1,  # concurrent threads get a connection each; the pool keeps one open
+            max_overflow=-1,  # each concurrent thread gets a connection; one stays open
             dialect=shared.dialect,
         )
         options = shared.get_execution_options()
@@ -414,7 +426,7 @@ def _engine(url: sa.URL) -> sa.Engine:
         return engine
     try:
         # READ COMMITTED: a writer that waited for the lock must read what others committed
-        # meanwhile. At a stricter level it would see the state from before the wait.
+        # meanwhile. At a stricter level it would read the state before the wait.
         engine = sa.create_engine(
             url, poolclass=sa.NullPool, hide_parameters=True, isolation_level="READ COMMITTED"
         )
@@ -428,46 +440,47 @@ def _engine(url: sa.URL) -> sa.Engine:
 
 @cache
 def _sqlite_engine() -> sa.Engine:
-    """Return the engine of a database in memory, whose dialect and compiled statements are shared.
+    """Return an engine for a database in memory; engines of SQLite files share parts of it.
 
-    All engines of SQLite files use them. Without this, SQLAlchemy would inspect SQLite and compile
-    each statement again for each file, which takes longer than running the statements.
+    They share its dialect and its compiled statements. Otherwise SQLAlchemy would inspect SQLite,
+    and compile each statement, again for each file. This takes longer than running the statements.
     """
-    compiled: dict[Any, Any] = {}  # has no bound: this package has a fixed number of statements
+    compiled: dict[Any, Any] = {}  # unbounded: the number of statements is fixed
     engine = sa.create_engine(
         "sqlite://", poolclass=sa.NullPool, execution_options={"compiled_cache": compiled}
     )
-    with engine.connect():  # the first connection tells the dialect SQLite's version
+    with engine.connect():  # the dialect learns SQLite's version
         return engine
 
 
 class _File:
-    """An SQLite file: makes connections to it, and checks that a kept connection is still valid."""
+    """One SQLite file: connects to it, and checks that a kept connection is still valid."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        # Connections from before a fork: SQLite forbids a child process to close them, so that a
-        # reference to each is kept.
+        # Connections from before a fork. SQLite forbids a child process to close them. Without
+        # these references they would be closed by garbage collection.
         self.inherited: list[Any] = []
 
     def connect(self, rec: Any) -> Any:
-        """Return a new connection, and note the file's identity in the pool's record."""
-        # Noted before connecting: if the file is replaced in between, `check` sees a difference.
+        """Return a new connection; note the file's identity in `rec`, the pool's record of it."""
+        # Noted before connecting: otherwise `check` could miss that the file is replaced in
+        # between.
         rec.info["file"] = self._identity()
-        # mode=rw: otherwise SQLite would make an empty file if the file is gone
+        # mode=rw: if the file is gone, SQLite would otherwise make an empty one
         return sqlite3.connect(
             f"file:{quote(self.path)}?mode=rw",
             uri=True,
             timeout=WAIT_SECONDS,
-            check_same_thread=False,  # one thread after the other uses it
+            check_same_thread=False,  # threads use it one after another
         )
 
     def check(self, connection: Any, record: Any, proxy: Any) -> None:
-        """Refuse a kept connection that is of another process, or to a file that was replaced.
+        """Refuse a kept connection from another process, or to a file that was replaced meanwhile.
 
-        The pool calls this before it reuses a connection; if refused, the pool makes a new one. An
-        operator may restore a backup by renaming it to this path. An old connection would then
-        still write to the replaced file, which nobody reads any more.
+        The pool calls this before it reuses a connection, and makes a new one after a refusal. For
+        example, an operator may restore a backup by renaming it to this path. The old connection
+        would still write to the replaced file, which nobody reads any more.
 
         Raises:
             sqlalchemy.exc.DisconnectionError: the connection is refused.
@@ -476,29 +489,29 @@ class _File:
             if record.info["file"][0] != os.getpid():
                 self.inherited.append(connection)
                 record.dbapi_connection = proxy.dbapi_connection = None
-            raise sa.exc.DisconnectionError  # the pool closes it, and connects anew
-        # The file may also have been overwritten in place, or switched to another journal mode. So
-        # the cached pages are dropped, and the mode is set again.
+            raise sa.exc.DisconnectionError  # the pool makes a new connection
+        # Meanwhile another program may have overwritten the file in place, or changed its journal
+        # mode. So cached pages are dropped, and the mode is set again.
         connection.execute("PRAGMA shrink_memory")
         connection.execute("PRAGMA journal_mode = TRUNCATE")
 
     def _identity(self) -> tuple[int, int, int]:
-        """Return the process id, and the device and inode of the file; 0 and 0 if it is missing."""
+        """Return the process id, and the file's device and inode (0 and 0 if it is missing)."""
         try:
             found = os.stat(self.path)
-        except OSError:  # no error here: connecting fails next, and says what is wrong
+        except OSError:  # no error here: connecting will fail with a better one
             return os.getpid(), 0, 0
         return os.getpid(), found.st_dev, found.st_ino
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # only `Database` begins transactions, never the driver
-    # secure_delete: deleted content is overwritten. journal_mode: no write-ahead log keeps a copy
-    # of it; a file that another program switched to that mode is switched back. TRUNCATE: a commit
-    # empties the journal and syncs it, which is cheaper than to delete it and sync the folder.
-    # synchronous = EXTRA: the folder is synced too, if another program set the mode DELETE.
-    # foreign_keys are off by default. trusted_schema = OFF: a schema of somebody else cannot call
-    # functions with side effects.
+    connection.isolation_level = None  # `Database` begins transactions, not the driver
+    # foreign_keys: off by default. synchronous = EXTRA: syncs the folder, too, in case another
+    # program set the journal mode DELETE. trusted_schema = OFF: a manipulated schema cannot call
+    # functions with side effects. secure_delete: deleted content is overwritten. journal_mode: a
+    # write-ahead log could hold copies of deleted content; TRUNCATE switches it off, and is faster
+    # than DELETE, since a commit empties and syncs the journal instead of deleting it and syncing
+    # the folder.
     for setting in (
         "foreign_keys = ON",
         "synchronous = EXTRA",
@@ -510,8 +523,8 @@ def _prepare_sqlite(connection: Any, _: Any) -> None:
 
 
 def _prepare_postgres(connection: Any, _: Any) -> None:
-    # A commit must be on disk when it returns. So synchronous_commit is switched on where the
-    # server has it off. Other values are not changed.
+    # A commit must be on disk when it returns. So synchronous_commit is set to on if the server has
+    # it off. All its other values wait for the disk, and are not changed.
     switched_on = (
         "SELECT set_config(name, 'on', false) FROM pg_settings WHERE name = 'synchronous_commit'"
     )
@@ -522,7 +535,11 @@ def _prepare_postgres(connection: Any, _: Any) -> None:
 
 @contextmanager
 def _failures(name: str) -> Iterator[None]:
-    """Turn errors of SQLAlchemy and of the drivers into `StoreError` or `UnreadableFileError`."""
+    """Turn errors of SQLAlchemy and of drivers in the `with` block into errors of fedtally.
+
+    An `UnreadableFileError` means that the file is damaged or is no database; all others become
+    `StoreError`.
+    """
     try:
         yield
     except UnicodeDecodeError as error:
@@ -534,13 +551,13 @@ def _failures(name: str) -> Iterator[None]:
         if "not a database" in reason:
             raise UnreadableFileError(f"{name} is no database: {reason}") from error
         if "database is locked" in reason:
-            # A process that was suspended during a write keeps the lock until it resumes or ends.
+            # For instance, a process that was suspended during a write keeps the lock.
             reason += f" for {WAIT_SECONDS} seconds: end the process that holds it"
         raise StoreError(f"{name} failed: {reason}") from error
 
 
 def _triggers(table: sa.Table, dialect: str) -> Sequence[str]:
-    """Return the SQL statements that make a table append-only, by triggers.
+    """Return the SQL statements for triggers that make a table append-only.
 
     Args:
         table: the table.
@@ -562,14 +579,14 @@ def _triggers(table: sa.Table, dialect: str) -> Sequence[str]:
             trigger.format(name, "kept", "UPDATE OR DELETE", "ROW"),
             trigger.format(name, "whole", "TRUNCATE", "STATEMENT"),
         ]
-    # SQLite's REPLACE deletes the old row without calling the trigger for DELETE. So an INSERT is
-    # refused too wherever a row with the same key is there.
+    # SQLite's REPLACE deletes the old row without calling the DELETE trigger. So an INSERT is
+    # refused, too, if the table has a row with the same key.
     taken = " OR ".join(
         " AND ".join(f"{column} = NEW.{column}" for column in columns)
         for columns in _unique_columns(table)
     )
     raised = f"BEGIN SELECT RAISE(ABORT, '{refusal}'); END"
-    # The SQL text contains names of tables and columns, but no values.
+    # The text has names of tables and columns, but no values.
     replaced = f"WHEN EXISTS (SELECT 1 FROM {name} WHERE {taken})"  # noqa: S608
     return [
         f"CREATE TRIGGER {name}_update BEFORE UPDATE ON {name} {raised}",
@@ -579,26 +596,26 @@ def _triggers(table: sa.Table, dialect: str) -> Sequence[str]:
 
 
 def _unique_columns(table: sa.Table) -> list[list[str]]:
-    """Return lists of column names, one for each primary key and unique constraint, sorted."""
+    """Return the names of the columns of the primary key and of each unique constraint, sorted."""
     unique = [
         one
         for one in table.constraints
         if isinstance(one, sa.PrimaryKeyConstraint | sa.UniqueConstraint)
     ]
-    # `constraints` is a set: without sorting, the text of a trigger would differ between runs
+    # `constraints` is a set: unsorted, the text of a trigger would differ from run to run
     return sorted([column.name for column in one.columns] for one in unique)
 
 
 def event_to_json(event: Event) -> str:
-    """Return an event as JSON text, as a column stores it."""
+    """Return an event as JSON text, the form in which a column holds it."""
     return json.dumps(event.to_dict(), sort_keys=True)
 
 
 def event_from_json(text: str) -> Event:
-    """Return the event that `event_to_json` wrote.
+    """Return the event of a text that `event_to_json` made.
 
     Raises:
-        UnreadableFileError: the text is damaged.
+        UnreadableFileError: the text is no event.
     """
     try:
         return Event.from_dict(json.loads(text))
@@ -607,9 +624,9 @@ def event_from_json(text: str) -> Event:
 
 
 def seconds(time: int) -> int:
-    """Return a time in Unix seconds after checking it.
+    """Return a time in Unix seconds unchanged, if it is an integer from 0 to 2^62.
 
     Raises:
-        InvalidInputError: the time is below 0, above 2^62, or not an integer.
+        InvalidInputError: the time is no integer, or out of these bounds.
     """
     return validate.integer(0, _LAST_SECOND, time=time)

@@ -1,4 +1,4 @@
-"""The operator's ledger: grants to populations, charged campaigns, reserved and landed releases."""
+"""The operator's ledger: budgets of populations, charged campaigns, and their releases."""
 
 from __future__ import annotations
 
@@ -39,20 +39,21 @@ EXPORT = "fedtally-ledger/1"
 
 _ledger = sa.MetaData()
 _ledger_grants = grant_tables(_ledger)
-# The primary key gives a plan one event, one population and one owner, even if two writers meet.
+# The primary key gives a plan one event, one population and one owner, even with two writers at
+# once.
 _campaigns = sa.Table(
     "fedtally_campaigns",
     _ledger,
     sa.Column("plan", sa.String(200), primary_key=True),
     sa.Column("population", sa.ForeignKey(_ledger_grants[0].c.population), nullable=False),
-    sa.Column("number", sa.Integer, nullable=False),  # in its population, from 1
+    sa.Column("number", sa.Integer, nullable=False),  # among its population's campaigns, from 1
     sa.Column("owner", sa.String(200), nullable=False),
     sa.Column("event", sa.Text, nullable=False),
-    # The total cost of the population's campaigns up to this one (`Composition`). So a reservation
+    # The total cost (`Composition`) of the population's campaigns up to this one. So a reservation
     # reads one row, however many campaigns there are.
     sa.Column("total", sa.Text, nullable=False),
     time_column(),
-    # Two campaigns cannot add to the same total. The index makes finding the last row fast.
+    # Two campaigns cannot both add to the same total. Also, the index finds the last row quickly.
     sa.UniqueConstraint("population", "number"),
 )
 _reservations = sa.Table(
@@ -62,8 +63,8 @@ _reservations = sa.Table(
     sa.Column("release", sa.Integer, primary_key=True, autoincrement=False),
     time_column(),
 )
-# A row holds the noised sketch, and shows that the release landed: both are written at once. There
-# is no column for the sum without noise.
+# One row is both the sum with noise and the fact that its release landed. No table has a column for
+# a sum without noise.
 _landings = sa.Table(
     "fedtally_landings",
     _ledger,
@@ -77,19 +78,19 @@ _landings = sa.Table(
 
 
 class Reservation(NamedTuple):
-    """A release of a plan that counts as spent; only the owner of its campaign may open it."""
+    """A release that is charged, and so counts as spent; only the campaign's owner may open it."""
 
     plan: str
     release: int
 
 
 class Landing(NamedTuple):
-    """A landed release: the ledger holds its noised sketch.
+    """A release whose sum, with noise, is stored in the ledger.
 
     Attributes:
         plan: the fingerprint of the plan.
         release: the number of the release in the plan.
-        sha256: the hash of the noised sketch, in hexadecimal.
+        sha256: the SHA-256 of the stored bytes, in hexadecimal.
         time: the time of the landing, Unix seconds.
     """
 
@@ -100,10 +101,12 @@ class Landing(NamedTuple):
 
 
 class Ledger(GrantDatabase):
-    """The operator's books: grants, charged campaigns, reserved and landed releases.
+    """The operator's ledger: grants to populations, charged campaigns, reserved and landed
+    releases.
 
-    Made by `open`. Several threads and processes may use one database, each through a `Ledger` of
-    its own.
+    A *release* is what a plan opens at once: the sum of one or several rounds. It *lands* when the
+    ledger holds its sum with noise. `open` makes a `Ledger`. Several threads and processes may use
+    one database, each with a `Ledger` object of its own.
     """
 
     _kind = "ledger"
@@ -119,37 +122,39 @@ class Ledger(GrantDatabase):
         Args:
             location: the path of an SQLite file, or a URL: sqlite:///path or
                 postgresql://user@host/database.
-            create: make the file, or the tables in the database, if they are missing.
+            create: whether to make the file, or the tables in the database, if they are missing.
 
         Raises:
             UnreadableFileError: there is no ledger, the file is no ledger, or its version differs.
             InvalidInputError: the URL is of neither SQLite nor PostgreSQL.
             MissingExtraError: the driver for PostgreSQL is not installed.
-            StoreError: the database does not answer.
+            StoreError: the database cannot be used, for instance because it is locked.
         """
         return opened(cls, url_of(location), create)
 
     def reserve(self, charge: Charge, owner: str, time: int) -> Reservation:
-        """Reserve a release; call it before anything can be opened, and before noise is drawn.
+        """Reserve a release; call this before its noise is drawn and before its sum is opened.
 
         When this returns, the release counts as spent, even if the process dies at once. The first
-        reservation of a plan charges its campaign, which belongs to that owner from then on.
+        reservation of a plan charges the whole campaign to its population; from then on, the
+        campaign belongs to `owner`.
 
-        Until the release has landed, the owner may reserve it again, for another cohort or after a
-        crash. If anything of a noised sum was sent already, the owner must not draw noise for that
-        sum a second time. A reservation takes the same time however full the ledger is.
+        Until the release has landed, its owner may reserve it again, for another cohort or after a
+        crash. But if any part of a sum with noise was sent, the owner must not draw noise for this
+        sum again. A reservation takes the same time however full the ledger is.
 
         Args:
-            charge: the release and its campaign.
+            charge: the release, with its plan, its population and the event of the campaign.
             owner: a unique name of this run of the campaign, such as 32 random bytes in
                 hexadecimal.
             time: now, Unix seconds.
 
         Raises:
             AlreadySpentError: the campaign belongs to another owner, or the release has landed.
-            OverspentError: the campaign costs more than is left of the population's grant.
-            InvalidInputError: the population has no grant; or as `budget.check_total` and
-                `budget.check_campaign`.
+            OverspentError: with this campaign, the population would cost more than its grant.
+            InvalidInputError: the population has no grant; the plan was charged to another
+                population or with another event; or the costs cannot be added up (see
+                `budget.check_total`).
         """
         owner, time = checked_name(owner=owner), seconds(time)
         with self._transaction(write=True) as connection, _taken(charge):
@@ -164,13 +169,13 @@ class Ledger(GrantDatabase):
         return Reservation(charge.plan, charge.release)
 
     def check_charge(self, charge: Charge) -> None:
-        """Refuse a campaign that could not be charged now; nothing is charged.
+        """Refuse a campaign that could not be charged now; charge nothing.
 
         Args:
-            charge: a release of the campaign.
+            charge: any release of the campaign.
 
         Raises:
-            OverspentError: the campaign costs more than is left of the population's grant.
+            OverspentError: with this campaign, the population would cost more than its grant.
             InvalidInputError: the population has no grant, or the plan was charged to another
                 population, or with another event.
         """
@@ -182,13 +187,14 @@ class Ledger(GrantDatabase):
                 check_campaign(_charge_of(campaign), charge)
 
     def cautions(self, population: str, clients: int) -> list[str]:
-        """Return a warning if the delta of a population's grant is too large for the clients.
+        """Return a warning, in a list, if a population's delta is too large for a campaign.
 
-        A plan refuses such a delta, but a campaign is charged at the delta of the grant.
+        A plan refuses such a delta for itself. But the campaign is charged at the delta of the
+        population's grant. The list is empty for a smaller delta, and without a grant.
 
         Args:
             population: the name of the population.
-            clients: the number of clients of a campaign that is charged to it.
+            clients: the number of clients of a campaign that is charged to this population.
         """
         grant = self.granted(population)
         if grant is None or not (loose := allows_publishing(grant.delta, clients)):
@@ -201,7 +207,13 @@ class Ledger(GrantDatabase):
         return [said]
 
     def _known(self, connection: sa.Connection, charge: Charge) -> tuple[Grant, sa.Row[Any] | None]:
-        """Return the grant of a campaign's population, and the campaign's row (None: uncharged)."""
+        """Return the grant of the charge's population, and its campaign's row or None.
+
+        None means that the campaign is not charged yet.
+
+        Raises:
+            InvalidInputError: the population has no grant.
+        """
         grant = self._grant(connection, charge.population)
         if grant is None:
             raise InvalidInputError(self._ungranted(connection, charge.population))
@@ -211,7 +223,11 @@ class Ledger(GrantDatabase):
     def _begin(
         self, connection: sa.Connection, grant: Grant, charge: Charge, owner: str, time: int
     ) -> None:
-        """Charge a campaign to its population; raise OverspentError if the grant is too small."""
+        """Charge a campaign to its population, and make `owner` its owner.
+
+        Raises:
+            OverspentError: with this campaign, the population would cost more than its grant.
+        """
         total = _with(_total(connection, grant), grant, charge)
         check_total(grant, total, charge.plan)
         row = {
@@ -229,12 +245,12 @@ class Ledger(GrantDatabase):
     def _is_repeated(
         self, connection: sa.Connection, campaign: sa.Row[Any], charge: Charge, owner: str
     ) -> bool:
-        """Return whether the owner reserved this release before.
+        """Return whether this owner reserved this release before.
 
         Raises:
             AlreadySpentError: the campaign belongs to another owner, or the release has landed.
         """
-        # the ledger keeps one event for all releases of a plan, so the release does not matter here
+        # the campaign's row has no release; `check_campaign` compares population and event only
         check_campaign(_charge_of(campaign), charge)
         if campaign.owner != owner:
             raise _of_another_run(charge.plan, charge.release)
@@ -254,10 +270,11 @@ class Ledger(GrantDatabase):
         )
 
     def look_alikes(self, population: str) -> list[str]:
-        """Return the names of populations that a person may mistake for this name, sorted.
+        """Return the names of granted populations that people may mistake for this name, sorted.
 
-        Two names are two budgets. So call this before the first grant or charge of a population.
-        `budget.appearance` decides which names look alike.
+        Each name has a budget of its own, so a mistyped name would be a second budget. Call this
+        before the first grant or charge of a population. `budget.appearance` decides which names
+        look alike.
         """
         with self._transaction(write=False) as connection:
             return self._look_alikes(connection, population)
@@ -268,28 +285,31 @@ class Ledger(GrantDatabase):
         return sorted(name for name in names if name != population and appearance(name) == alike)
 
     def land(self, reservation: Reservation, sketch: bytes, owner: str, time: int) -> Landing:
-        """Store the noised sketch of a reserved release permanently.
+        """Store the sum of a reserved release, with its noise, for ever.
 
-        Erase the sum without noise afterwards. After an error or a crash, the same bytes may be
-        landed again, which changes nothing. Never draw the noise a second time.
+        Then erase the sum without noise. After an error or a crash, land the same bytes again: this
+        changes nothing if they are stored already. Never draw the noise a second time.
 
         Args:
             reservation: the reservation that `reserve` returned.
-            sketch: the bytes of the noised sketch.
-            owner: the owner that reserved the release.
+            sketch: the bytes of the sum with noise.
+            owner: the owner of the campaign, who reserved the release.
             time: now, Unix seconds.
 
         Raises:
-            AlreadySpentError: the campaign belongs to another owner, or another sketch landed for
-                that release.
-            InvalidInputError: the release was not reserved, or the sketch is empty.
+            AlreadySpentError: the campaign belongs to another owner, or other bytes landed for this
+                release.
+            InvalidInputError: the release was not reserved, or `sketch` is empty.
         """
         return self.land_all({reservation: sketch}, owner, time)[0]
 
     def land_all(
         self, sketches: Mapping[Reservation, bytes], owner: str, time: int
     ) -> list[Landing]:
-        """Store the noised sketches of several releases as `land` does: all of them or none."""
+        """Store the sums of several releases, each as `land` does, in one transaction: all or none.
+
+        For errors see `land`.
+        """
         for sketch in sketches.values():
             if not isinstance(sketch, bytes) or not sketch:
                 raise InvalidInputError(
@@ -318,7 +338,8 @@ class Ledger(GrantDatabase):
             raise _of_another_run(new.plan, new.release)
         found = connection.execute(_landed(*reservation)).first()
         if found is not None:
-            # Equal bytes are the same landing: the caller repeats it if a crash hid the answer.
+            # With equal bytes the caller repeats a landing, for instance since a crash hid the
+            # answer.
             if found.sha256 == new.sha256:
                 return Landing(*found)
             raise AlreadySpentError(
@@ -333,23 +354,23 @@ class Ledger(GrantDatabase):
         return new
 
     def landings(self, plan: str) -> list[Landing]:
-        """Return the landed releases of a plan, in order."""
+        """Return the landed releases of a plan, in the order of their numbers."""
         with self._transaction(write=False) as connection:
             return [Landing(*row) for row in connection.execute(_landed(plan))]
 
     def reserved(self, plan: str) -> list[int]:
-        """Return the numbers of all reserved releases of a plan, landed or not, in order."""
+        """Return the numbers of all reserved releases of a plan, landed or not, in rising order."""
         known = _reservations.c
         query = sa.select(known.release).where(known.plan == plan).order_by(known.release)
         with self._transaction(write=False) as connection:
             return [row.release for row in connection.execute(query)]
 
     def sketch(self, plan: str, release: int) -> bytes:
-        """Return the noised sketch of a release that landed.
+        """Return the bytes that landed for a release: its sum, with noise.
 
         Raises:
             InvalidInputError: the release did not land.
-            UnreadableFileError: the stored bytes do not have the hash of the bytes that landed.
+            UnreadableFileError: the stored bytes are damaged: their hash has changed.
         """
         at = (_landings.c.plan == plan) & (_landings.c.release == release)
         with self._transaction(write=False) as connection:
@@ -365,11 +386,11 @@ class Ledger(GrantDatabase):
         return bytes(row.sketch)
 
     def spent(self, population: str, planned: Sequence[Charge] = ()) -> Guarantee | None:
-        """Return what all charged campaigns of a population cost together; None if there are none.
+        """Return the total cost of a population's campaigns; None without campaigns or a grant.
 
         Args:
             population: the name of the population.
-            planned: charges of future campaigns to include, each of a different plan.
+            planned: charges of planned campaigns to include in the total, each of another plan.
         """
         with self._transaction(write=False) as connection:
             grant = self._grant(connection, population)
@@ -381,12 +402,12 @@ class Ledger(GrantDatabase):
         return None if total is None else total.guarantee
 
     def export(self, population: str | None = None) -> dict[str, Any]:
-        """Return all rows of the ledger without the sketches, as JSON-able values.
+        """Return all rows of the ledger but the sums, as JSON-able values.
 
         They are read in one transaction.
 
         Args:
-            population: the name of one population; None: all of them.
+            population: the name of the one population to return; None: all populations.
 
         Raises:
             InvalidInputError: the ledger does not know the population.
@@ -428,15 +449,15 @@ def _charge_of(campaign: sa.Row[Any]) -> Charge:
 
 
 def _with(total: Composition | None, grant: Grant, charge: Charge) -> Composition:
-    """Return the total of a population with one more campaign.
+    """Return the total cost of a population's campaigns with one more campaign.
 
-    The first campaign and the grant at that time fix the order of Renyi divergences by which all
-    campaigns are counted. A later grant does not change it.
+    The first campaign, and the grant at that time, fix the order of the Renyi divergences by which
+    all campaigns are added up (`accounting.filter_order`). Later grants do not change it.
 
     Args:
-        total: the total before; None: this is the first campaign.
+        total: the total without the new campaign; None if it is the first.
         grant: the grant of the population.
-        charge: a release of the campaign.
+        charge: any release of the new campaign.
     """
     if total is None:
         return Composition.of([charge.event], grant.delta, grant.epsilon)
@@ -444,7 +465,7 @@ def _with(total: Composition | None, grant: Grant, charge: Charge) -> Compositio
 
 
 def _total(connection: sa.Connection, grant: Grant) -> Composition | None:
-    """Return the total cost of a population's campaigns; None if there is no campaign."""
+    """Return the total cost of a population's charged campaigns; None if there are none."""
     known = _campaigns.c
     query = sa.select(known.event, known.total).where(known.population == grant.population)
     row = connection.execute(query.order_by(known.number.desc()).limit(1)).first()
@@ -459,7 +480,7 @@ def _composition(total: str, event: str, delta: float) -> Composition:
 
 
 def _landed(plan: str, release: int | None = None) -> sa.Select[Any]:
-    """Return the query of a plan's landings without the sketches; of one release if it is given."""
+    """Return the query for a plan's landings, or for one release's landing, without the sums."""
     columns = _landings.c
     query = sa.select(columns.plan, columns.release, columns.sha256, columns.time).where(
         columns.plan == plan
@@ -472,7 +493,7 @@ def _landed(plan: str, release: int | None = None) -> sa.Select[Any]:
 
 
 def _releases() -> sa.Select[Any]:
-    """Return the query of all reservations with their landings; null: the release did not land."""
+    """Return the query for all reservations and their landings (null: not landed)."""
     at = (_reservations.c.plan == _landings.c.plan) & (
         _reservations.c.release == _landings.c.release
     )
@@ -495,11 +516,18 @@ def _document(
     campaigns: list[dict[str, Any]],
     releases: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Return the exported document of one population from its rows."""
+    """Return the part of the export that is about one population.
+
+    Args:
+        named: the row of the population.
+        grants: the rows of its grants, the last one last.
+        campaigns: the rows of its campaigns, in order.
+        releases: the rows of `_releases`, of all populations.
+    """
     spent: dict[str, Any] = {"epsilon_spent": 0.0, "statement": None, "order": None}
     try:
         granted = grants[-1]["epsilon"]
-    except IndexError:  # a population and its first grant are written in one transaction
+    except IndexError:  # impossible: the first grant is written with its population
         raise UnreadableFileError(
             f"the ledger is damaged: population {named['population']!r} has no grant; put a copy"
             " back"
@@ -537,9 +565,9 @@ def _quoted(names: Sequence[str]) -> str:
 
 @contextmanager
 def _taken(charge: Charge) -> Iterator[None]:
-    """Turn an IntegrityError of the database into AlreadySpentError.
+    """Turn an IntegrityError in the `with` block into an AlreadySpentError.
 
-    A writer locks the whole database and checks before it writes. So a constraint fails only if
+    A writer locks the whole database, and checks before it writes. So a constraint can fail only if
     another program wrote without the lock.
     """
     try:

@@ -1,12 +1,13 @@
 """Marks: small files that show whether a database is an old copy of itself.
 
-A mark holds the number of the last write that another party may have learned of. It is kept outside
-of the database and of its backups. If a database has fewer writes than its mark, then an old copy,
-such as a backup, was put back. It does not know what was sent since.
+A mark holds the number of the last write whose effect another party may have seen. It is kept
+outside of the database's folder and backups. If a database has fewer writes than its mark, then an
+old copy, such as a backup, was *put back*. The old copy does not know what was sent since it was
+made.
 
-A mark is one line, and a new line overwrites the old one in place. Lines have one length and fit
-into the first sector of the file. A disk writes a sector as a whole, so that after a loss of power
-the file holds the old line or the new one.
+A mark is one line of a fixed length, and each new line overwrites the old line in place. The line
+fits into the first sector of the file. Since a disk writes a sector as a whole, the file holds the
+old line or the new line after a loss of power.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from fedtally.base.sync import sync
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.store.database import WAIT_SECONDS, StoreError
 
-_DIGITS = 19  # digits of the number, as in SQLite's largest integer
-_SECTOR = 512  # bytes of a disk's sector: a mark is shorter
-_MODE = 0o644  # the file mode, less the umask: an agent refuses a mark that a group may write
+_DIGITS = 19  # as many digits as SQLite's largest integer
+_SECTOR = 512  # bytes of a disk's sector; a mark must fit into it
+_MODE = 0o644  # before the umask; not group-writable, since an agent refuses such a mark
 
 
 def read_mark(path: Path, name: str) -> int | None:
-    """Return the number of writes in a mark; None: the mark is missing or empty.
+    """Return the number of writes in a mark; None if the mark is missing or empty.
 
     Args:
         path: the path of the mark.
-        name: the name that the mark must have, without blanks, such as the plan's fingerprint.
+        name: the name that must stand in the mark, such as the plan's fingerprint; without blanks.
 
     Raises:
-        UnreadableFileError: the file cannot be read, or is the mark of something else.
+        UnreadableFileError: the file cannot be read, or is no mark with this name.
     """
     try:
-        # Read as bytes, which is faster than a text file: a mark is read before each write.
+        # Read as bytes, which is faster than text, since a mark is read before each write.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             text = os.read(handle, _SECTOR).decode("ascii")
@@ -49,7 +50,7 @@ def read_mark(path: Path, name: str) -> int | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFileError(f"cannot read the mark {path}: {error}") from error
-    if not text:  # made by `new_mark`; or the first write of it failed (a crash, a full disk)
+    if not text:  # from `new_mark`, or its first write failed (crash, full disk)
         return None
     found, _, writes = text.strip().partition(" ")
     if found != name or not writes.isdecimal():
@@ -59,13 +60,13 @@ def read_mark(path: Path, name: str) -> int | None:
 
 @contextmanager
 def new_mark(mark: str | os.PathLike[str]) -> Iterator[None]:
-    """Make an empty mark, and remove it again if the block raises.
+    """Make an empty mark; remove it again if the block of the `with` statement raises.
 
     Raises:
-        InvalidInputError: the file exists already.
-        OSError: the file cannot be made.
+        InvalidInputError: the mark exists already.
+        OSError: the mark cannot be made.
     """
-    place = real_path(mark)  # without symbolic links: the lock is made beside the real file
+    place = real_path(mark)  # links resolved: the lock is beside the real file
     try:
         os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
     except FileExistsError:
@@ -83,15 +84,15 @@ def new_mark(mark: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def hold_mark(path: Path) -> Iterator[None]:
-    """Lock a mark during the block; other processes that call this wait until the block ends.
+    """Lock a mark for the `with` block; other processes that call this wait meanwhile.
 
     Args:
-        path: the path of the mark. The lock is a second file beside the mark, since the mark does
-            not exist before its first write.
+        path: the path of the mark. The lock is another file beside it, since the mark may not exist
+            yet.
 
     Raises:
-        StoreError: the lock cannot be opened or taken; or another process holds it for more than 30
-            seconds, for instance because it was suspended.
+        StoreError: the lock file cannot be opened or locked, or another process holds the lock for
+            more than 30 seconds.
     """
     lock = path.with_name(f".{path.name}.lock")
     try:
@@ -115,11 +116,11 @@ def hold_mark(path: Path) -> Iterator[None]:
 
 
 def _is_locked(handle: int) -> bool:
-    """Try to lock an open file; return False if another process holds the lock.
+    """Try to lock an open file; return whether this process now has the lock.
 
-    The kernel releases the lock when the process ends.
+    The kernel releases the lock when the file is closed, also at the end of the process.
     """
-    import fcntl  # imported here, since not every system has it, and a ledger does not need it
+    import fcntl  # imported here: not every system has it, and a ledger can do without
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -129,12 +130,12 @@ def _is_locked(handle: int) -> bool:
 
 
 def write_mark(path: Path, name: str, writes: int) -> None:
-    """Write a mark; it is on the disk when this returns.
+    """Write a number of writes to a mark; when this returns, it is on the disk.
 
     Args:
         path: the path of the mark.
-        name: the name of the mark, without blanks.
-        writes: the number of writes.
+        name: the name to write into the mark, without blanks.
+        writes: the number of writes of the database.
 
     Raises:
         StoreError: the mark cannot be written.
@@ -144,17 +145,18 @@ def write_mark(path: Path, name: str, writes: int) -> None:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
         try:
             line = f"{name} {writes:0{_DIGITS}}\n".encode()
-            if os.write(handle, line) != len(line):  # a disk may take a part before it is full
+            if os.write(handle, line) != len(line):  # a nearly full disk may write a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(handle)
         finally:
             os.close(handle)
         if is_new:
-            sync(path.parent)  # so that the new file's name survives a loss of power
+            sync(path.parent)  # or a loss of power could remove the new file
     except OSError as error:
         raise _unwritten(path, error) from error
 
 
 def _unwritten(path: Path, error: OSError) -> StoreError:
-    # StoreError and not UnreadableFileError: for the latter, the driver would give up a session.
+    # Not UnreadableFileError, which the driver takes for a damaged session: it could end the
+    # session.
     return StoreError(f"cannot write the mark {path}: {error.strerror}")

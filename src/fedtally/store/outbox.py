@@ -1,10 +1,10 @@
 """A client's outbox: the frames of its reports to two servers, until both servers accepted them.
 
-A report has two frames, one for each server. Both are stored in the transaction that spends the
-items (`ClientRecord.take_part`). So after a crash the same report is sent again, and no second one
-is made: that would be refused, or count the items twice. A frame is removed when its server has
-accepted it. If a report can no longer be sent, its frames are removed. The record keeps for ever
-what became of the report (`Fate`).
+A report has two frames, one for each server. Both are stored in the transaction that records the
+client's part in the round (`ClientRecord.take_part`). So after a crash the same report is sent
+again. A new report would be refused, or would count the items twice. A frame is removed when its
+server has accepted it. If a report cannot be counted any more, both frames are removed. The record
+keeps the final state of the report (`Fate`) for ever.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _tables = sa.MetaData()
 
 
 def _key() -> tuple[sa.Column[str], sa.Column[int]]:
-    """Return new columns that identify a report: the plan and the round."""
+    """Return new columns for the primary key of a report: plan and round."""
     return (
         sa.Column("plan", sa.String(200), primary_key=True),
         sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
@@ -44,18 +44,18 @@ _outbox = sa.Table(
     time_column(),
     info=CHANGES,
 )
-# What became of each report, for ever.
+# The final state of each report, kept for ever.
 _fates = sa.Table(
     "fedtally_fates", _tables, *_key(), sa.Column("fate", sa.String(20), nullable=False)
 )
 
 
 class Said(StrEnum):
-    """The answer of a server to a frame.
+    """A server's answer to a frame.
 
     ACCEPTED: the server has the frame on disk. REFUSED: the server does not count the report, for
-    instance since the release is over. NOTHING: no answer came in time, or the server no longer
-    knows whether it has the frame.
+    instance because its release has ended. NOTHING: no answer came in time, or the server does not
+    know any more whether it has the frame.
     """
 
     ACCEPTED = "accepted"
@@ -64,7 +64,10 @@ class Said(StrEnum):
 
 
 class Fate(StrEnum):
-    """The final state of a report; its items are spent in each of them."""
+    """The final state of a report.
+
+    In each state its items are spent: they must not be reported again.
+    """
 
     ACCEPTED = "both servers accepted the report"
     NOT_COUNTED = "the report is not counted, and its items are spent"
@@ -72,20 +75,20 @@ class Fate(StrEnum):
 
 
 class MarkedRecord(Protocol):
-    """The part of a client's record that its outbox uses."""
+    """The methods of a client's record that its outbox needs."""
 
     def _marked(self) -> AbstractContextManager[sa.Connection]: ...
 
 
 @dataclass(frozen=True)
 class Unsent:
-    """A report of which one or both frames are still to be sent.
+    """A report with one or two frames that still must be sent.
 
     Attributes:
         plan: the fingerprint of the plan.
         round: the number of the round.
-        time: when the items were spent, Unix seconds.
-        frames: the frames that are still to be sent, by server.
+        time: when the report was put into the outbox, Unix seconds.
+        frames: the frames that still must be sent, for each server.
     """
 
     plan: str
@@ -95,15 +98,15 @@ class Unsent:
     _record: MarkedRecord = field(repr=False, compare=False)
 
     def said(self, server: Side, what: Said) -> Fate | None:
-        """Record a server's answer; return the report's final state, or None if it has none yet.
+        """Record a server's answer; return the report's final state, or None if it is not final.
 
         The answer is on disk when this returns. Send the leader's frame only after the helper's
-        ACCEPTED is recorded. Otherwise, if no answer came, a report could be recorded as not
-        counted although it is counted. A second answer of a server changes nothing.
+        ACCEPTED is recorded. Otherwise, if a server gives no answer, the report could be recorded
+        as not counted although it is counted. A second answer of a server changes nothing.
 
         Args:
             server: the server, `helper` or `leader`.
-            what: the server's answer to its frame.
+            what: the answer of this server to its frame.
         """
         row = {"plan": self.plan, "round": self.round}
         with self._record._marked() as connection:
@@ -120,35 +123,43 @@ class Unsent:
 
 
 def _fate(left: set[str], server: str, what: Said) -> Fate | None:
-    """Return the final state of a report after a server's answer; None: it is not decided yet.
+    """Return the final state of a report after an answer of a server; None if it is not final.
 
     Args:
-        left: the servers that have not accepted their frames before.
+        left: the servers whose frames are still in the outbox.
         server: the server that answered, one of `left`.
-        what: the answer.
+        what: the answer of `server`.
     """
     if what is Said.ACCEPTED:
         return Fate.ACCEPTED if left == {server} else None
-    # Without an answer, this server may have the frame. If the other one has accepted its frame,
-    # the report may be counted.
+    # Without an answer, `server` may have its frame or not. If the other server has accepted its
+    # frame, the report may be counted. If not, it cannot be counted: a report needs both frames.
     return Fate.UNKNOWN if what is Said.NOTHING and len(left) == 1 else Fate.NOT_COUNTED
 
 
 def outbox_tables(metadata: sa.MetaData) -> None:
-    """Add the tables of the outbox to a record's tables."""
+    """Add the outbox's tables to the tables of a record."""
     for table in (_outbox, _fates):
         table.to_metadata(metadata)
 
 
 def put_report(connection: sa.Connection, plan: str, round: int, time: int, report: Report) -> None:
-    """Put both frames of a report into the outbox, in the transaction that spends its items."""
+    """Put both frames of a report into the outbox, in the caller's transaction.
+
+    Args:
+        connection: a connection in the transaction that records the client's part in the round.
+        plan: the fingerprint of the plan.
+        round: the number of the round.
+        time: now, Unix seconds.
+        report: the report, with a frame for each server.
+    """
     for server, frame in (("helper", report.helper), ("leader", report.leader)):
         row = {"plan": plan, "round": round, "server": server, "frame": frame, "time": time}
         connection.exec_driver_sql(_PUT, row)
 
 
 def find_unsent(connection: sa.Connection, record: MarkedRecord) -> list[Unsent]:
-    """Return the reports that are still to be sent, the oldest first."""
+    """Return the reports with frames that still must be sent, the oldest first."""
     found: dict[tuple[int, str, int], dict[Side, bytes]] = {}
     for plan, round, server, frame, time in connection.exec_driver_sql(_FIND_ALL):
         found.setdefault((time, plan, round), {})[server] = bytes(frame)
@@ -158,7 +169,7 @@ def find_unsent(connection: sa.Connection, record: MarkedRecord) -> list[Unsent]
 
 
 def find_fate(connection: sa.Connection, plan: str, round: int) -> Fate | None:
-    """Return the final state of a report; None: it is still to be sent, or there is no report."""
+    """Return the final state of a report; None if it is not final, or there is no such report."""
     row = {"plan": plan, "round": round}
     name = connection.exec_driver_sql(_FIND_FATE, row).scalar()
     return None if name is None else Fate[name]

@@ -1,4 +1,4 @@
-"""A check that a disk has room for a file: it writes a temporary file of that size."""
+"""A check that a disk has room for a file: it writes a temporary file of the same size."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 
 from fedtally.store.database import StoreError
 
-_BLOCK = 1 << 16  # bytes of one write
+_BLOCK = 1 << 16  # bytes in one write
 
 
 def check_room(folder: Path, size: int) -> None:
-    """Check that the disk of a folder has room for another file.
+    """Check that the disk of a folder has room for one more file of a given size.
 
     Args:
         folder: the folder.
-        size: the size of the file, bytes.
+        size: the size of the file in bytes.
 
     Raises:
-        StoreError: the disk has no room, or cannot be written.
+        StoreError: the disk has no room, or the folder cannot be written.
     """
-    # Not zeros: a compressing file system would have room for them on a full disk.
+    # Not zeros: a file system that compresses would store zeros even on a full disk.
     block, left = hashlib.shake_256(b"room").digest(min(size, _BLOCK)), size
     try:
-        # The temporary file has no name once it is open: if the process dies, nothing is left.
+        # The open file has no name, so that nothing is left if the process dies.
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             while left > 0:
                 left -= file.write(block[:left])

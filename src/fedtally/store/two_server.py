@@ -1,17 +1,18 @@
-"""The disk of one of two servers: the facts that it must never forget, and the reports of clients.
+"""The disk of one of two servers: what it must never forget, and the reports of clients.
 
-`Batches` is an SQLite file of one server and one plan. `Batches.claim` gives its `BatchStore` to
-one process, which is then the only one that can write (`store/claims.py`). The store is the journal
-of the server, and holds the frames of the reports of each release until its batch is closed. Frames
-are sealed as clients sent them: without the secret key of the plan nobody reads them.
+`Batches` is the SQLite file of one server for one plan. `Batches.claim` gives one process the
+`BatchStore`, the right to write (`store/claims.py`). The store is the server's journal: it keeps
+*facts*, values under names, for ever. It also holds the reports of each release until the batch
+(the reports that are opened together) is closed. A report is stored as the client sealed it: nobody
+can read it without the server's secret key.
 
-`Batch` is a server together with its store, under one lock. It takes reports in groups, a
-transaction each: a report costs much less than alone, and no sender hears "accepted" before the
-group is on disk. A fact of another kind has a transaction of its own. A query that left while the
-record of its batch could still be rolled back could be followed by a second one.
+`Batch` is a server with its store, under one lock. It takes several reports in one transaction, a
+*group*: this is much cheaper for each report, and no client hears "accepted" before the group is on
+disk. Each fact of another kind has its own transaction. Otherwise it could be rolled back after a
+query about it was sent, and a second query, with another content, could follow.
 
-A copy of the file is never put back: it would open a second sum of almost the same clients. The
-mark refuses it.
+An old copy of the file must never be used: with it, a second sum of almost the same clients could
+be opened. The mark (`store/marks.py`) shows that it is old, and it is refused.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from fedtally.store.claims import Claim, ClaimedDatabase, run_table
 from fedtally.store.database import CHANGES, SqliteConnection, file_url, opened, prepared
 from fedtally.store.writes import write_tables
 
-ERASED_AT_ONCE = 1024  # reports in a transaction: what is erased is in SQLite's journal until then
-_ANSWER = b"answer"  # stands where the id of a report does, and is no id: it is too short
+ERASED_AT_ONCE = 1024  # reports in one transaction: until its end, they stand in SQLite's journal
+_ANSWER = b"answer"  # in the column of ids; too short to be an id
 _metadata = sa.MetaData()
 _runs = run_table(_metadata)
 _facts = sa.Table(
@@ -45,7 +46,7 @@ _facts = sa.Table(
     _metadata,
     sa.Column("name", sa.LargeBinary, primary_key=True),
     sa.Column("value", sa.LargeBinary, nullable=False),
-    sqlite_with_rowid=False,  # else the long names would be in the file twice
+    sqlite_with_rowid=False,  # otherwise the long names would be stored twice
 )
 _reports = sa.Table(
     "fedtally_reports",
@@ -73,7 +74,7 @@ Server = TypeVar("Server", Leader, Helper)
 
 
 class Batches(ClaimedDatabase):
-    """The SQLite file of one of two servers. Made by `open`.
+    """The SQLite file of one of two servers, for one plan; `open` makes one.
 
     >>> import tempfile
     >>> import fedtally
@@ -99,37 +100,41 @@ class Batches(ClaimedDatabase):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, create: bool = False) -> Self:
-        """Open the file of a server.
+        """Open the SQLite file of a server.
 
         Args:
             path: the path of the SQLite file.
-            create: make the file, or the tables in it, if they are missing.
+            create: whether to make the file, or the tables in it, if they are missing.
 
         Raises:
-            UnreadableFileError: the file holds no batches, or batches of another version, or is a
-                file of another kind.
-            StoreError: the database does not answer.
+            UnreadableFileError: the file is missing, is of another kind, or was made by another
+                version of fedtally.
+            StoreError: the database cannot be used, for instance because it is locked.
         """
         return opened(cls, file_url(os.fspath(path)), create)
 
     def kept(self, name: bytes) -> bytes | None:
-        """Return what a server keeps under a name, or None; its process is not disturbed."""
+        """Return the fact that the server keeps under a name; None if there is none.
+
+        It needs no claim, and the server's process may write meanwhile.
+        """
         with self._sqlite(write=False) as connection:
             return _found(connection, name)
 
     def claim(self, plan: Plan, side: Side, *, mark: str | os.PathLike[str]) -> BatchStore:
-        """Return the store of a server, for this process alone.
+        """Return the store of a server, with which only this process may write.
 
-        The process that claimed it before can write nothing any more.
+        A process that claimed the file before can write nothing any more.
 
         Args:
             plan: the plan of the campaign.
-            side: the server whose file it is; the first claim decides.
-            mark: the path of the mark, outside of this file and of its backups.
+            side: the server, `leader` or `helper`; the first claim fixes it for this file.
+            mark: the path of the mark, a small file that shows whether this file is an old copy
+                (`store.marks`). It must not be in the backups of this file.
 
         Raises:
-            InvalidInputError: this file is of the other server or of another plan, or has fewer
-                writes than its mark says, because a copy was put back; or the mark is gone.
+            InvalidInputError: this file belongs to the other server or to another plan; it has
+                fewer writes than its mark, since an old copy was put back; or its mark is missing.
         """
         with self._transaction(write=False) as connection:
             row = self._run(connection, plan.fingerprint)
@@ -142,11 +147,11 @@ class Batches(ClaimedDatabase):
 
 @dataclass
 class _Group:
-    """A transaction of several reports.
+    """A transaction in which several reports are stored.
 
     Attributes:
-        connection: the connection that it is open on.
-        put: the ids of the reports that it writes.
+        connection: the connection of the transaction.
+        put: the ids of the reports that were written so far.
     """
 
     connection: SqliteConnection
@@ -154,9 +159,10 @@ class _Group:
 
 
 class AggregateBooks(Campaigns):
-    """The sums of one of two servers that landed: a file beside that of its reports.
+    """The file with the landed sums of one of two servers, beside the file with its reports.
 
-    What `fedtally campaign restore` does for a copy of one server's file nobody may do for this.
+    Unlike a copy of a single server's file, a copy of this file cannot be made usable: nobody may
+    put one back.
     """
 
     _put_back = Batches._put_back
@@ -164,31 +170,34 @@ class AggregateBooks(Campaigns):
 
 
 class BatchStore:
-    """The journal and the reports of a server, for the process that claimed its file.
+    """The journal and the reports of one of two servers, for the process that claimed their file.
 
-    It is a `two_server.Journal`. All methods may be called from several threads: they wait for each
+    It implements `two_server.Journal`. Several threads may call its methods, and wait for each
     other. Once another process has claimed the file, each method that writes raises
     `OvertakenError` and changes nothing.
     """
 
     def __init__(self, batches: Batches, claim: Claim) -> None:
         self._batches, self._claim = batches, claim
-        self.lock = RLock()  # of this store, and of the servers that it belongs to
+        self.lock = RLock()  # for this store, and for the servers that use it
         self._group: _Group | None = None
 
     def kept(self, name: bytes) -> bytes | None:
-        """Return what is kept under a name, or None; in a group, also what the group writes."""
+        """Return the fact that is kept under a name; None if there is none.
+
+        In a group, facts that the group has written are found, too.
+        """
         with self.reading() as connection:
             return _found(connection, name)
 
     def keep(self, name: bytes, value: bytes) -> bytes:
-        """Keep a value under a name, unless one is kept there; return the one that is kept.
+        """Keep a value under a name for ever, unless the name has one; return the kept value.
 
         Raises:
-            LocalProtocolError: a group is open in this thread. With the group the fact would be
-                rolled back, after the caller believed that it was on disk.
-            OvertakenError: another process runs the campaign, or another copy of it.
-            StoreError: it was not written, or it is not known whether it was.
+            LocalProtocolError: a group is open in this thread. If the group failed, this fact would
+                be rolled back, although the caller believes that it is on disk.
+            OvertakenError: another process claimed the file, or runs another copy of it.
+            StoreError: the value was not written, or nobody knows whether it was.
         """
         with self.writing() as connection:
             found = _found(connection, name)
@@ -198,23 +207,24 @@ class BatchStore:
             return value
 
     def reports(self, rounds: range) -> StoredReports:
-        """Return the place of the reports of a release, by its rounds."""
+        """Return the stored reports of the release that adds up these rounds."""
         return StoredReports(self, rounds)
 
     def check_claim(self) -> None:
-        """Check that this process may write and speak.
+        """Check that this process may write and send messages.
 
         Raises:
-            OvertakenError: another process runs the campaign, or another copy of it.
+            OvertakenError: another process claimed the file, or runs another copy of it.
         """
         with self.lock:
             self._claim.check()
 
     @contextmanager
     def group(self) -> Iterator[_Group]:
-        """Put all reports of the block into one transaction; give it, with the ids that it writes.
+        """Put all reports that are stored in the `with` block into one transaction.
 
-        If it raises, at its end as well, the server must `withdraw` these ids.
+        Yields the group. If the block or the commit raises, the server must `withdraw` the reports
+        in `put` of the group.
         """
         with self.writing() as connection:
             self._group = _Group(connection)
@@ -225,7 +235,7 @@ class BatchStore:
 
     @contextmanager
     def joined(self) -> Iterator[_Group]:
-        """Give the group that is open in this thread, or one for this block alone."""
+        """Yield the group that is open in this thread or, if there is none, a new group."""
         with self.lock:
             if self._group is not None:
                 yield self._group
@@ -235,7 +245,7 @@ class BatchStore:
 
     @contextmanager
     def reading(self) -> Iterator[SqliteConnection]:
-        """Give a connection to read from: the group's own, if one is open in this thread."""
+        """Yield a connection to read from; in a group, the group's connection."""
         with self.lock:
             if self._group is not None:
                 yield self._group.connection
@@ -256,20 +266,26 @@ class BatchStore:
 
 
 class StoredReports:
-    """The frames of the reports of one release, and its answer: a `two_server.Reports`."""
+    """The stored reports of one release, and the helper's answer: a `two_server.Reports`."""
 
     def __init__(self, store: BatchStore, rounds: range) -> None:
         self._store, self._of = store, {"first": rounds[0], "last": rounds[-1]}
 
     def ids(self) -> list[bytes]:
-        """Return the ids of all reports."""
+        """Return the ids of the release's stored reports, in no special order."""
         with self._store.reading() as connection:
             return [id for (id,) in connection.execute(_FIND_IDS, self._of) if id != _ANSWER]
 
     def put(self, id: bytes, frame: bytes, names: Sequence[bytes]) -> bool:
-        """Keep a frame, and its SHA-256 in the journal under each name; return whether it is kept.
+        """Store a report's frame, and keep its SHA-256 as a fact under each name.
 
-        It is one transaction; or it is part of the group that is open.
+        Returns False, and stores nothing, if a name already has the SHA-256 of another frame. All
+        is in one transaction, or in the open group.
+
+        Args:
+            id: the id of the report.
+            frame: the report, as the client sealed it.
+            names: the names in the journal under which this frame is the only one.
         """
         this = hashlib.sha256(frame).digest()
         with self._store.joined() as group:
@@ -283,28 +299,31 @@ class StoredReports:
         return True
 
     def frames(self, ids: Sequence[bytes]) -> list[bytes | None]:
-        """Return the frames of these ids, in their order; None for each that is not there."""
+        """Return the frames of these ids, in their order; None for an id that is missing."""
         with self._store.reading() as connection:
             return [self._frame(connection, id) for id in ids]
 
     def keep_answer(self, sealed: bytes) -> None:
-        """Keep the sealed answer of the helper in the place of an earlier one."""
+        """Store the helper's sealed answer, in place of an earlier answer."""
         with self._store.writing() as connection:
             self._write(connection, _ANSWER, sealed)
 
     def answer(self) -> bytes | None:
-        """Return the sealed answer that is kept, or None."""
+        """Return the helper's sealed answer; None if none is stored."""
         with self._store.reading() as connection:
             return self._frame(connection, _ANSWER)
 
     def erase(self) -> None:
-        """Erase all frames and the answer; again, if an earlier call was cut off."""
+        """Erase all frames and the answer, in several transactions.
+
+        If it was interrupted, call it again.
+        """
         while some := self._some():
             with self._store.writing() as connection:
                 connection.executemany(_ERASE, [self._of | {"of": id} for id in some])
 
     def _some(self) -> list[bytes]:
-        """Return a few of the ids that are there, and of the answer."""
+        """Return up to `ERASED_AT_ONCE` ids of stored frames, among them the answer's."""
         with self._store.reading() as connection:
             found = connection.execute(_FIND_IDS, self._of).fetchmany(ERASED_AT_ONCE)
         return [id for (id,) in found]
@@ -319,11 +338,12 @@ class StoredReports:
 
 
 class Batch(Generic[Server]):
-    """A server of a batch, and its store, under one lock.
+    """One of two servers with its store, under one lock, so that several threads can use it.
 
     Args:
-        store: the journal of the server, which also has its reports.
-        server: a server made with this store, as by `FrequencyServer.leader`; nobody else calls it.
+        store: the server's journal, which also holds its reports.
+        server: the server, made with this store (for instance by `FrequencyServer.leader`). It must
+            be called only through this object.
     """
 
     def __init__(self, store: BatchStore, server: Server) -> None:
@@ -332,25 +352,29 @@ class Batch(Generic[Server]):
 
     @contextmanager
     def server(self) -> Iterator[Server]:
-        """Give the server, to stop, judge, ask, answer and finish: no group is open meanwhile."""
+        """Yield the server for the `with` block, in which no other thread can use it.
+
+        Use it for all calls of the server but receiving reports (`take`).
+        """
         with self._store.lock:
             yield self._server
 
     def take(self, frames: Sequence[bytes], now: int) -> list[Outcome | Exception]:
-        """Receive reports in one transaction; it is over when this returns.
+        """Receive several reports in one transaction, which has ended when this returns.
 
-        If the transaction fails, it is as if none of them had come. Then each is taken by itself,
-        so that what one of them does to the server or the disk is its own.
+        If the transaction fails, none of the reports is stored by it. Then each report is received
+        again in a transaction of its own, so that a report that fails does not affect the others.
 
         Args:
-            frames: the frames that clients sent.
-            now: seconds since 1970.
+            frames: the reports, as clients sent them.
+            now: the time, Unix seconds.
 
         Returns:
-            The outcome of each report, or what it raised: then its client may send it again.
+            For each report its outcome, or the exception that it raised; its client may then send
+            it again.
 
         Raises:
-            OvertakenError: another process runs the campaign, or another copy of it.
+            OvertakenError: another process claimed the file, or runs another copy of it.
         """
         try:
             return [*self._group(frames, now)]
@@ -366,19 +390,20 @@ class Batch(Generic[Server]):
                 with self._store.group() as group:
                     put = group.put
                     return [self._server.receive(frame, now) for frame in frames]
-            except BaseException:  # the process may go on after any of them
+            except BaseException:  # any of them may be caught above
                 self._server.withdraw(self._not_on_disk(put))
                 raise
 
     def _not_on_disk(self, ids: Sequence[bytes]) -> list[bytes]:
-        """Return which reports of a group that failed are not in the file.
+        """Return those ids of a failed group whose reports are not in the file.
 
-        It may have failed after its commit, when the mark was written. What is in the file counts
-        at the next start. So it counts now, too: else a batch has room for more than it may have.
+        A group may fail after its commit, while the mark is written. The reports that are in the
+        file count at the next start, so they must count now, too. Otherwise the batch would accept
+        more reports than it may hold.
         """
         try:
             found = self._store.reports(self._server.rounds).frames(ids)
-        except Exception:  # nobody knows: they may come again
+        except Exception:  # unknown: clients may send them again
             return list(ids)
         return [id for id, frame in zip(ids, found, strict=True) if frame is None]
 

@@ -1,16 +1,17 @@
-"""The number of writes of an SQLite file, which is compared with the file's mark (`store.marks`).
+"""The number of writes to an SQLite file, to compare with the file's mark (`store.marks`).
 
-A file keeps the number in two tables, and so on two pages. A write with an even number changes one
-table, a write with an odd number the other. The file's number of writes is one more than the
-smaller number of the two.
+The file holds the number in two tables, and so on two pages. Even numbers are written to one table,
+odd numbers to the other. The file's number of writes is one more than the smaller of the two
+numbers.
 
-One number alone would not be enough. If a process dies during a write, SQLite's journal remains,
-with the old content of the pages that the write changed. SQLite later copies these pages into
-whatever file has that name. If an operator put an old copy back meanwhile, a single number would
-come from the journal, while the rest of the file is old. With two tables, the journal of a write
-holds only one of them. The other table is as old as the copy, and so is the smaller number.
+A single number would not be enough. If a process dies during a write, SQLite's journal remains,
+with the old content of the pages that the write changed. When the file is opened next, SQLite
+copies these pages into it, even if an operator has meanwhile put an old copy in its place. A single
+number would then come from the journal, while the rest of the file is older. With two tables, the
+journal of one write holds only one of them. The other table is as old as the copy, and so the
+smaller number is, too.
 
-This holds only if the mark has the file's number before the next write begins. Then every copy that
+This works only if the mark has the file's number before the next write begins. Then every copy that
 lacks the last write is behind the mark, whatever journal is copied into it.
 """
 
@@ -21,7 +22,7 @@ import sqlalchemy as sa
 from fedtally.store.database import CHANGES, SqliteConnection
 
 _TABLES = ("fedtally_writes_even", "fedtally_writes_odd")
-# A file without writes has no rows; its numbers are then 0 and -1. The SQL contains no values.
+# Without rows, before the first write, the numbers are 0 and -1. The SQL text has no values.
 _FIND = (
     f"SELECT coalesce((SELECT writes FROM {_TABLES[0]}), 0),"  # noqa: S608
     f" coalesce((SELECT writes FROM {_TABLES[1]}), -1)"
@@ -30,7 +31,7 @@ _SET = tuple(f"INSERT OR REPLACE INTO {table} VALUES (1, ?)" for table in _TABLE
 
 
 def write_tables(metadata: sa.MetaData) -> None:
-    """Add the two tables of the number of writes, of at most one row each, to a metadata."""
+    """Add the two tables of a file's number of writes to the metadata, of one row at most each."""
     for table in _TABLES:
         sa.Table(
             table,
@@ -42,31 +43,31 @@ def write_tables(metadata: sa.MetaData) -> None:
 
 
 def writes_of(connection: SqliteConnection) -> int:
-    """Return the file's number of writes: one more than the smaller number of the two tables."""
+    """Return the file's number of writes; 0 before the first write."""
     return 1 + int(min(connection.execute(_FIND).fetchone()))
 
 
 def is_of_one_moment(connection: SqliteConnection) -> bool:
-    """Return whether the numbers of the two tables differ by 1, as they do after every write.
+    """Return whether the two tables differ by 1, as after every write.
 
-    False: the journal of a later write was copied into an old copy. This does not detect a copy
-    that lacks only the last one or two writes.
+    If not, the journal of a later write was copied into an old copy. This is not noticed if the
+    copy lacks only the last one or two writes.
     """
     even, odd = connection.execute(_FIND).fetchone()
     return bool(abs(even - odd) == 1)
 
 
 def count_write(connection: SqliteConnection) -> int:
-    """Raise the file's number of writes by one, in the open transaction, and return it."""
+    """Add 1 to the file's number of writes, in the open transaction; return the new number."""
     number = writes_of(connection) + 1
     connection.execute(_SET[number % 2], (number,))
     return number
 
 
 def set_writes(connection: SqliteConnection, number: int) -> None:
-    """Set the file's number of writes, after a copy was put back.
+    """Set the file's number of writes, when an old copy that was put back becomes usable.
 
-    This changes both tables, so that SQLite's journal then holds the old pages of both.
+    It changes both tables, so that SQLite's journal holds the old pages of both.
     """
     for one in (number - 1, number):
         connection.execute(_SET[one % 2], (one,))

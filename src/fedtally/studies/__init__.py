@@ -1,1 +1,1 @@
-"""Studies: they simulate many campaigns to test what a plan promises and guarantees."""
+"""Studies simulate many campaigns, to test what a plan promises about errors and privacy."""

@@ -1,13 +1,15 @@
-"""The audit behind `fedtally audit`: is the noise of a plan's releases as the plan says?
+"""The audit behind `fedtally audit`: do the releases of a plan have the noise that it promises?
 
-Whole campaigns of the plan are run (`simulation.run`) on invented clients (`audit_clients`), so
-that the exact sums are known. A release (a published sum) less its exact sum is noise. This noise
-must look like independent draws of the plan's distribution in every check of `noise_checks` and
-`dependence_checks`; `audit_evidence` gathers the noise and calls the checks. In addition, a coin
-decides what some clients hold. The success of an attacker who knows everything else and guesses the
-coin gives a lower bound on epsilon.
+A release is a published sum. The audit runs whole campaigns of the plan (`simulation.run`) on
+invented clients (`audit_clients`), so it knows the exact sums. The difference between a release and
+its exact sum is noise. `audit_evidence` collects this noise. The checks in `noise_checks` and
+`dependence_checks` compare it with independent draws from the plan's distribution.
 
-Every population is used in two campaigns: noise that depends only on plan and data would repeat.
+For some clients, a coin decides what they hold. An attacker who knows everything else guesses the
+coin from the releases. How often the guess is right gives a lower bound on epsilon.
+
+Every population is used in two campaigns. If noise depended only on the plan and the data, it would
+be the same in both.
 """
 
 from __future__ import annotations
@@ -41,15 +43,16 @@ from fedtally.studies.noise_checks import Check, campaigns_to_see_unchanging
 
 __all__ = ["FALSE_ALARM", "Audit", "AuditResult", "Check", "Detection", "Release", "run"]
 
-# Counters of each release, over all campaigns. With them noise that is 6.6 % too small is found in
-# 99 of 100 audits, and noise that is 10 % too small in practically every audit.
+# The number of counters of each release, over all campaigns together. With this number, 99 of 100
+# audits find noise that is 6.6 % too small, and practically every audit finds noise that is 10 %
+# too small.
 _COUNTERS = 12_000
-_MOST_CAMPAIGNS = 1000  # bounds the time of an audit of small sketches
-# The most campaigns that are run to find a single counter without noise. They suffice unless the
-# noise is very small.
+_MOST_CAMPAIGNS = 1000  # limits the time of an audit of small sketches
+# The most campaigns that are run only to find a single counter without noise. They are enough
+# unless the noise is very small.
 _MOST_FOR_A_COUNTER = 40
-_SURE = FALSE_ALARM / 1000  # below the level of each check, since there are fewer than 500 checks
-_CANDIDATES = 4096  # the number of integers that replace the plan's candidates
+_SURE = FALSE_ALARM / 1000  # below the level of each check, because there are fewer than 500 checks
+_CANDIDATES = 4096  # the most integers that replace the plan's candidates
 _DISTANCE_MARGIN = 1e-9  # relative, for floating-point errors in sums of squares
 
 
@@ -59,14 +62,15 @@ class Audit:
 
     Args:
         plan: a plan with differential privacy.
-        campaigns: the number of campaigns, two for each population; an odd number is rounded up.
-            None: enough for 12,000 counters of each release (at most 1,000 campaigns), and enough
-            to find a counter without noise (at most 40 campaigns).
+        campaigns: the number of campaigns. There are two for each population, so an odd number is
+            rounded up. None: enough for 12,000 counters of each release (at most 1,000 campaigns),
+            and enough to find a counter without noise (at most 40 campaigns).
         dropout: the share of clients that drop out of a real secure sum. If it is above 0, all
-            clients hold the same items, so that the exact sum follows from their number. There is
-            then no lower bound on epsilon.
+            clients hold the same items, so that the exact sum follows from the number of clients.
+            No client has a coin then, so there is no lower bound on epsilon.
         clients: the number of clients (or silos) of each round. None: the fewest that the plan
-            allows, or 64 if it sets no limit. Not used where the number of clients is hidden.
+            allows, or 64 if it sets no limit. It is not used if the plan hides the number of
+            clients.
 
     Raises:
         InvalidInputError: the plan has no privacy, or a value is out of bounds.
@@ -90,7 +94,10 @@ class Audit:
 
     @property
     def runs(self) -> int:
-        """The number of campaigns to run."""
+        """The number of campaigns to run, an even number; campaigns of crowds are not included.
+
+        A crowd consists of clients that exceed a bound of the plan.
+        """
         needed = math.ceil(_COUNTERS / (self.plan.rows * self.plan.width))
         terms = terms_of(self.plan)
         distribution = law_of(terms, terms.event.honest_survivors or 1)
@@ -108,15 +115,16 @@ class AuditResult:
 
     Attributes:
         audit: the audit that was run.
-        clients: the number of clients (or silos) of each round; of all rounds if their number is
-            hidden.
+        clients: the number of clients (or silos) in each round. If the plan hides this number, it
+            is the number in all rounds together.
         releases: the measurements of each of the plan's releases.
         checks: all checks that were made.
-        detection: what the releases reveal about single clients; None if no client had a coin.
-        detectable: the smallest detectable lack of noise: if the standard deviation of one release
-            is too small by this share, 99 of 100 audits find it.
-        bounds: the tested bounds on a client (or a person in silos), "items", "clip" or "silos",
-            each with its number of campaigns. Crowds tested them: clients that exceed a bound.
+        detection: what the releases reveal about clients with a coin; None: no client had a coin.
+        detectable: how sensitive the audit is. If the standard deviation of a release's noise is
+            too small by this share, the audit fails in 99 of 100 cases. None: there are too few
+            counters for that.
+        bounds: for each bound on a client that was tested, "items", "clip" or "silos", the number
+            of campaigns. They were run on crowds, which are clients that exceed the bound.
     """
 
     audit: Audit
@@ -129,17 +137,17 @@ class AuditResult:
 
     @property
     def false_alarm(self) -> float:
-        """The probability that an audit fails although the engine is correct."""
+        """The largest probability that an audit fails although the engine is correct."""
         return FALSE_ALARM
 
     @property
     def level(self) -> float:
-        """The probability (p-value) below which a check fails."""
+        """The level of significance: a check fails if its p-value is below it."""
         return failing_level(len(self.checks))
 
     @property
     def failures(self) -> list[str]:
-        """The failures in words; a correct engine has any in at most one of a million audits."""
+        """The failures in words; none in all but one of a million audits of a correct engine."""
         found = [check.failure for check in self.checks if check.probability < self.level]
         if (seen := self.detection) is not None:
             if seen.bound > seen.guaranteed:
@@ -155,16 +163,19 @@ class AuditResult:
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """Whether there is no failure."""
         return not self.failures
 
 
 def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
-    """Run the campaigns and check what they release. Nothing is charged to any ledger.
+    """Run the campaigns of an audit, check what they release, and return the findings.
+
+    No privacy cost is recorded in any ledger.
 
     Args:
         audit: the audit to run.
-        progress: called as ("audit", campaigns done, all campaigns).
+        progress: called with "audit", the number of campaigns done, and the number of all
+            campaigns.
 
     Raises:
         InvalidInputError: no clients can be invented that the plan accepts.
@@ -175,7 +186,7 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     []
     """
     report = progress or (lambda *_: None)
-    # a new seed for each audit: an engine must not know the populations beforehand
+    # a new seed for each audit, so that an engine cannot be made for the populations of the audit
     rng = np.random.default_rng(secrets.randbits(128))
     plan, domain = _stand_in(audit.plan)
     asked = Simulation.of(
@@ -205,10 +216,10 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
 
 
 def _stand_in(plan: Plan) -> tuple[Plan, IntegerRange]:
-    """Return the plan with integers as candidates, and the domain of these integers.
+    """Return the plan with integers in place of its candidates, and the domain of these integers.
 
-    Noise does not depend on the candidates, so the plan's own candidates need not be known. The
-    integers are few enough that the plan's certified bound on collisions holds for them. For a
+    The plan's own candidates need not be known, because noise does not depend on them. The integers
+    are so few that the bound on collisions, which the plan certifies, also holds for them. For a
     histogram there is one integer for each counter.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions

@@ -1,10 +1,11 @@
 """The invented clients of an audit, made for a plan so that every exact sum is known.
 
-Most clients hold arbitrary items. For some clients a coin decides what they hold: what a release
-reveals about the coin gives a lower bound on epsilon. The clients of a crowd hold more than a
-client may contribute: they show whether the bounds on a client are enforced.
+Most clients hold arbitrary items. For some clients, a coin decides what they hold. What the
+releases reveal about the coins gives a lower bound on epsilon. In a crowd, all clients hold more
+than a client may contribute, which shows whether the bounds on a client are enforced.
 
-If the clients of the plan are silos, a "client" here is a person in them (`studies.audit_silos`).
+If the clients of the plan are silos (clients with the items of many people), "client" means a
+person in the silos here; see `studies.audit_silos`.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ from fedtally.sketch import CountSketch
 from fedtally.sources import from_items
 from fedtally.studies.noise_checks import Distribution
 
-_CROWD = 1024  # the clients of a crowd in a round, where the plan sets no limit
-_STARTS = 16  # first items to try in the greedy choice of a crowd's items
-_CHOICES = 1024  # steps of the greedy choice for all releases, about: bounds its time
-_MOST_OF_CROWDS = 16  # campaigns for each kind of crowd; a crowd that needs more is left out
-_SEEN = 10.0  # standard deviations by which a crowd must move a release if its bound is missing
-USUAL_CLIENTS = 64  # clients of a round, where the plan sets no limit
-_COINS = 512  # the most clients with a coin in a campaign: more reveal little and take time
+_CROWD = 1024  # the most clients of a crowd in a round, if the plan sets no limit
+_STARTS = 16  # how many first items the greedy choice of a crowd's items tries
+_CHOICES = 1024  # about the number of steps of the greedy choice for all releases; limits its time
+# The most campaigns for each kind of crowd; a crowd that needs more is left out.
+_MOST_OF_CROWDS = 16
+# If a bound is missing, its crowd must move a release by this many standard deviations of the
+# noise.
+_SEEN = 10.0
+USUAL_CLIENTS = 64  # the clients of a round, if the plan sets no limit
+# The most clients with a coin in a campaign. More would reveal little more, and take time.
+_COINS = 512
 I64 = npt.NDArray[np.int64]
 
 
@@ -39,11 +44,11 @@ class Client(NamedTuple):
     """An invented client.
 
     Attributes:
-        rounds: the numbers of the rounds that it takes part in.
+        rounds: the numbers of the rounds in which it takes part.
         held: the ids of its items if its coin says yes, or if it has no coin.
         other: the ids of its items if its coin says no.
-        direction: the difference between the releases in the two cases (`Moved`); empty: the client
-            has no coin.
+        direction: the releases when the coin says yes, less the releases when it says no, without
+            noise. One entry for each release that differs; empty: the client has no coin.
         silos: the numbers of the silos that hold its items; empty: the plan has no silos.
     """
 
@@ -55,12 +60,12 @@ class Client(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """The counters that a client's coin changes in one release, and by how much.
+    """The counters of one release that a client's coin changes, and by how much.
 
     Attributes:
         release: the number of the release, from 0.
-        counters: the indexes of the counters, int64 [n].
-        by: the change of each of them, int64 [n].
+        counters: the indexes of the counters: int64 [n].
+        by: the change of each of these counters: int64 [n].
     """
 
     release: int
@@ -74,16 +79,17 @@ class Moved(NamedTuple):
 
 
 class Crowd(NamedTuple):
-    """Clients that all hold more than they may contribute, so that a missing bound shows.
+    """Clients that all hold more than a client may contribute, so that a missing bound is noticed.
 
     Attributes:
-        bound: the bound that the clients exceed, "items", "clip" or "silos".
-        population: the clients of the crowd.
+        bound: the bound that the clients exceed: "items", "clip" or "silos".
+        population: the clients.
         towards: for each release, the direction in which the clients move it if the bound is
             missing: int64 [rows * width].
         most: for each release, the largest inner product of one client's contribution with this
-            direction, if the bound is enforced.
-        campaigns: the number of campaigns after which a missing bound is detected.
+            direction if the bound is enforced.
+        campaigns: the number of campaigns after which a missing bound is noticed practically
+            always.
     """
 
     bound: str
@@ -94,12 +100,14 @@ class Crowd(NamedTuple):
 
 
 class Population(NamedTuple):
-    """The clients of a campaign, and the coins of those that have one.
+    """The clients of a campaign, and the outcomes of their coins.
 
     Attributes:
-        names_rounds: whether the rows of the table name their rounds.
+        clients: the clients.
+        coins: what each client's coin says; True for a client without a coin.
+        names_rounds: whether the table names the round of each row.
         is_hidden: whether it is secret which clients take part. Then a client whose coin says no
-            does not take part.
+            does not take part at all.
         outside: an item that is no candidate. Half of the clients without items hold this item
             instead.
     """
@@ -111,19 +119,23 @@ class Population(NamedTuple):
     outside: int
 
     def holding(self) -> Iterator[tuple[int, Client, tuple[int, ...]]]:
-        """Yield every client that takes part, as (number, client, ids of its items)."""
+        """Yield each client that takes part: its number, the client, and the ids of its items."""
         for i, (client, coin) in enumerate(zip(self.clients, self.coins.tolist(), strict=True)):
             if coin or not (self.is_hidden and client.direction):
                 yield i, client, client.held if coin else client.other
 
     def source(self) -> Any:
-        """Return the table: a row for each item, and a row for each client without items."""
+        """Return a source with the rows of all clients: one for each item, round and silo.
+
+        A client without items has one row for each round and silo. Its item is missing or is no
+        candidate.
+        """
         rows = [
             (item, i, round, silo)
             for i, client, items in self.holding()
             for round in client.rounds
             for silo in client.silos or (None,)
-            # no item, and an item outside the domain, must give the same sketch
+            # a missing item and an item outside the domain must give the same sketch
             for item in items or (self.outside if i % 2 else None,)
         ]
         items, clients, rounds, silos = (list(column) for column in zip(*rows, strict=True))
@@ -136,9 +148,27 @@ class Population(NamedTuple):
 
 
 class Design:
-    """The clients for the campaigns of a plan: a number that it accepts, in known rounds.
+    """The invented clients for the campaigns of a plan.
 
-    Clients with a coin share no counter, so that they are independent observations of the noise.
+    Each round has a number of clients that the plan accepts. No counter is changed by the coins of
+    two clients, so each coin is an independent observation of the noise.
+
+    Args:
+        plan: a plan with privacy.
+        rng: the random generator that draws the clients and their items.
+        clients: the number of clients of a round; None: it follows from the plan.
+        dropout: the share of clients that drop out, 0 to 1.
+
+    Attributes:
+        plan: the plan.
+        terms: its privacy terms.
+        alike: whether all clients hold the same items.
+        is_hidden: whether the plan hides the number of clients.
+        num_clients: the number of clients in each round; in all rounds together if it is hidden.
+        clients: the clients.
+
+    Raises:
+        InvalidInputError: no clients can be invented that the plan accepts.
     """
 
     def __init__(
@@ -146,8 +176,8 @@ class Design:
     ) -> None:
         self.plan, self.terms = plan, terms_of(plan)
         self._asked, self._dropout = clients, dropout
-        # With real dropouts it is unknown whose items are in the exact sum. If all clients hold the
-        # same items, the number of survivors gives the exact sum.
+        # With dropouts, nobody knows whose items are in the sum. If all clients hold the same
+        # items, the exact sum follows from the number of clients in it.
         self.alike = dropout > 0
         self.is_hidden = self.terms.event.relation.hides_number
         self._names_rounds = self._are_rounds_named()
@@ -164,11 +194,14 @@ class Design:
 
     @property
     def are_rounds_known(self) -> bool:
-        """Whether it is known which clients are in which release."""
+        """Whether it is known which clients are in which release.
+
+        It is known if there is only one release, or if the rows name their rounds.
+        """
         return self._names_rounds or len(self._releases_of_plan) == 1
 
     def population(self, rng: np.random.Generator) -> Population:
-        """Return the clients after a toss of their coins; clients without a coin count as yes."""
+        """Toss the coins, and return the clients with the outcomes."""
         coins = rng.integers(0, 2, len(self.clients)).astype(np.bool_)
         coins |= np.array([not client.direction for client in self.clients])
         return Population(
@@ -176,7 +209,7 @@ class Design:
         )
 
     def exact(self, population: Population) -> list[I64]:
-        """Return the exact sum of every release, without noise: int64 [rows * width] each."""
+        """Return the exact sum of each release, without noise: a list of int64 [rows * width]."""
         held: dict[int, list[int]] = {}
         for _, client, items in population.holding():
             for round in client.rounds:
@@ -189,32 +222,39 @@ class Design:
         return totals
 
     def sketch(self, round: int, items: Sequence[int]) -> I64:
-        """Return the counters of the items with these ids in a round: int64 [rows * width]."""
+        """Return the sketch of items in a round: int64 [rows * width].
+
+        Args:
+            round: the number of the round.
+            items: the ids of the items; an id may be repeated.
+        """
         sketch = CountSketch(self.plan.spec, round)
         sketch.add(np.array(items, np.uint64))
         return sketch.counters.reshape(-1)
 
     def crowds(self, rng: np.random.Generator) -> list[Crowd]:
-        """Return crowds of clients that exceed the bounds on a client.
+        """Return a crowd for each bound on a client that the clients of a crowd can exceed.
 
-        A bound has no crowd if no crowd could show that it is missing.
+        A bound is left out if no crowd could show that it is missing.
         """
-        # If a client's rounds are drawn in secret, the direction of its contribution is unknown.
+        # If the engine draws the rounds of clients, nobody knows which release a client moves.
         if not self.are_rounds_known:
             return []
         event = self.terms.event
         more = event.max_items + 1
-        # Use the fewest items that show a missing bound. With a clip, try only one item too many:
-        # the clip would cut more items, and hide that the bound on items is missing.
+        # The fewest items that show a missing bound are used. With a clip, only one item too many
+        # is tried: the clip would cut down more items, and so hide that the bound on items is
+        # missing.
         numbers = [more] if event.is_clipped else [more << i for i in range(9)]
         found = next(filter(None, (self._crowd("items", number, rng) for number in numbers)), None)
         clip = self._crowd("clip", event.max_items, rng) if event.is_clipped else None
         return [crowd for crowd in (found, clip) if crowd is not None]
 
     def _crowd(self, bound: str, number: int, rng: np.random.Generator) -> Crowd | None:
-        """Return a crowd whose clients hold `number` items each.
+        """Return a crowd whose clients hold `number` items each, to test a bound.
 
-        It is None if there can be no such crowd, or if it would not show that the bound is missing.
+        Returns None if there can be no such crowd, or if it would not show that the bound is
+        missing.
         """
         if number > len(self._ids):
             return None
@@ -257,72 +297,80 @@ class Design:
         )
         return Crowd(bound, population, towards, most, max(seen))
 
-    # The methods below differ for people in silos: `studies.audit_silos` overrides them.
+    # `studies.audit_silos` overrides some of the following methods.
 
     def _are_rounds_named(self) -> bool:
-        """Return whether the rows of the table name their rounds."""
+        """Return whether the table of clients names the round of each row."""
         return not self.is_hidden
 
     def _vectors_of(self, number: int) -> int:
-        """Return the number of vectors that are sent with `number` contributions: one for each."""
+        """Return how many vectors the engine sums up if `number` clients take part: one for each
+        client.
+        """
         return number
 
     def _crowd_places(self, bound: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Return the rounds and the silos of each client of a crowd; [] if there is no crowd."""
+        """Return the rounds and the silos of each client of a crowd; [] if no crowd is possible."""
         return [(rounds, self._silos_of(i)) for i, rounds in enumerate(self._places(_CROWD))]
 
     def _silos_of(self, number: int) -> tuple[int, ...]:
-        """Return the silos of the client with this number: none."""
+        """Return the silos of the client with a number; always empty here."""
         return ()
 
     @property
     def _num_sure(self) -> int:
-        """The number of clients that take part whatever the coins say."""
+        """The least number of clients without a coin."""
         return 0
 
     def _gap(self, bound: str, length: float, most: float) -> float:
-        """Return how much farther a client of a crowd moves a release if its bound is missing.
+        """Return how much farther one client of a crowd moves a release if the bound is missing.
+
+        It is the difference of two inner products with the crowd's direction, not yet divided by
+        its length.
 
         Args:
             bound: the bound that the crowd exceeds.
-            length: the l2 norm of the sketch of everything that one client holds.
-            most: the largest inner product of one contribution within the bound with the crowd's
+            length: the l2 norm of the sketch of everything that the client holds.
+            most: the largest inner product of a contribution within the bound with the crowd's
                 direction.
         """
-        # If only the bound on items is missing, a client contributes everything that it holds,
-        # provided that its sketch is within the clip.
+        # If only the bound on items is missing, a client contributes everything that it holds, but
+        # only if its sketch is within the clip.
         is_whole = not self.terms.event.is_clipped or length <= math.sqrt(self._square())
         return length**2 - most if bound == "clip" or is_whole else 0.0
 
     def _campaigns(self, bound: str, vector: I64, most: float, number: int) -> int | None:
-        """Return after how many campaigns a missing bound shows in a release; None if never.
+        """Return after how many campaigns a missing bound is noticed in a release.
+
+        Returns None if more than `_MOST_OF_CROWDS` campaigns would be needed.
 
         Args:
             bound: the bound that the crowd exceeds.
             vector: the direction in which each client of the crowd would move the release.
-            most: the largest inner product of one contribution within the bound with this
-                direction.
+            most: the largest inner product of a contribution within the bound with this direction.
             number: the most contributions of the crowd to the release.
         """
         length = math.sqrt(float(vector @ vector))
         gap = self._gap(bound, length, most)
         noise = length * math.sqrt(law_of(self.terms, self._vectors_of(number)).variance)
-        # <=, not <: if the items' sketches cancel, there is no direction, and both sides are 0.
+        # `<=` and not `<`: if the sketches of the items cancel, there is no direction, and both
+        # sides are 0.
         if gap * number * math.sqrt(_MOST_OF_CROWDS) <= _SEEN * noise:
             return None
         return math.ceil((_SEEN * noise / (gap * number)) ** 2)
 
     def number_in(self, clients: Sequence[Client], release: int) -> int:
-        """Return the most contributions that these clients may make to a release under the plan."""
+        """Return how many contributions these clients may make to a release under the plan."""
         each = self.terms.event.silos_per_person
         return each * sum(
             self._release_of[round] == release for client in clients for round in client.rounds
         )
 
     def number_square(self, client: Client) -> int:
-        """Return the squared l2 norm of one client's change of the hidden numbers of clients.
+        """Return the squared l2 distance by which one client changes the hidden numbers of clients.
 
-        It is 0 if the number of clients is not hidden.
+        There is a number for each release, or one in all if rounds are not known. The distance is 0
+        if the number of clients is not hidden.
         """
         if not self.is_hidden:
             return 0
@@ -340,9 +388,13 @@ class Design:
         )
 
     def _product(self, release: int, towards: I64, held: Sequence[int]) -> float:
-        """Return the largest inner product of a client's contribution with `towards`.
+        """Return the largest inner product of a client's contribution with `towards`, within all
+        bounds.
 
-        The client holds the items with the ids `held`, and the plan's bounds are enforced.
+        Args:
+            release: the number of the release.
+            towards: a direction: int64 [rows * width].
+            held: the ids of the client's items.
         """
         cells, signs = self._hash(self._releases_of_plan[release].start)
         places = np.array(held, np.intp) - 1
@@ -351,15 +403,17 @@ class Design:
             axis=0
         )
         best = np.sort(each[each > 0])[::-1][: self.terms.event.max_items]
-        # the Cauchy-Schwarz inequality bounds the product of a clipped sketch
+        # the Cauchy-Schwarz inequality, for a sketch that is clipped
         return min(float(best.sum()), math.sqrt(self._square() * float(towards @ towards)))
 
     def _together(
         self, round: int, number: int, sense: int, rng: np.random.Generator
     ) -> tuple[int, ...]:
-        """Return `number` items whose sketch has a large norm (`sense` 1) or a small one (-1).
+        """Return `number` items whose sketch has a large l2 norm (`sense` 1) or a small one
+        (`sense` -1).
 
-        They are the best of several greedy choices, each with a different first item.
+        The items are chosen greedily, one after the other. This is repeated with several first
+        items, and the best choice is returned.
         """
         cells, signs = self._hash(round)
         rows, best, best_square = np.arange(self.plan.rows)[:, None], (), -math.inf
@@ -373,7 +427,7 @@ class Design:
                 lengths = sense * (away.reshape(self.plan.rows, -1)[rows, cells] * signs).sum(
                     axis=0
                 )
-                lengths[np.array(found) - 1] = -(1 << 40)  # no item twice
+                lengths[np.array(found) - 1] = -(1 << 40)  # so that no item is chosen twice
                 found.append(int(lengths.argmax()) + 1)
                 away += self.sketch(round, found[-1:])
             square = sense * int(away @ away)
@@ -382,13 +436,20 @@ class Design:
         return best
 
     def _places(self, most_usual: int = USUAL_CLIENTS) -> list[tuple[int, ...]]:
-        """Return the rounds of each client.
+        """Return the numbers of the rounds of each client.
 
-        A round has up to `most_usual` clients if neither the plan nor the caller says how many.
+        All rounds have equally many clients, and at least as many as the plan requires. If the
+        caller requested no number and the plan has a secure sum, there are no more than that.
+        Without a secure sum there are `most_usual`, if the plan allows so many. If the plan hides
+        the number of clients, each client has the round 0, which stands for any round.
+
+        Raises:
+            InvalidInputError: the plan's bounds allow no rounds of equal size.
         """
         plan, together = self.plan, self.terms.event.participations
-        # The engine draws these clients' rounds itself, so 0 stands for any round. There are enough
-        # clients that noise does not make their number negative, which would be cut off at 0.
+        # The engine draws the rounds of these clients, so 0 stands for any round. There are so many
+        # clients that noise does not make their number negative; a negative number would be raised
+        # to 0.
         if self.is_hidden:
             most = 24 * self.terms.stddev * math.sqrt(len(self._releases_of_plan))
             return [(0,)] * (USUAL_CLIENTS + math.ceil(most))
@@ -402,7 +463,8 @@ class Design:
                 f"the plan takes rounds of {least:,} to {plan.max_round_clients:,} clients, each of"
                 f" them in {together:,}: no even rounds can be made up; raise max_round_clients"
             )
-        # each client takes part in as many rounds as the plan allows, and rounds have equal sizes
+        # Each client takes part in as many rounds as the plan allows, and all rounds have the same
+        # size.
         number = plan.num_rounds
         in_a_row = self.terms.event.per_rounds or number
         return [
@@ -412,7 +474,7 @@ class Design:
         ]
 
     def _fewest(self) -> int:
-        """Return the fewest clients of a round that the plan accepts."""
+        """Return the smallest number of clients of a round that the plan accepts."""
         summing, releases = self.plan.summing, self._releases_of_plan
         if self.plan.secure_sum is None:
             return self.terms.event.honest_survivors or 1
@@ -420,7 +482,8 @@ class Design:
         return -(-summing.least_clients // min(map(len, together)))
 
     def _clients(self, places: list[tuple[int, ...]], rng: np.random.Generator) -> list[Client]:
-        # If the rounds of clients are unknown, clients hold nothing: then the exact sums are 0.
+        # If it is not known in which rounds clients are, they hold no items: all exact sums are
+        # then 0.
         silos = self._silos_of
         if not self.are_rounds_known:
             return [Client(rounds, (), (), silos=silos(i)) for i, rounds in enumerate(places)]
@@ -445,15 +508,22 @@ class Design:
     def _told_apart(
         self, rounds: tuple[int, ...], used: Any, rng: np.random.Generator
     ) -> Client | None:
-        """Return a client with a coin, which changes counters that no other such client changes.
+        """Return a client with a coin that changes only counters that no other client's coin
+        changes.
 
-        Return None if too few counters are left.
+        Returns None if there are too few such counters left.
+
+        Args:
+            rounds: the rounds of the client.
+            used: the counters that coins change: bool [releases, rows, width]. The new ones are
+                added.
+            rng: the random generator.
         """
         free = np.ones(len(self._ids), np.bool_)
         rows = np.arange(self.plan.rows)[:, None]
         for round in rounds:
             free &= ~used[self._release_of[round]][rows, self._hash(round)[0]].any(axis=0)
-        # a random half of the items for each client, so that clients hold different items
+        # Only a random half of the items may be chosen, so that clients hold different items.
         free &= rng.permutation(len(free)) < len(free) / 2
         held = self._worst(rounds, None, free)
         other: tuple[int, ...] = ()
@@ -481,10 +551,17 @@ class Design:
     def _worst(
         self, rounds: Sequence[int], against: tuple[int, ...] | None, free: Any
     ) -> tuple[int, ...]:
-        """Return items of one client whose sketch, less the sketch of `against`, has a large norm.
+        """Return items of one client whose sketch has a large l2 distance from the sketch of
+        `against`.
 
-        The client's sketch stays within the clip in all rounds. Items are chosen one by one: each
-        time the item that adds the most to the norm, the first one among equals.
+        The items are chosen greedily, at most as many as a client may contribute. Each time the
+        item that adds the most is chosen; among equal ones, the first. The client's sketch stays
+        within the clip in all rounds.
+
+        Args:
+            rounds: the rounds of the client; the distance is measured in the first one.
+            against: the ids of the items to keep away from; None: a large norm is wanted.
+            free: the items that may be chosen: bool [candidates].
         """
         event = self.terms.event
         most = math.inf if event.clip_norm is None else event.clip_norm**2
@@ -515,29 +592,34 @@ class Design:
         return tuple(found)
 
     def _hash(self, round: int) -> tuple[I64, I64]:
-        """Return the cell and the sign of every candidate in a round: [rows, candidates] each."""
+        """Return the cells and the signs of all candidates in a round: int64 [rows, candidates]
+        each.
+        """
         if round not in self._hashes:
             self._hashes[round] = self.plan.spec.hashes(round).cells(self._ids, self.plan.width)
         return self._hashes[round]
 
 
 def law_of(terms: PrivacyConfig, clients: int) -> Distribution:
-    """Return the distribution that the noise of a release must have, from the plan's numbers.
+    """Return the distribution that the noise in a counter of a release must have, by the plan's
+    terms.
 
     Args:
         terms: the privacy terms of the plan.
-        clients: the number of clients (or silos) in the release.
+        clients: the number of clients (or silos) in the release. It matters only if clients add the
+            noise.
     """
     event = terms.event
     if event.honest_survivors is None:
         variance = event.noise_variance
     else:  # each client adds a share of the noise, and the variances add up
         variance = event.noise_variance * clients / event.honest_survivors
-    # each of two servers adds the full noise, since the other server may add none
+    # Each of two servers adds the full noise, because the other server may be dishonest and add
+    # none.
     return _DISTRIBUTIONS[event.mechanism](variance).times(event.draws_of_sum)
 
 
-# Computed independently of the noise code (`privacy.laws`): an audit must not share its errors.
+# Not computed by the code that draws the noise (`privacy.laws`): the audit would repeat its errors.
 _DISTRIBUTIONS = {
     Mechanism.ROUNDED_GAUSSIAN: Distribution.rounded_gaussian,
     Mechanism.SKELLAM: Distribution.skellam,

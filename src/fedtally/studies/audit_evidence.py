@@ -1,4 +1,4 @@
-"""The evidence of an audit: the noise of all campaigns, and the results of all checks."""
+"""The evidence of an audit: the noise of all campaigns, and the results of all checks of it."""
 
 from __future__ import annotations
 
@@ -27,28 +27,29 @@ from fedtally.studies.noise_checks import (
     weighted_tail,
 )
 
-# The probability that an audit fails, in any of its checks, although the engine is correct. It is
-# so small that a failure must be examined: running the audit again is no answer.
+# The largest probability that an audit fails although the engine is correct. It is so small that a
+# failure must be examined: to run the audit again is no answer.
 FALSE_ALARM = 1e-6
-# Thresholds for guesses of a coin, in standard deviations from the middle between yes and no. Five
-# give nearly the best bound; each more would take its part of the false-alarm probability.
+# Thresholds for the guess of a coin, in standard deviations from the middle between yes and no.
+# Five of them give almost the best bound. Each further threshold would use up a part of the
+# false-alarm probability.
 _THRESHOLDS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
 
 class Release(NamedTuple):
-    """The measurements of one of the plan's releases, over all campaigns.
+    """The measurements of one release of the plan, over all campaigns.
 
     Attributes:
-        rounds: the numbers of the rounds that are added up in it, from 0.
-        counters: the number of counters that were examined.
-        planned: the root mean square of the planned noise.
-        measured: the root mean square of the released sums less the exact sums.
+        rounds: the numbers of the rounds whose sums are added up in the release, from 0.
+        counters: the number of counters that were examined, over all campaigns.
+        planned: the root mean square of the noise by the plan.
+        measured: the root mean square of the noise that was found.
         positive: the share of positive values among all noise values other than 0.
-        correlation: the correlation, -1 to 1, with the other release of the same campaign for which
-            its absolute value is largest. If the plan has one release, the correlation with the
-            release of the next campaign.
+        correlation: the correlation of the noise, -1 to 1, with the noise of another release of the
+            same campaign. Of all other releases, the one with the largest absolute correlation is
+            taken. If the plan has only one release, the other is the release of the next campaign.
     """
 
     rounds: range
@@ -63,12 +64,12 @@ class Detection(NamedTuple):
     """The lower bound on epsilon that follows from the clients with a coin.
 
     Attributes:
-        bound: a lower bound on epsilon; 0: the releases revealed nothing.
-        guaranteed: the epsilon that the plan guarantees for all of its rounds together.
+        bound: the lower bound on epsilon; 0: the releases revealed nothing.
+        guaranteed: the epsilon that the plan guarantees for all its rounds together.
         clients: the number of clients with a coin, over all campaigns.
         distance: the largest l2 distance by which one of these clients changed all releases
             together.
-        sensitivity: the largest l2 distance that the plan allows for.
+        sensitivity: the largest l2 distance that the plan allows.
     """
 
     bound: float
@@ -79,7 +80,7 @@ class Detection(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """The outcomes of all checks; `fedtally.studies.audit.AuditResult` describes the fields."""
+    """The outcomes of all checks; see `fedtally.studies.audit.AuditResult` for the fields."""
 
     clients: int
     releases: tuple[Release, ...]
@@ -90,7 +91,13 @@ class Findings(NamedTuple):
 
 
 class Evidence:
-    """The noise of all campaigns: released sums less exact sums."""
+    """The noise of all campaigns of an audit: the released sums less the exact sums.
+
+    Args:
+        plan: the plan of the campaigns.
+        design: the invented clients.
+        rng: the random generator that breaks ties.
+    """
 
     def __init__(self, plan: Plan, design: Design, rng: np.random.Generator) -> None:
         self._plan, self._design, self._rng = plan, design, rng
@@ -105,9 +112,15 @@ class Evidence:
         self._crowds: dict[str, list[tuple[Crowd, list[float], list[Distribution]]]] = {}
 
     def add_crowd(self, crowd: Crowd, result: Result) -> None:
-        """Add a campaign of a crowd, whose clients hold more than they may contribute.
+        """Add a campaign of a crowd, which consists of clients that hold more than they may
+        contribute.
 
-        For each release, the evidence keeps how far the crowd moved it beyond what the plan allows.
+        For each release, it is kept how far the crowd moved the release beyond what the plan
+        allows.
+
+        Args:
+            crowd: the crowd.
+            result: the result of the campaign.
         """
         found = {sketch.round: sketch for sketch in result.sketches}
         excess, distributions = [], []
@@ -121,7 +134,9 @@ class Evidence:
         self._crowds.setdefault(crowd.bound, []).append((crowd, excess, distributions))
 
     def _bounds(self) -> list[Check]:
-        """Check that no crowd moves a release farther than the plan allows its clients to."""
+        """Check, for each bound with a crowd, that the crowd moved no release farther than the plan
+        allows.
+        """
         checks = []
         for bound, seen in self._crowds.items():
             crowd = seen[0][0]
@@ -141,7 +156,12 @@ class Evidence:
         return checks
 
     def add(self, population: Population, result: Result) -> None:
-        """Add the noise of a campaign."""
+        """Add the noise of a campaign.
+
+        Args:
+            population: the clients of the campaign.
+            result: the result of the campaign.
+        """
         found = {sketch.round: sketch for sketch in result.sketches}
         exact = self._exact_sums(population, result)
         for k, rounds in enumerate(self._plan.releases):
@@ -168,20 +188,24 @@ class Evidence:
         return [numbers[start] * self._design.sketch(start, held) for start in starts]
 
     def _exact_number(self, sketch: CountSketch) -> int:
-        """Return the number of clients in a sum; of people, if silos (of equal size) made it."""
+        """Return the number of clients in a sum. If the sum is of silos, return the number of their
+        people.
+
+        All silos have the same number of people.
+        """
         clients = self._design.clients
         if not sketch.num_silos:
             return sketch.num_clients
         return sketch.num_silos * sum(len(one.silos) for one in clients) // self._design.num_clients
 
     def _tell(self, population: Population) -> None:
-        """Record what an attacker sees of each coin: about 1 if it says yes, and 0 if no.
+        """Record what an attacker sees of each coin: a number near 1 for yes, and near 0 for no.
 
-        The attacker knows everything but the coin. So the attacker's only error is the noise along
-        the client's direction.
+        The attacker knows everything but the coin. So the error of this number comes only from the
+        noise in the direction in which the client moves the releases.
         """
-        # The best test of yes against no under nearly Gaussian noise is the inner product with the
-        # client's direction, where each release has the weight 1 / variance.
+        # The best test of yes against no, under nearly Gaussian noise, is the inner product of the
+        # noise and the client's direction, with the weight 1 / variance for each release.
         variances = [self._distribution(clients[-1]).variance for clients in self._clients]
         for client, coin in zip(population.clients, population.coins.tolist(), strict=True):
             joint = np.zeros(2)
@@ -200,7 +224,7 @@ class Evidence:
         return law_of(self._terms, clients)
 
     def findings(self) -> Findings:
-        """Return the outcomes of all checks of the evidence."""
+        """Make all checks of the evidence, and return their outcomes."""
         ranks = [
             Ranks.joined(
                 [
@@ -230,16 +254,19 @@ class Evidence:
             self._design.num_clients,
             tuple(map(self._release, range(self._releases), _correlations(self._residuals))),
             tuple(checks),
-            self._detection(FALSE_ALARM / 2),  # the checks use the other half
+            self._detection(FALSE_ALARM / 2),  # the checks use the other half of FALSE_ALARM
             detectable_scale(counters, failing_level(len(checks))),
             {bound: len(seen) for bound, seen in self._crowds.items()},
         )
 
     def _checks_of_the_rest(self, ranks: list[Ranks]) -> list[Check]:
-        """Check everything that results show besides the sums."""
+        """Check everything that results show besides the sums.
+
+        Nothing is checked if clients drop out.
+        """
         if self._design.alike:  # with dropouts, results show how many clients dropped out, and when
             return []
-        # 1 or 0, not a p-value: nothing here is random, so any difference is a failure
+        # 1 or 0 in place of a p-value: nothing here is random, so any difference is a failure
         same = all(shown == self._shown[0] for shown in self._shown)
         failure = "what is said of a campaign depends on what clients hold"
         found = [Check("shown", 1.0 if same else 0.0, failure)]
@@ -266,10 +293,10 @@ class Evidence:
         ]
 
     def _law_of_numbers(self) -> Distribution:
-        """Return the distribution of the noise on the number of clients, over all releases."""
+        """Return the distribution of the noise on the number of clients in all releases."""
         if self._plan.protection.of_client() is None:
             return self._distribution(0).times(self._releases)
-        # silos add the noise, and their shares add up over the releases
+        # Silos add the noise. Their shares add up over the releases.
         return self._distribution(sum(own[0] for own in self._clients))
 
     def _release(self, k: int, correlation: float) -> Release:
@@ -305,14 +332,15 @@ class Evidence:
                     (no <= threshold, yes <= threshold),
                 )
                 best = max(best, *(epsilon_bound(*pair, delta, share) for pair in (above, below)))
-        # where the number of clients is hidden, it is one more counter
+        # if the number of clients is hidden, it has noise and is one more counter
         longest = max(
             sum(moved.square for moved in client.direction) + self._design.number_square(client)
             for client in self._design.clients
             if client.direction
         )
         number = sum(k is None for k, _, _ in self._told)
-        # clients here may take part in all rounds; a plan may state epsilon for fewer in a row
+        # The clients of the audit may take part in all rounds. A plan may state its epsilon for
+        # fewer rounds.
         guaranteed = max(self._terms.epsilon, self._terms.guarantee.epsilon)
         return Detection(
             best, guaranteed, number, math.sqrt(longest), self._terms.event.l2_sensitivity
@@ -320,17 +348,22 @@ class Evidence:
 
 
 def failing_level(checks: int) -> float:
-    """Return the p-value below which one of `checks` checks fails.
+    """Return the p-value below which a check fails, if there are `checks` checks.
 
     >>> failing_level(50)
     1e-08
     """
-    # Bonferroni's inequality; the other half of FALSE_ALARM is for the bound on epsilon
+    # by Bonferroni's inequality; the other half of FALSE_ALARM is for the bound on epsilon
     return FALSE_ALARM / (2 * checks)
 
 
 def _shown(result: Result, is_hidden: bool) -> Any:
-    """Return what a result shows besides its sums; it must not depend on what clients hold."""
+    """Return what a result shows besides its sums. It must not depend on what clients hold.
+
+    Args:
+        result: the result of a campaign.
+        is_hidden: whether the plan hides the number of clients, which is then left out.
+    """
     number = None if is_hidden else result.num_clients
     found = (
         number,
@@ -340,15 +373,15 @@ def _shown(result: Result, is_hidden: bool) -> Any:
         result.secure_sum,
         result.sizing,
     )
-    # Timings reveal what clients hold. A private result must have none, so its timings are
-    # compared. A result that is marked not private may have timings.
+    # Timings reveal what clients hold. A private result must have none, so its timings are included
+    # here. A result that is marked as not private may have timings.
     return found if result.not_private else (*found, result.timings)
 
 
 def _correlations(residuals: Sequence[Sequence[I64]]) -> list[float]:
-    """Return each release's correlation of the largest absolute value (`Release.correlation`)."""
+    """Return the correlation of each release with another one, see `Release.correlation`."""
     flat = np.stack([np.concatenate(own) for own in residuals]).astype(np.float64)
-    # only one release: compare it with itself, shifted by one campaign
+    # if there is only one release, compare it with itself, shifted by one campaign
     if len(flat) == 1:
         flat = np.concatenate([flat, np.roll(flat, len(residuals[0][0]), axis=1)])
     flat /= np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1.0)

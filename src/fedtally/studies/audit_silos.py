@@ -1,7 +1,8 @@
-"""The invented clients for an audit of a plan of silos: here a "client" is a person.
+"""The invented clients for an audit of a plan of silos.
 
-A person with a coin is in as many silos as the plan allows, and the coin decides whether this
-person is there.
+A silo is a client with the items of many people. In this module, as in `audit_clients`, "client"
+means a person in the silos. For some people, a coin decides whether the person takes part. Such a
+person is in as many silos as the plan allows.
 """
 
 from __future__ import annotations
@@ -18,26 +19,32 @@ from fedtally.studies.audit_clients import USUAL_CLIENTS, Crowd, Design, law_of
 def design_of(
     plan: Plan, rng: np.random.Generator, *, clients: int | None, dropout: float
 ) -> Design:
-    """Return the invented clients for a plan's campaigns: people, if it is a plan of silos.
+    """Return the invented clients for an audit of a plan; for a plan of silos, the people in them.
 
     Args:
         plan: a plan with privacy.
-        rng: the generator that draws the clients and their items.
-        clients: the number of clients (or silos) of a round; None: as the plan says.
+        rng: the random generator that draws the clients and their items.
+        clients: the number of clients (or silos) of a round; None: the number follows from the
+            plan.
         dropout: the share of clients that drop out, 0 to 1.
 
     Raises:
-        InvalidInputError: no clients can be invented that suit the plan; the message says why.
+        InvalidInputError: no clients can be invented that the plan accepts; the message says why.
     """
     made = People if plan.is_of_silos else Design
     return made(plan, rng, clients=clients, dropout=dropout)
 
 
 class People(Design):
-    """People in the silos of a plan: the same number in each silo, in all rounds of the silo."""
+    """The people in the silos of a plan. All silos have equally many, each in all rounds of the
+    silo.
+    """
 
     def crowds(self, rng: np.random.Generator) -> list[Crowd]:
-        """Return the crowds of `Design`, and a crowd of people in too many silos."""
+        """Return the crowds of `Design.crowds`, and a crowd of people who are in too many silos.
+
+        The additional crowd is left out if it could not show that the bound on silos is missing.
+        """
         found = super().crowds(rng)
         silos = self._crowd("silos", 1, rng) if self.are_rounds_known else None
         return found if silos is None else [*found, silos]
@@ -61,7 +68,8 @@ class People(Design):
             return [(rounds, self._silos_of(i)) for i, rounds in enumerate(places)]
         if self._num_silos <= each:
             return []
-        # a person in too many silos is in all of them: rows beyond the bound must be left out
+        # The people of this crowd are in all silos. If the bound is enforced, the rows beyond it
+        # are left out.
         every = tuple(range(self._num_silos))
         return [(rounds, every) for rounds in places[: len(places) * each // self._num_silos]]
 
@@ -71,18 +79,22 @@ class People(Design):
 
     @property
     def _num_sure(self) -> int:
-        # every silo has a person without a coin: which silos take part is public
+        # Every silo has a person without a coin, because it is public which silos take part.
         return self._num_silos
 
     def _gap(self, bound: str, length: float, most: float) -> float:
         if bound != "silos":
             return super()._gap(bound, length, most)
-        # a person contributes this in each silo
+        # without the bound, a person contributes in each silo
         return length**2 * (self._num_silos / self.terms.event.silos_per_person) - most
 
     @property
     def _num_silos(self) -> int:
-        """The number of silos of a round if this is known, else of all rounds together."""
+        """The number of silos in a round.
+
+        If it is not known which silos are in which round, it is the number of silos in all rounds
+        together.
+        """
         if not self._names_rounds and self.plan.num_rounds > 1:
             return self.plan.num_clients
         least = max(self._fewest(), 1)
@@ -92,13 +104,18 @@ class People(Design):
         return max(min(number, self.plan.max_round_clients), self.terms.event.silos_per_person)
 
     def _places(self, most_usual: int = USUAL_CLIENTS) -> list[tuple[int, ...]]:
-        """Return the rounds of each person.
+        """Return the numbers of the rounds of each person.
 
-        Every silo has the same number of people, in all its rounds.
+        The number of people is a multiple of the number of silos. `most_usual` is not used.
+
+        Raises:
+            InvalidInputError: the plan's silos have too few people, compared with the noise on
+                their number.
         """
         releases, silos = len(self._releases_of_plan), self._num_silos
         each = self.terms.event.silos_per_person
-        # Enough people in each release that noise does not make their number negative.
+        # There must be enough people in each release. Otherwise noise could make their number
+        # negative.
         drawn = 1 if self._names_rounds else releases
         noise = math.sqrt(law_of(self.terms, silos).variance)
         wanted = USUAL_CLIENTS + math.ceil(24 * noise) * drawn

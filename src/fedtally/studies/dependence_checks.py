@@ -1,17 +1,18 @@
-"""Tests for dependent noise in different counters; their false alarms are bounded.
+"""Tests whether the noise of different counters is independent; false alarms are bounded.
 
-Even noise of the right distribution hides nothing if an attacker knows sums of it: if the noise of
-each row adds up to 0, the sum of each row is exact. So the following are compared with independent
-draws:
+Noise of the right distribution hides nothing if an attacker knows sums of it. For example, if the
+noise of each row adds up to 0, the sum of each row is exact. So these numbers are compared with
+what independent draws would give:
 
-- the sums of the noise of each row, release and campaign: by their rank under the convolved
-  distribution (`Ranks`), and by whether they are even;
-- how many draws of each size a row or a release has, whatever their order and signs. Each number is
-  binomial given the numbers before it. So a fair coin says whether it is large or small, and two
-  rows or releases agree in half of their coins;
-- how many pairs of counters have the same noise, or the opposite, in every campaign: a union bound;
-- signs and sizes of each two counters over the campaigns, if the campaigns are enough to show
-  something.
+- The sums of the noise over a row, a release or a campaign. Their ranks under the distribution of
+  such a sum (see `Ranks`) are tested, and whether they are even.
+- How many draws of each size a row or a release has, whatever their order and signs. Given the
+  numbers of smaller sizes, each number is binomial. So whether it is large or small is a fair coin,
+  and two rows or releases agree in half of their coins.
+- How many pairs of counters have the same noise, or the opposite noise, in every campaign. The
+  p-value is a union bound.
+- The signs and sizes of the noise of every two counters over the campaigns, if there are enough
+  campaigns to show something.
 """
 
 from __future__ import annotations
@@ -27,34 +28,40 @@ from fedtally.studies.noise_checks import Check, Distribution, Ranks, binomial, 
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
-Distributions = Sequence[Sequence[Distribution]]  # of each release in each campaign
-# depths of sums (see `Ranks`): a sum that is always 0 has a depth above the first one
+# The distribution of the noise, by release and campaign.
+Distributions = Sequence[Sequence[Distribution]]
+# The depths of sums that are counted, see `Ranks`. A sum that is always 0 has a depth above the
+# first one.
 _TAILS = (0.995, 0.95, 0.12, 1e-3)
-_CELLS = 64  # the most ranges of absolute values whose draws are counted
-_MOST_ROWS = 2048  # the most rows to compare in pairs: bounds time
-_MOST_COUNTERS = 8192  # the most counters to compare in pairs: bounds time
-_BLOCK = 512  # counters in one matrix product: bounds memory
-_USEFUL = 1e-9  # pairs are compared only if chance makes full agreement less likely than this
+_CELLS = 64  # the most ranges of absolute values (cells) in which draws are counted
+_MOST_ROWS = 2048  # the most rows that are compared in pairs; limits time
+_MOST_COUNTERS = 8192  # the most counters that are compared in pairs; limits time
+_BLOCK = 512  # the counters in one matrix product; limits memory
+# Pairs of counters are compared only if the probability that any two agree in all campaigns by
+# chance is below this.
+_USEFUL = 1e-9
 
 
 def dependence_checks(
     noise: Sequence[I64], distributions: Distributions, rows: int, rng: np.random.Generator
 ) -> list[Check]:
-    """Check that the noise of a campaign's counters is independent.
+    """Check that the noise of different counters is independent, and return the checks.
 
     Args:
         noise: the noise of each release: int64 [campaigns, rows * width].
-        distributions: the distribution of each release in each campaign.
+        distributions: the distribution of the noise of each release in each campaign.
         rows: the number of rows of the sketch.
-        rng: the generator that breaks ties.
+        rng: the random generator that breaks ties.
     """
     found = _sums(noise, distributions, rows, rng)
     for name, parts in (("row", rows), ("release", 1)):
         coins = _coins(noise, distributions, parts, rng)
         failure = f"two {name}s have noise of the same sizes, in whatever order"
-        together = coins.swapaxes(0, 1).reshape(coins.shape[1], -1)  # pairs within a campaign
+        # Compares rows or releases of the same campaign.
+        together = coins.swapaxes(0, 1).reshape(coins.shape[1], -1)
         found.append(of_products(together, f"orders, {name}s", failure))
-        each = coins.reshape(-1, coins.shape[2])[:_MOST_ROWS]  # pairs across campaigns
+        # Compares rows or releases of any campaigns.
+        each = coins.reshape(-1, coins.shape[2])[:_MOST_ROWS]
         found.append(of_products(each, f"any orders, {name}s", failure))
     return [
         *found,
@@ -66,7 +73,10 @@ def dependence_checks(
 def _sums(
     noise: Sequence[I64], distributions: Distributions, rows: int, rng: np.random.Generator
 ) -> list[Check]:
-    """Check the sums of the noise over rows, releases and campaigns."""
+    """Check the sums of the noise over rows, releases and campaigns, two checks for each kind.
+
+    The arguments are those of `dependence_checks`.
+    """
     size = noise[0].shape[1]
     of_rows = [draws.reshape(len(draws), rows, -1).sum(axis=2) for draws in noise]
     of_releases = [draws.sum(axis=1)[:, None] for draws in noise]
@@ -102,10 +112,16 @@ def _sums(
 def _ranked(
     sums: I64, addends: Sequence[Distribution], number: int, rng: np.random.Generator
 ) -> tuple[Ranks, bool]:
-    """Return the ranks of sums of draws, and whether half of such sums are even.
+    """Return the ranks of sums of draws, and whether exactly half of such sums are even.
 
-    A sum has `number` draws of each distribution. If its variance is above 1e8, it is ranked as a
-    Gaussian: its fourth cumulant is below 1e-8 of the squared variance.
+    If the variance of a sum is above 1e8, the sum is ranked as a Gaussian. The error is small: the
+    fourth cumulant of the sum is below 1e-8 of its squared variance.
+
+    Args:
+        sums: the sums: int64 [sums].
+        addends: the distributions of the draws; each sum has `number` draws of each.
+        number: the number of draws.
+        rng: the random generator that breaks ties.
     """
     variance = number * sum(distribution.variance for distribution in addends)
     if variance > 1e8:
@@ -118,7 +134,7 @@ def _ranked(
 
 
 def _of_sums(ranks: Ranks, name: str, failure: str) -> Check:
-    """Check sums [campaigns, parts]: all together, and the sums of each part over the campaigns."""
+    """Check the ranks of sums, [campaigns, parts]: all ranks together, and each part alone."""
     campaigns, parts = ranks.side.shape
     events = [(ranks.side > 0, 0.5), *((ranks.depth < tail, tail) for tail in _TAILS)]
     best = 1.0
@@ -131,12 +147,18 @@ def _of_sums(ranks: Ranks, name: str, failure: str) -> Check:
 def _coins(
     noise: Sequence[I64], distributions: Distributions, parts: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int8]:
-    """Return whether each part of a release has many or few draws of each size, as +1 or -1.
+    """Return whether each part of a release has many or few draws of each size: +1 or -1.
 
-    The result is int8 [campaigns, parts, cells - 1]. Cells are ranges of absolute values with about
-    the same probability. The number of draws in a cell, given the numbers in earlier cells, is
-    binomial. Ties are broken at random, so that each entry is a fair coin, independent of all
-    others.
+    The result is int8 [campaigns, releases * parts, cells - 1]. A cell is a range of absolute
+    values. All cells have about the same probability. The number of draws in a cell, given the
+    numbers in the cells before it, is binomial. Whether it is in the upper half of its distribution
+    is a fair coin, independent of all others. Ties are broken at random.
+
+    Args:
+        noise: the noise of each release: int64 [campaigns, rows * width].
+        distributions: the distribution of the noise of each release in each campaign.
+        parts: the number of parts of a release: its rows, or 1.
+        rng: the random generator that breaks ties.
     """
     first = _folded(distributions[0][0])
     middles = np.cumsum(first) - first / 2
@@ -161,7 +183,13 @@ def _coins(
 
 
 def _masses(distribution: Distribution, cells: I64, number: int) -> F64:
-    """Return the probability of each cell, float64 [number]; the last has all larger values."""
+    """Return the probability of each cell: float64 [number].
+
+    Args:
+        distribution: the distribution of a draw.
+        cells: the cell of each absolute value 0, 1, ...; larger values are in the last cell.
+        number: the number of cells.
+    """
     own = _folded(distribution)
     places = cells[np.minimum(np.arange(len(own)), len(cells) - 1)]
     found = np.zeros(number)
@@ -170,18 +198,22 @@ def _masses(distribution: Distribution, cells: I64, number: int) -> F64:
 
 
 def _folded(distribution: Distribution) -> F64:
-    """Return the probabilities of the absolute values 0, 1, ..., float64 [reach + 1]."""
+    """Return the probabilities of the absolute values 0, 1, ... of a draw: float64 [reach + 1]."""
     return np.append(distribution.pmf[:1], 2 * distribution.pmf[1:])
 
 
 def _equal_pairs(noise: Sequence[I64], distributions: Distributions) -> Check:
-    """Check how many pairs of counters have the same noise, or the opposite one, in every campaign.
+    """Check how many pairs of counters have the same noise, or the opposite noise, in every
+    campaign.
 
-    Among N counters, there are m pairs of equal noise, without a common counter, with a probability
-    of at most (N (N - 1) / 2 * p)^m / m!, where p is the probability for one pair: there are at
-    most (N (N - 1) / 2)^m / m! choices of m pairs, and the pairs are independent. Draws of two
-    distributions agree with at most the larger of the probabilities for two draws of either (Cauchy
-    and Schwarz).
+    Let N be the number of counters, and p the probability that one pair has equal noise. The
+    probability that there are m pairs of equal noise, no two of them with a common counter, is at
+    most (N (N - 1) / 2 * p)^m / m!. This is so because there are at most (N (N - 1) / 2)^m / m!
+    choices of m such pairs, and the pairs are independent.
+
+    If the two counters have different distributions, then by the Cauchy-Schwarz inequality their
+    draws agree with at most this probability: the larger one of the probabilities that two draws of
+    the same distribution agree.
     """
     absolute = np.ascontiguousarray(np.abs(np.concatenate(noise, axis=1)).T)
     log_p = sum(
@@ -199,9 +231,10 @@ def _equal_pairs(noise: Sequence[I64], distributions: Distributions) -> Check:
 def _correlated_pairs(
     noise: Sequence[I64], distributions: Distributions, rng: np.random.Generator
 ) -> list[Check]:
-    """Check the noise of every two counters for correlation over the campaigns.
+    """Check that the noise of no two counters is correlated over the campaigns.
 
-    If the campaigns are too few to show anything, nothing is compared, and the checks pass.
+    There is one check for the signs and one for the sizes. If there are too few campaigns to show
+    anything, nothing is compared, and the checks pass.
     """
     parts = [
         Ranks.joined(
@@ -216,7 +249,7 @@ def _correlated_pairs(
         number, campaigns = vectors.shape
         pairs, largest = number * (number - 1) // 2, 0.0
         if pairs * 2.0 ** (1 - campaigns) < _USEFUL:
-            vectors = vectors.astype(np.float32)  # exact: sums are far below 2^24
+            vectors = vectors.astype(np.float32)  # exact, because the sums are far below 2^24
             for start in range(0, number, _BLOCK):
                 products = np.abs(vectors[start : start + _BLOCK] @ vectors.T)
                 products[np.arange(len(products)), start + np.arange(len(products))] = 0

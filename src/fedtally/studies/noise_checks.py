@@ -1,13 +1,18 @@
-"""Tests whether noise has its planned distribution; false alarms have known probabilities.
+"""Tests whether noise has the distribution that the plan says, with bounded false alarms.
 
-A draw is compared with its distribution by its *rank*. The rank has two parts: the side (above or
-below the middle), and the depth (the probability of a draw at least as far out, ties broken at
-random). If the distribution is right, sides are fair coins and depths are uniform on (0, 1), all
-independent. This holds for any distribution, even a different one for each draw. So each test
-counts successes of a binomial of known probability, and its p-value is exact. The test of the whole
-distribution uses a bound, the inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's
-constant. The test for reordered values uses a bound, too. Several tests of one kind are one check:
-its p-value is the smallest p-value times their number (Bonferroni).
+A draw is compared with its distribution by its rank. A rank has two parts. The side says whether
+the draw is above or below the middle. The depth is the probability that a draw is at least as far
+from the middle; ties are broken at random. If the distribution is right, sides are fair coins,
+depths are uniform on (0, 1), and all of them are independent. This holds for any distribution, even
+if each draw has another one.
+
+Most tests count the draws for which something is true. This number is binomial with a known
+probability, so the p-value is exact. Two tests use bounds. The test of the whole distribution uses
+the inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant. The test for reordered
+values uses a bound on the probability of equal counts.
+
+Several tests of one kind are one check. Its p-value is the smallest p-value of the tests times
+their number (Bonferroni).
 """
 
 from __future__ import annotations
@@ -24,23 +29,27 @@ from scipy import fft, special, stats
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
-# The tests count the draws whose depth is below these values. A small change of the noise's scale
-# changes the number below 0.12 the most, in standard errors of this number.
+# The draws whose depth is below each of these values are counted. If the scale of the noise changes
+# a little, the number below 0.12 changes the most, measured in its standard errors.
 _TAILS = (0.9, 0.5, 0.12, 1e-3, 1e-6)
 _SCALE_TAIL = 0.12
-_REACH = 12  # standard deviations; beyond them a Gaussian has a probability below 1e-32
-_GEOMETRIC_REACH = 75  # the same in mean sizes of geometric noise
-_LINE = 1 << 20  # the most draws to search for repetitions: bounds memory
-_MOST_RELEASES = 2048  # the most releases to compare in pairs: bounds time
-_CANDIDATES = 64  # the distances of most agreement, for which exact tails are computed
-_POWER = 0.99  # the share of audits that detect noise too small by `detectable_scale`
+_REACH = 12  # standard deviations; a Gaussian is beyond them with a probability below 1e-32
+_GEOMETRIC_REACH = 75  # the same bound for geometric noise, in units of its mean absolute value
+_LINE = 1 << 20  # the most draws that are searched for repetitions; limits memory
+_MOST_RELEASES = 2048  # the most releases that are compared in pairs; limits time
+# The number of distances for which exact tails are computed: those of most agreement.
+_CANDIDATES = 64
+_POWER = 0.99  # the share of audits that find noise that is too small by `detectable_scale`
 
 
 class Check(NamedTuple):
     """The result of one check of noise.
 
-    `probability` is the p-value: a bound on the probability that correct noise has this result or a
-    worse one.
+    Attributes:
+        name: the name of the check.
+        probability: the p-value, a bound on the probability that correct noise has this result or a
+            worse one. It may be above 1.
+        failure: the sentence that describes the failure, if the check fails.
     """
 
     name: str
@@ -50,10 +59,11 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """A symmetric distribution of integers.
+    """A symmetric distribution on the integers.
 
     Attributes:
-        pmf: the probabilities of 0, 1, ...; -1, -2, ... have the same ones: float64 [reach + 1].
+        pmf: the probabilities of 0, 1, ..., reach: float64 [reach + 1]. A negative integer has the
+            probability of its absolute value. Integers beyond the reach are neglected.
     """
 
     pmf: F64
@@ -61,7 +71,10 @@ class Distribution:
     @classmethod
     @lru_cache(maxsize=64)
     def rounded_gaussian(cls, variance: float) -> Self:
-        """Return the distribution of a Gaussian that is rounded to integers.
+        """Return the distribution of a Gaussian draw that is rounded to an integer.
+
+        Args:
+            variance: the variance before rounding.
 
         >>> round(Distribution.rounded_gaussian(4.0).variance, 4)
         4.0833
@@ -73,9 +86,10 @@ class Distribution:
     @classmethod
     @lru_cache(maxsize=64)
     def skellam(cls, variance: float) -> Self:
-        """Return the distribution of the difference of two Poisson numbers: e^-v I_k(v) at k.
+        """Return the distribution of the difference of two independent, equal Poisson variables.
 
-        v is the variance, and I_k the modified Bessel function.
+        The probability of k is e^-v I_k(v), where v is the variance and I_k the modified Bessel
+        function.
 
         >>> round(Distribution.skellam(4.0).variance, 4)
         4.0
@@ -86,14 +100,15 @@ class Distribution:
     @classmethod
     @lru_cache(maxsize=64)
     def discrete_laplace(cls, variance: float) -> Self:
-        """Return the two-sided geometric distribution: (1 - q) q^|k| / (1 + q) at k.
+        """Return the two-sided geometric distribution with a given variance.
 
-        q, 0 to 1, follows from the variance 2 q / (1 - q)^2.
+        The probability of k is (1 - q) q^|k| / (1 + q). The variance is 2 q / (1 - q)^2, from which
+        q, between 0 and 1, is computed.
 
         >>> round(Distribution.discrete_laplace(4.0).variance, 4)
         4.0
         """
-        # the root below 1 of 2 q / (1 - q)^2 = variance
+        # the solution below 1 of 2 q / (1 - q)^2 = variance
         q = 1.0 + 1.0 / variance - math.sqrt((1.0 + 1.0 / variance) ** 2 - 1.0)
         k = np.arange(math.ceil(_GEOMETRIC_REACH / -math.log(q)) + 2, dtype=np.float64)
         return cls(np.asarray((1.0 - q) / (1.0 + q) * q**k, np.float64))
@@ -101,10 +116,11 @@ class Distribution:
     @classmethod
     @lru_cache(maxsize=64)
     def of_sum(cls, distributions: tuple[Distribution, ...], number: int) -> Self:
-        """Return the distribution of the sum of `number` independent draws of each distribution.
+        """Return the distribution of the sum of `number` independent draws of each of the
+        distributions.
 
-        It is computed by Fourier transforms, which err by about 1e-16: probabilities far in the
-        tails are not exact.
+        It is computed by Fourier transforms, with errors of about 1e-16. So the small probabilities
+        far in the tails are not exact.
         """
         variance = number * sum(distribution.variance for distribution in distributions)
         widest = number * sum(len(distribution.pmf) - 1 for distribution in distributions)
@@ -123,7 +139,7 @@ class Distribution:
         return cls(np.maximum(fft.irfft(found, size)[: reach + 1], 0.0))
 
     def times(self, number: int) -> Distribution:
-        """Return the distribution of the sum of `number` independent draws."""
+        """Return the distribution of the sum of `number` independent draws of this distribution."""
         return self if number == 1 else Distribution.of_sum((self,), number)
 
     @property
@@ -132,7 +148,12 @@ class Distribution:
         return 2 * float((np.arange(len(self.pmf)) ** 2 * self.pmf).sum())
 
     def depths(self, draws: I64, uniform: F64) -> F64:
-        """Return the depth of each draw; 0 beyond the reach. Uniform numbers break ties."""
+        """Return the depth of each draw, see the module's docstring; 0 for a draw beyond the reach.
+
+        Args:
+            draws: the draws, int64 of any shape.
+            uniform: uniform random numbers in [0, 1) of the same shape, which break ties.
+        """
         above = np.append(np.cumsum(self.pmf[:0:-1])[::-1], 0.0)  # P(draw > k)
         far = np.minimum(np.abs(draws), len(self.pmf))
         above, own = np.append(above, 0.0)[far], np.append(self.pmf, 0.0)[far]
@@ -140,22 +161,28 @@ class Distribution:
 
 
 class Ranks(NamedTuple):
-    """The ranks of draws: sides, -1 or +1, and depths in [0, 1], both [campaigns, draws]."""
+    """The ranks of draws, see the module's docstring.
+
+    Attributes:
+        side: +1 for a draw above the middle, -1 below it, and either of them at random for 0: int8
+            [campaigns, draws].
+        depth: the depth of each draw, 0 to 1: float64 [campaigns, draws].
+    """
 
     side: npt.NDArray[np.int8]
     depth: F64
 
     @classmethod
     def of(cls, draws: I64, distribution: Distribution, rng: np.random.Generator) -> Self:
-        """Return the ranks of one campaign's draws under their distribution."""
-        # a draw of 0 gets a random side, so that sides are fair coins
+        """Return the ranks of the draws of one campaign under their distribution: [1, draws]."""
+        # A draw of 0 gets a random side. Otherwise sides would not be fair coins.
         lots = np.where(rng.integers(0, 2, draws.shape) == 1, 1, -1)
         side = np.where(draws == 0, lots, np.sign(draws)).astype(np.int8)
         return cls(side[None], distribution.depths(draws, rng.random(draws.shape))[None])
 
     @classmethod
     def joined(cls, parts: Sequence[Ranks]) -> Self:
-        """Return the ranks of several campaigns as one array."""
+        """Return the ranks of several campaigns together: [campaigns, draws]."""
         return cls(
             np.concatenate([part.side for part in parts]),
             np.concatenate([part.depth for part in parts]),
@@ -163,15 +190,22 @@ class Ranks(NamedTuple):
 
     @property
     def big(self) -> npt.NDArray[np.int8]:
-        """Whether each draw is in the outer half of its distribution: +1, else -1."""
+        """Whether each draw is in the outer half of its distribution: +1 for yes, -1 for no.
+
+        The result is int8 [campaigns, draws].
+        """
         return np.where(self.depth < 0.5, 1, -1).astype(np.int8)
 
     def some(self, which: npt.NDArray[np.bool_]) -> Ranks:
-        """Return the ranks of the selected draws: [1, selected]."""
+        """Return the ranks of the draws for which `which` is True: [1, number of these draws]."""
         return Ranks(self.side[which][None], self.depth[which][None])
 
     def checks(self, where: str) -> list[Check]:
-        """Check the sides, the numbers of draws at several depths, and the whole distribution."""
+        """Check the sides, the numbers of draws at several depths, and the distribution as a whole.
+
+        Args:
+            where: which draws these are, for the sentences about failures.
+        """
         n = self.side.size
         counts = [int((self.depth < tail).sum()) for tail in _TAILS]
         spread = min(
@@ -189,9 +223,11 @@ class Ranks(NamedTuple):
         ]
 
     def _distance(self) -> float:
-        """Return a bound on the p-value of the ranks' largest distance from uniform.
+        """Return a bound on the p-value of the largest distance of the ranks from a uniform
+        distribution.
 
-        The bound is the inequality of Dvoretzky, Kiefer and Wolfowitz (Massart 1990).
+        The bound is the inequality of Dvoretzky, Kiefer and Wolfowitz with the constant of Massart
+        (1990).
         """
         n = self.side.size
         if not n:
@@ -203,11 +239,11 @@ class Ranks(NamedTuple):
 
 
 def checks_of(releases: Sequence[Ranks], exact: Sequence[I64], rows: int) -> list[Check]:
-    """Check the noise of all releases of all campaigns.
+    """Check the noise of all releases of all campaigns, and return the checks.
 
     Args:
-        releases: the ranks of each release: [campaigns, rows * width].
-        exact: the exact sums, without noise, of the same shapes.
+        releases: the ranks of the noise of each release: [campaigns, rows * width].
+        exact: the exact sums of each release, without noise: int64 [campaigns, rows * width].
         rows: the number of rows of the sketch.
     """
     found: list[Check] = []
@@ -250,7 +286,10 @@ def checks_of(releases: Sequence[Ranks], exact: Sequence[I64], rows: int) -> lis
 
 
 def _parts(name: str, ranks: Ranks, number: int, failure: str) -> Check:
-    """Check each of the `number` parts of a release (rows or counters) over all campaigns."""
+    """Check the size of the noise in each part of a release alone, over all campaigns.
+
+    The parts are its rows or its counters; `number` says how many parts there are.
+    """
     depth = ranks.depth.reshape(len(ranks.depth), number, -1)
     n = depth.shape[0] * depth.shape[2]
     best = min(
@@ -261,7 +300,12 @@ def _parts(name: str, ranks: Ranks, number: int, failure: str) -> Check:
 
 
 def _between(features: Sequence[npt.NDArray[np.int8]], name: str) -> Check:
-    """Check every two releases of a campaign for correlated noise, over all campaigns."""
+    """Check that no two releases of a campaign have correlated noise, over all campaigns together.
+
+    Args:
+        features: +1 or -1 for each draw of each release: int8 [campaigns, draws].
+        name: what the features are, "signs" or "sizes".
+    """
     flat = np.stack([feature.reshape(-1) for feature in features]).astype(np.float64)
     return of_products(
         flat, f"releases, {name}", "two releases of a campaign have correlated noise"
@@ -269,7 +313,14 @@ def _between(features: Sequence[npt.NDArray[np.int8]], name: str) -> Check:
 
 
 def _pairs(features: npt.NDArray[np.int8], name: str) -> Check:
-    """Check every two releases of any campaigns for equal noise: a key that is used twice."""
+    """Check that no two releases have the same noise, as if a key had been used twice.
+
+    The two releases may be of different campaigns.
+
+    Args:
+        features: +1 or -1 for each draw: int8 [releases of all campaigns, draws].
+        name: what the features are, "signs" or "sizes".
+    """
     some = features[:_MOST_RELEASES].astype(np.float64)
     return of_products(
         some, f"keys, {name}", "two releases have the same noise: a key was used twice"
@@ -277,11 +328,17 @@ def _pairs(features: npt.NDArray[np.int8], name: str) -> Check:
 
 
 def of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
-    """Check that every two vectors of signs, [vectors, n], agree in about half of their entries."""
+    """Check that every two vectors of signs agree in about half of their entries.
+
+    Args:
+        vectors: the vectors, with entries +1 and -1: [vectors, n].
+        name: the name of the check.
+        failure: the sentence that describes the failure.
+    """
     number, n = vectors.shape
     if number < 2:
         return Check(name, 1.0, failure)
-    vectors = vectors.astype(np.float64)  # small integers would overflow
+    vectors = vectors.astype(np.float64)  # int8 would overflow
     products = np.abs((vectors @ vectors.T)[np.triu_indices(number, 1)])
     return Check(
         name, len(products) * binomial(round((n + float(products.max())) / 2), n, 0.5), failure
@@ -289,11 +346,11 @@ def of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
 
 
 def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure: str) -> Check:
-    """Check that a further draw of each campaign is not correlated with any counter.
+    """Check that one more draw of each campaign is not correlated with the noise of any counter.
 
     Args:
-        sides: the sides of the further draws, -1 or +1: int8 [campaigns].
-        releases: the ranks of each release: [campaigns, rows * width].
+        sides: the sides of these draws, -1 or +1: int8 [campaigns].
+        releases: the ranks of the noise of each release: [campaigns, rows * width].
         failure: the sentence that describes the failure.
     """
     counters = np.concatenate([ranks.side for ranks in releases], axis=1).astype(np.float64)
@@ -305,13 +362,13 @@ def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure:
 def reordered(noise: Sequence[I64], distribution: Distribution) -> Check:
     """Check that no two releases have the same noise in another order.
 
-    This would happen if one key was used twice, with its draws in different places. Two independent
-    releases have the same number of draws of each value with at most the probability of the
-    likeliest such numbers.
+    This would happen if a key were used twice, with its draws assigned to other counters. Such
+    releases have the same number of draws of each value. For independent releases, the probability
+    of this is at most the probability of the most likely such numbers.
 
     Args:
         noise: the noise of each release of each campaign: int64 [rows * width] each.
-        distribution: the distribution of all the noise, at least approximately.
+        distribution: the distribution of all this noise, at least approximately.
     """
     n = len(noise[0])
     expected = n * np.concatenate([distribution.pmf[:0:-1], distribution.pmf])
@@ -326,15 +383,15 @@ def reordered(noise: Sequence[I64], distribution: Distribution) -> Check:
 
 
 def unchanging(noise: Sequence[I64], distributions: Sequence[Sequence[Distribution]]) -> Check:
-    """Check that no counter has the same noise in every campaign: it would have no noise.
+    """Check that no counter has the same noise in every campaign, as a counter without noise has.
 
-    The probability that independent draws are all equal is at most a product: for each draw but
-    one, the probability of its likeliest value. The sum of these bounds over all counters is a
-    union bound.
+    For one counter, the probability that independent draws are all equal is at most a product: the
+    probability of the most likely value, for each draw but one. The p-value is the sum of these
+    bounds over all counters.
 
     Args:
         noise: the noise of each release: int64 [campaigns, rows * width].
-        distributions: the distribution of each release in each campaign.
+        distributions: the distribution of the noise of each release in each campaign.
     """
     probability, is_found = 0.0, False
     for draws, own in zip(noise, distributions, strict=True):
@@ -346,10 +403,10 @@ def unchanging(noise: Sequence[I64], distributions: Sequence[Sequence[Distributi
 
 
 def campaigns_to_see_unchanging(counters: int, distribution: Distribution, level: float) -> int:
-    """Return the number of campaigns in which `unchanging` surely finds a noiseless counter.
+    """Return how many campaigns are enough for `unchanging` to find any counter without noise.
 
     Args:
-        counters: the number of counters of all releases of a campaign.
+        counters: the number of counters in all releases of a campaign.
         distribution: the distribution of the noise; it must not be constant.
         level: the p-value below which a check fails.
 
@@ -360,15 +417,16 @@ def campaigns_to_see_unchanging(counters: int, distribution: Distribution, level
 
 
 def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribution]) -> float:
-    """Return Chernoff's bound on the probability that a weighted sum of draws reaches `excess`.
+    """Return Chernoff's bound on the probability that a weighted sum of draws is at least `excess`.
 
-    Any exponent gives a bound. The exponent is the best one for a Gaussian, for an excess of up to
-    7 standard deviations of the sum: there it does not matter that `pmf` ends at the reach.
+    Chernoff's bound holds for any exponent. The exponent that is best for a Gaussian is used here,
+    for an excess of at most 7 standard deviations of the sum. Up to there it does not matter that
+    `Distribution.pmf` ends at the reach.
 
     Args:
         excess: the value that the sum reaches.
         weights: the weights of the draws of each distribution, not all 0: int64 [n].
-        distributions: the distributions, with n independent draws each.
+        distributions: the distributions; the sum has n independent draws of each.
 
     >>> distributions = [Distribution.rounded_gaussian(100.0)] * 4
     >>> round(weighted_tail(100.0, np.array([1, -2, 1]), distributions), 4)
@@ -395,11 +453,15 @@ def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribut
 def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
     """Check that a sequence of signs does not repeat itself after any distance.
 
-    The sequence joins releases and campaigns. Products of two fair signs at one distance are again
-    fair and independent signs.
+    The sequence consists of all releases of all campaigns, one after the other. If signs are fair
+    and independent, the products of two signs at one distance are so, too.
+
+    Args:
+        line: the sequence, +1 or -1: int8 [n].
+        name: what the signs are, "signs" or "sizes".
     """
     n = len(line)
-    # the sums of these products at all distances, by one Fourier transform
+    # the sums of the products at all distances, by one Fourier transform
     padded = np.zeros(2 * n)
     padded[:n] = line
     power = np.abs(np.fft.rfft(padded)) ** 2
@@ -412,7 +474,13 @@ def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
 
 
 def binomial(count: Any, n: Any, p: float) -> Any:
-    """Return the two-sided p-value of a binomial count: twice the smaller tail, at most 1."""
+    """Return the two-sided p-value of binomial counts: twice the smaller tail, at most 1.
+
+    Args:
+        count: the number of successes, or an array of such numbers.
+        n: the number of trials, or an array.
+        p: the probability of a success.
+    """
     tail = np.minimum(stats.binom.cdf(count, n, p), stats.binom.sf(np.asarray(count) - 1, n, p))
     return np.minimum(1.0, 2 * tail)
 
@@ -422,14 +490,14 @@ def epsilon_bound(
 ) -> float:
     """Return a lower bound on epsilon, from how often an event was seen in two worlds.
 
-    It follows from the bounds of Clopper and Pearson on the event's probability in each world. Each
-    bound is wrong with a probability of at most half of `false_alarm`.
+    The bound follows from bounds of Clopper and Pearson on the probability of the event in each
+    world. Each of the two is wrong with a probability of at most half of `false_alarm`.
 
     Args:
-        yes: whether the event was seen, in each trial of the world where it is expected.
-        no: whether the event was seen, in each trial of the other world.
+        yes: whether the event was seen in each trial in the world in which it is expected.
+        no: whether the event was seen in each trial in the other world.
         delta: the delta of the guarantee.
-        false_alarm: the largest probability that the bound exceeds epsilon.
+        false_alarm: the largest probability that the bound is above epsilon.
 
     >>> seen, not_seen = np.ones(100, bool), np.zeros(100, bool)
     >>> round(epsilon_bound(seen, not_seen, 1e-6, 1e-3), 2)
@@ -449,10 +517,11 @@ def epsilon_bound(
 
 
 def detectable_scale(counters: int, level: float) -> float | None:
-    """Return the smallest lack of noise that 99 of 100 audits find, as a share of its scale.
+    """Return by which share the noise must be too small so that 99 of 100 audits find it.
 
-    Return None if there are too few counters to find any lack. The result is for Gaussian noise;
-    other noise is close to it unless its variance is small.
+    The share is of the noise's standard deviation. It is computed for Gaussian noise, and is about
+    right for other noise unless its variance is small. Returns None if there are too few counters
+    to find any lack of noise.
 
     Args:
         counters: the number of counters of the release, over all campaigns.
@@ -461,7 +530,8 @@ def detectable_scale(counters: int, level: float) -> float | None:
     allowed = int(stats.binom.ppf(level / len(_TAILS) / 2, counters, _SCALE_TAIL)) - 1
     if allowed < 0:
         return None
-    # the probability of a far draw at which 99 of 100 audits see at most `allowed` of them
+    # the probability of a draw in the tail with which 99 of 100 audits see at most `allowed` such
+    # draws
     probability = float(special.bdtri(allowed, counters, _POWER))
     scale = stats.norm.isf(_SCALE_TAIL / 2) / stats.norm.isf(probability / 2)
     return float(1 - scale)

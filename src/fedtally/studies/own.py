@@ -1,7 +1,8 @@
-"""User-defined decoders and schedules: a study loads them by a name `module:Class`.
+"""Decoders and schedules that a user wrote: a study loads them by a name `module:Class`.
 
-Loading such a name imports code. So only studies accept it, never `Decoding` or `Result.load`:
-reading a file must not run code that the file names. See docs/library.md.
+Loading such a name imports the module, and so runs its code. Only studies accept such names.
+`Decoding` and `Result.load` never do: reading a file must not run code that the file names. See
+docs/library.md.
 """
 
 from __future__ import annotations
@@ -32,28 +33,37 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 class OwnDecoder(Protocol):
-    """The interface of a user's decoder: it is made from the landed sums and the candidates."""
+    """The interface of a user's decoder, which estimates counts from sums of sketches.
+
+    Args:
+        sketches: the sums.
+        domain: the candidates.
+    """
 
     def __init__(self, sketches: Sequence[CountSketch], domain: Domain) -> None: ...
 
     def at(self, ids: U64) -> F64:
-        """Return the estimated counts of the items with these ids: float64 [n], ids uint64 [n]."""
+        """Return the estimated counts of the items with the given ids: float64 [n], for ids uint64
+        [n].
+        """
 
 
 class OwnSchedule(Protocol):
-    """The interface of a user's schedule: which rounds share their cells, and which their signs."""
+    """The interface of a user's schedule, which decides which rounds use the same hashes."""
 
     def hashes(self, num_rounds: int) -> Sequence[tuple[int, int]]:
-        """Return the pair (number of the cells, number of the signs) of each round.
+        """Return a pair of numbers for each round: one for the cells of items, one for their signs.
 
-        Rounds with equal pairs share their hashes. Numbers are at least 0 and below 2^20. A number
-        of signs has a meaning only among rounds with the same cells: rounds with different cells
-        share nothing.
+        Rounds with equal pairs use the same hashes. Rounds whose pairs have the same first number
+        use the same cells, but other signs. Rounds with different first numbers share nothing, so
+        their signs differ even if the second numbers are equal. All numbers are at least 0 and
+        below 2^20.
         """
 
 
 def is_own(name: str) -> bool:
-    """Return whether a name has the form `module:Class`, and is not a schedule `batched:B`.
+    """Return whether a name has the form `module:Class` and is not the name of a schedule
+    `batched:B`.
 
     >>> [is_own(name) for name in ("mine:Decoder", "batched:4", "batched:auto", "joint")]
     [True, False, False, False]
@@ -62,14 +72,15 @@ def is_own(name: str) -> bool:
 
 
 def load(name: str, method: str) -> type[Any]:
-    """Import the class that a name `module:Class` names.
+    """Import a class by its name `module:Class`, and return it.
 
     Args:
-        name: the name of the class, such that `is_own(name)`.
+        name: the name; `is_own(name)` must be True.
         method: the name of a method that the class must have.
 
     Raises:
-        InvalidInputError: there is no such module or class, or the class lacks the method.
+        InvalidInputError: there is no such module or class, the import fails, or the class lacks
+            the method.
 
     >>> load("fedtally:MedianDecoder", "at").__name__
     'MedianDecoder'
@@ -82,18 +93,20 @@ def load(name: str, method: str) -> type[Any]:
     try:
         found = getattr(importlib.import_module(module), attribute, None)
     except ModuleNotFoundError as error:
-        # the missing module may be one that this module imports: the error names it
+        # The missing module may be one that the user's module imports, so the error's own name is
+        # shown.
         raise InvalidInputError(
             f"{name}: there is no module {error.name}; a module is looked for in the current"
             " folder, and among installed packages"
         ) from error
-    except Exception as error:  # a user's module may raise anything
+    except Exception as error:  # a user's module may raise any error
         raise InvalidInputError(
             f"{name}: importing {module} raised {type(error).__name__}: {error}"
         ) from error
     if found is None:
         there = importlib.import_module(module)
-        # leave out modules that it imports; keep names that it loads only when they are used
+        # Only the module's own names are suggested: not the modules that it imports, but also names
+        # that it loads only when they are used.
         known = [name for name in dir(there) if not inspect.ismodule(vars(there).get(name))]
         meant = validate.did_you_mean(attribute, known)
         raise InvalidInputError(f"{name}: the module {module} has no {attribute}{meant}")
@@ -105,7 +118,10 @@ def load(name: str, method: str) -> type[Any]:
 
 
 def fits_items(name: str) -> bool:
-    """Return whether a decoder fits the heavy items together; False for a user's decoder.
+    """Return whether a decoder fits the counts of the heavy items together; False for a user's
+    decoder.
+
+    Heavy items are the most frequent ones.
 
     >>> fits_items("median"), fits_items("joint"), fits_items("mine:Decoder")
     (False, True, False)
@@ -114,7 +130,13 @@ def fits_items(name: str) -> bool:
 
 
 def make_decoder(name: str, sketches: Sequence[CountSketch], domain: Domain) -> Decoder:
-    """Return the decoder with this name for landed sums: fedtally's, or a user's.
+    """Return a decoder for sums of sketches, by the name of one of fedtally's decoders or of a
+    user's.
+
+    Args:
+        name: the name of the decoder.
+        sketches: the sums.
+        domain: the candidates.
 
     Raises:
         InvalidInputError: there is no such decoder.
@@ -125,7 +147,7 @@ def make_decoder(name: str, sketches: Sequence[CountSketch], domain: Domain) -> 
 
 
 class _Checked:
-    """A user's decoder, whose return values are checked before they are used."""
+    """A user's decoder whose results are checked: they must be finite numbers, one for each id."""
 
     def __init__(self, name: str, decoder: OwnDecoder) -> None:
         self._name, self._decoder = name, decoder
@@ -142,26 +164,27 @@ class _Checked:
                 f"{self._name}.at must return finite numbers, got"
                 f" {counts[~np.isfinite(counts)][0]} for one of {len(ids):,} ids"
             )
-        return counts.astype(np.float64)  # a copy: `Summed` adds to it in place
+        return counts.astype(np.float64)  # a copy, because `Summed` adds to it in place
 
     def range(self, first_id: int, count: int) -> F64:
         return self.at(range_ids(first_id, count))
 
 
 class OwnRounds:
-    """The rounds of a user's schedule, as campaigns of the hybrid schedule.
+    """The rounds of a user's schedule, grouped into campaigns of the hybrid schedule.
 
-    Rounds that share their cells form one campaign of the hybrid schedule. Each number of signs is
-    a round of this campaign. The campaigns share only the candidates, so their estimated counts add
-    up.
+    In the hybrid schedule all rounds use the same cells, and each round has its own signs. So
+    rounds with the same cells form a campaign. Rounds of a campaign with the same signs form one
+    round of the campaign. Different campaigns use different cells and signs, so their estimated
+    counts are added up.
 
     Args:
         name: the name of the schedule, `module:Class`.
         num_rounds: the number of rounds of the study.
 
     Raises:
-        InvalidInputError: there is no such class, or it did not return a pair of numbers for each
-            round.
+        InvalidInputError: there is no such class, or its `hashes` did not return a pair of numbers
+            for each round.
     """
 
     def __init__(self, name: str, num_rounds: int) -> None:
@@ -176,19 +199,21 @@ class OwnRounds:
         }
 
     def land(self, spec: SketchSpec, rounds: Sequence[RoundTally]) -> list[list[CountSketch]]:
-        """Return the sums of all rounds, grouped by campaign.
+        """Return the sums of sketches, one list for each campaign; rounds without clients have no
+        sum.
 
-        If all rounds share their cells, the hashes come from the seed itself, as in `hybrid`.
-        Otherwise each campaign gets a seed of its own, as in `fresh`.
+        If all rounds have the same cells, the hashes come from the seed itself, as in the schedule
+        `hybrid`. Otherwise each campaign gets its own seed, as each round does in the schedule
+        `fresh`.
 
         Args:
-            spec: the sketch's rows, width and seed; its schedule and rounds are not used.
+            spec: the sketch's rows, width and seed; its schedule and number of rounds are not used.
             rounds: the items of the clients of each round.
         """
         alone = len(self._places) == 1
         sums: dict[int, dict[int, CountSketch]] = {}
         for (cells, signs), tally in zip(self._pairs, rounds, strict=True):
-            if tally.num_clients:  # a round without clients has no sum
+            if tally.num_clients:  # a round without clients is left out
                 places = self._places[cells]
                 seed = spec.seed if alone else round_seed(spec.seed, cells)
                 own = SketchSpec(spec.rows, spec.width, Schedule.parse("hybrid"), len(places), seed)

@@ -1,9 +1,14 @@
 """The study behind `fedtally simulate`: it compares schedules and widths on one population.
 
-The items are read once. Every repeat draws new rounds of clients and a new hash seed. Within a
-repeat all methods and widths use the same rounds and the same seed, so that differences between
-them do not come from these draws. A client holds one item; if it has several, one is drawn at
-random. Errors are those of all candidates, against the truth among all clients.
+A schedule says which rounds use the same hashes, and a width is the number of counters in a row of
+the sketch.
+
+The items are read only once. Each repeat draws new rounds of clients and a new hash seed. Within a
+repeat, all methods and widths use the same rounds and the same seed. So these draws cause no
+differences between methods.
+
+A client has one item; if it has several in the source, one of them is drawn at random. The errors
+are those of the frequencies of all candidates, compared with the frequencies among all clients.
 """
 
 from __future__ import annotations
@@ -48,7 +53,7 @@ from fedtally.sketch import CountSketch, Schedule
 from fedtally.sources import Source
 from fedtally.studies import own
 
-EXACT = ("one-hot", "binary")  # methods without hashing error: only their bytes differ
+EXACT = ("one-hot", "binary")  # methods whose answer is exact; they differ only in their bytes
 F64 = npt.NDArray[np.float64]
 
 
@@ -57,20 +62,26 @@ class Study:
     """The methods and widths to compare, and the settings of the study.
 
     Args:
-        methods: the schedules: shared, fresh, hybrid, batched:B, or `module:Class`, a user's
-            schedule (`own.OwnSchedule`; without epsilon). The exact methods "one-hot" and "binary"
-            are always added; only their cost differs.
-        widths: the numbers of counters per row; each schedule is tried with each width.
+        methods: the schedules: shared, fresh, hybrid or batched:B. Without epsilon also
+            `module:Class`, a schedule that a user wrote (`own.OwnSchedule`). The exact methods
+            "one-hot" and "binary" are always added, and need not be named.
+        widths: the numbers of counters in a row of the sketch. Each schedule is tried with each
+            width.
         rows: the number of rows of the sketches.
         num_rounds: the number of rounds over which the clients are split.
         repeats: the number of repeats.
-        recovery: the decoder of the sums: the name of one of fedtally's for sketches, or
-            `module:Class`, a user's decoder (`own.OwnDecoder`).
-        epsilon: the epsilon (zero-out) for which noise is added. None: no noise.
-        delta: the delta of the guarantee. None: 1e-6, or 0.1 / number of clients if that is less.
-        trust: "central": noise is added to the sum of the rounds that share their hashes.
-            "distributed": the clients' shares of noise are added in every round.
-        seed: the seed of all random draws; None: from the operating system.
+        recovery: the decoder of the sums: the name of a decoder for sketches, or `module:Class`, a
+            decoder that a user wrote (`own.OwnDecoder`).
+        epsilon: the epsilon (for the relation zero-out) for which noise is added. None: no noise.
+        delta: the delta of the guarantee. None: 1e-6, or 0.1 / number of clients if that is
+            smaller.
+        trust: who adds the noise. "central": the server, once to the sum of all rounds that use the
+            same hashes. "distributed": the clients, so there is noise in every round. None: the
+            server.
+        seed: the seed of all random draws; None: a seed from the operating system.
+
+    Raises:
+        InvalidInputError: the settings do not fit together, or a value is out of bounds.
 
     >>> Study(methods=("batched:4",), num_rounds=2)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -96,11 +107,12 @@ class Study:
         for width in self.widths:
             validate.integer(1, kernels.MAX_WIDTH, width=width)
         if own.is_own(self.recovery):
-            own.load(self.recovery, "at")  # fails now if it cannot be imported
+            own.load(self.recovery, "at")  # raises an error if it cannot be imported
         else:
             Decoding(self.recovery).check_rows(self.rows)
         check(given(delta=self.delta, trust=self.trust), unmet(epsilon=self.epsilon is None))
-        _ = self.privacy  # fails now, before data are read, if settings do not fit together
+        # Raises an error here, before data are read, if settings do not fit together.
+        _ = self.privacy
         for method in self.methods:
             if own.is_own(method):
                 if self.epsilon is not None:
@@ -108,9 +120,10 @@ class Study:
                         f"{opt.epsilon} needs a schedule whose noise is proven (shared, fresh,"
                         f" hybrid or batched:B), got {method}: leave it or {opt.epsilon} out"
                     )
-                own.OwnRounds(method, self.num_rounds)  # fails now if it cannot be imported
+                own.OwnRounds(method, self.num_rounds)  # raises an error if it cannot be imported
             elif method not in EXACT:
-                _schedule(method).num_batches(self.num_rounds)  # fails if there are too many
+                # Raises an error if there are too many batches.
+                _schedule(method).num_batches(self.num_rounds)
         for name, values in (("methods", self.methods), ("widths", self.widths)):
             if not values or len(set(values)) < len(values):
                 raise InvalidInputError(
@@ -120,7 +133,7 @@ class Study:
 
     @cached_property
     def privacy(self) -> Privacy | None:
-        """The differential privacy whose noise is added; None: no noise."""
+        """The differential privacy for which noise is added; None: there is no noise."""
         if self.epsilon is None:
             return None
         return resolve_privacy(
@@ -132,7 +145,7 @@ class Study:
 
     @property
     def cells(self) -> list[tuple[str, int | None]]:
-        """Every pair of schedule and width, then the exact methods, whose width is None.
+        """All pairs of a schedule and a width, and then the exact methods with the width None.
 
         The exact methods show how many bytes an exact answer costs.
         """
@@ -144,12 +157,20 @@ class Study:
 
 
 class Measurement(NamedTuple):
-    """The errors of all candidates' frequencies in one repeat of a method and width.
+    """The errors of one repeat of a method and width, over the frequencies of all candidates.
 
-    `linf` is the largest absolute error, and `l2` the root of the sum of squared errors. Only in an
-    open domain: `strings` is the number of frequent strings, `recall` the share of them that are
-    named, `named` the number of names, and `wrong` the number of wrong ones (see `NameEvaluation`).
-    Only if campaigns may end early: `rounds` is the number of rounds that took place.
+    Attributes:
+        method: the schedule, or "one-hot" or "binary".
+        width: the number of counters in a row; None for "one-hot" and "binary".
+        repeat: the number of the repeat, from 0.
+        bytes_per_client: the bytes that a client sends.
+        linf: the largest absolute error; in an open domain (all strings) see `NameEvaluation`.
+        l2: the root of the sum of squared errors.
+        strings: the number of frequent strings; None unless the domain is open.
+        recall: the share of the frequent strings that were named, in an open domain.
+        named: the number of names, in an open domain.
+        wrong: the number of wrong names, in an open domain; see `NameEvaluation`.
+        rounds: the number of rounds that took place; None unless campaigns may end early.
     """
 
     method: str
@@ -165,13 +186,13 @@ class Measurement(NamedTuple):
     rounds: int | None = None
 
 
-# Optional fields: those of an open domain, and those of campaigns that may end early. If the first
-# field of a group is None everywhere, the table leaves out the group.
+# Optional fields in groups: for an open domain, and for campaigns that may end early. If the first
+# field of a group is None in all measurements, the table has no column for the group.
 _ABSENT = {"strings": ("strings", "recall", "named", "wrong"), "rounds": ("rounds",)}
 
 
 class Spread(NamedTuple):
-    """The spread of a quantity over the repeats."""
+    """The mean, the median and the 90 % quantile of a quantity over the repeats."""
 
     mean: float
     median: float
@@ -179,9 +200,15 @@ class Spread(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The errors and bytes of a method and width, over all repeats.
+    """The errors and the bytes of a method and width, over all repeats.
 
-    `secure_sum` is whether secure summation can hide a client's message.
+    Attributes:
+        method: the schedule, or "one-hot" or "binary".
+        width: the number of counters in a row; None for "one-hot" and "binary".
+        bytes_per_client: the bytes that a client sends, the largest number of all repeats.
+        secure_sum: whether the messages can be added up by a secure sum, which hides each of them.
+        linf: the spread of the largest absolute errors.
+        l2: the spread of the roots of the sums of squared errors.
     """
 
     method: str
@@ -194,9 +221,15 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The measurements of a study, and the population that it used.
+    """The measurements of a study, and the population on which they were made.
 
-    `missing` is the number of incomplete rows, which were left out.
+    Attributes:
+        study: the study.
+        domain: the candidates.
+        num_clients: the number of clients.
+        missing: the number of rows that were left out because a value is missing.
+        measurements: the measurements, by repeat, and within a repeat in the order of
+            `Study.cells`.
     """
 
     study: Study
@@ -206,12 +239,12 @@ class StudyResult:
     measurements: tuple[Measurement, ...]
 
     def comparisons(self) -> list[Comparison]:
-        """Return mean, median and 90 % quantile of the errors, for every method and width."""
+        """Return the spread of the errors of each method and width, in the order of `cells`."""
         return [self._comparison(method, width) for method, width in self.study.cells]
 
     def _comparison(self, method: str, width: int | None) -> Comparison:
         mine = [m for m in self.measurements if (m.method, m.width) == (method, width)]
-        # Repeats have different rounds, and the largest round decides how many bits a counter has.
+        # The largest round decides how many bits a counter has, and repeats have different rounds.
         cost = max(m.bytes_per_client for m in mine)
         return Comparison(
             method,
@@ -223,7 +256,11 @@ class StudyResult:
         )
 
     def to_arrow(self) -> Any:
-        """Return a tidy `pyarrow.Table`: one row for each method, width and repeat."""
+        """Return the measurements as a `pyarrow.Table`, with a row for each method, width and
+        repeat.
+
+        The settings of the study are columns, too.
+        """
         study = self.study
         settings = {
             "rows": study.rows,
@@ -233,7 +270,7 @@ class StudyResult:
         return tidy(self.measurements, study.recovery, study.epsilon, settings)
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the tidy table to a .csv or .parquet file, whole or not at all."""
+        """Write the table of `to_arrow` to a .csv or .parquet file, as a whole or not at all."""
         check_export_path(path)
         write_table(self.to_arrow(), path)
 
@@ -244,7 +281,16 @@ def tidy(
     epsilon: float | None,
     settings: Mapping[str, int],
 ) -> Any:
-    """Return a `pyarrow.Table` with a row for each measurement; `settings` become columns."""
+    """Return a `pyarrow.Table` with a row for each measurement.
+
+    If `epsilon` is not None, a column says that the measurements are not private.
+
+    Args:
+        measurements: the measurements; each field is a column.
+        recovery: the name of the decoder, a column.
+        epsilon: the epsilon, a column; None: there was no noise.
+        settings: further columns, the same number in each row, by their names.
+    """
     import pyarrow as pa
 
     columns = {name: [getattr(m, name) for m in measurements] for name in Measurement._fields}
@@ -268,15 +314,15 @@ def run(
     outside: str = "error",
     progress: Progress | None = None,
 ) -> StudyResult:
-    """Run a study on a source.
+    """Run a study on the clients of a source, and return its measurements.
 
     Args:
         source: the source of the items.
         study: the methods and widths to compare.
         domain: the candidates, as in `Request`.
-        outside: how to treat items outside the domain, as in `Simulation`.
-        progress: called as (stage, done, total or None). The stage "read" counts bytes, and
-            "simulate" counts simulated campaigns.
+        outside: what to do with items outside the domain, as in `Simulation`.
+        progress: called with a stage, the amount done, and the total amount or None. The stage
+            "read" counts bytes. The stage "simulate" counts simulated campaigns.
 
     Raises:
         InvalidInputError: the data cannot be used.
@@ -321,11 +367,12 @@ def _measurements(
     random = key_bytes(study.seed, b"noise")
     for repeat in range(study.repeats):
         rounds = split(population.everybody, study.num_rounds, rng)
-        seed = rng.bytes(32)  # the same seed for all methods and widths, for a fair comparison
+        # The same for all methods and widths; otherwise the comparison would depend on chance.
+        seed = rng.bytes(32)
         for method, width in study.cells:
             if width is None:
-                # A plan with one counter: it is only used for the bytes of the exact methods, which
-                # do not depend on the sketch, and for the noise of one row.
+                # A plan with one counter. It gives the bytes of the exact methods, which do not
+                # depend on the sketch, and the noise of a sketch with one row.
                 plan = _planned(study, rounds, seed, population, (1, "shared", 1))
                 cost, noise = plan.binary_bytes_per_client, np.empty(0)
                 if method == "one-hot":
@@ -334,7 +381,8 @@ def _measurements(
                 errors = _exact_errors(population, rounds, noise)
                 yield Measurement(method, None, repeat, cost, *errors)
                 continue
-            # The bytes that a client sends do not depend on the schedule.
+            # With a user's schedule, the plan has "shared": the bytes that a client sends are the
+            # same.
             schedule = "shared" if own.is_own(method) else method
             plan = _planned(study, rounds, seed, population, (study.rows, schedule, width))
             if own.is_own(method):
@@ -357,9 +405,9 @@ def _planned(
     Args:
         study: the study.
         rounds: the items of the clients of each round.
-        seed: 32 bytes, the seed of the hashes.
+        seed: the seed of the hashes, 32 bytes.
         population: the candidates, and the clients of all rounds together.
-        size: the number of rows, the schedule, and the counters of a row.
+        size: the number of rows, the name of the schedule, and the number of counters in a row.
     """
     rows, schedule, width = size
     sizes = [part.num_clients for part in rounds]
@@ -374,7 +422,7 @@ def _planned(
             num_clients=sizes,
             most_clients=cohort,
             honest_survivors=Summation().sharers(asked.noise_by, sizes),
-            not_private=True,  # a study compares with the truth, so its output is not private
+            not_private=True,  # the study shows errors, for which it uses the exact counts
         )
     clients, parameters = population.everybody.num_clients, population.domain.describe()
     fixed = (clients, cohort, parameters, 1, seed)
@@ -384,10 +432,11 @@ def _planned(
 def _landed(
     plan: Plan, population: _Population, rounds: Sequence[RoundTally], random: Random
 ) -> list[CountSketch]:
-    # Use the server of real campaigns, so that the noise is the same as there. Nothing is stored.
+    # The server of real campaigns adds the noise, so that it is the same as there. Nothing is
+    # stored.
     server = FrequencyServer(plan, MemoryBooks())
     for sketch in encode(plan, population.domain, rounds, lambda *_: None):
-        if sketch.num_clients:  # in a small population some rounds are empty and have no sum
+        if sketch.num_clients:  # in a small population, a round may have no client
             server.land_plain(sketch)
     return server.release(random)
 
@@ -395,11 +444,13 @@ def _landed(
 def _errors(
     landed: Sequence[Sequence[CountSketch]], population: _Population, recovery: str
 ) -> tuple[float, float]:
-    """Return the errors of all frequencies: the largest, and the root of the sum of squares.
+    """Return the largest absolute error of all frequencies, and the root of the sum of squared
+    errors.
 
     Args:
-        landed: the sums, grouped by campaigns with different hashes, whose estimated counts add up.
-        population: the candidates and the true counts.
+        landed: the sums in groups. Groups have different hashes, and their estimated counts are
+            added up.
+        population: the candidates and their true counts.
         recovery: the name of the decoder.
     """
     domain = population.domain
@@ -419,17 +470,18 @@ def _errors(
 def _exact_errors(
     population: _Population, rounds: Sequence[RoundTally], noise: F64
 ) -> tuple[float, float]:
-    """Return the two errors (as `_errors` does) of the sum of all one-hot vectors.
+    """Return the two errors of the exact methods, as `_errors` does.
 
-    The binary messages give the same counts.
+    The sum of all one-hot vectors has the exact counts and the noise. Binary messages give the same
+    counts.
 
     Args:
         population: the population of the study.
-        rounds: the items of the same clients in each round.
-        noise: the noise of every candidate's count; empty: no noise.
+        rounds: the items of the same clients by rounds.
+        noise: the noise in the count of each candidate; empty: no noise.
     """
     counted = true_counts(population.domain, rounds)
-    # All differences are 0, since every client is in one of the rounds: the error is the noise.
+    # Every client is in one of the rounds, so all differences are 0 and the error is the noise.
     differences = counted.at(population.truth.positions) - population.truth.counts
     errors = np.concatenate([differences, noise]) / population.everybody.num_clients
     return float(np.abs(errors).max(initial=0.0)), float(np.sqrt(errors @ errors))
@@ -440,14 +492,15 @@ def _one_hot_noise(
 ) -> F64:
     """Return the noise that makes the sum of one-hot vectors as private as the plan's sums.
 
-    It is empty without privacy.
+    It is float64 [candidates], or empty if the plan has no privacy.
     """
-    # a one-hot vector changes one counter by 1, as a sketch of one row does
+    # The plan is for a sketch with one row. One client changes one counter of it by 1, as in a
+    # one-hot vector.
     if not plan.protection.is_charged:
         return np.empty(0)
     opened = [part.num_clients for part in rounds if part.num_clients]
     if plan.protection.of_release() is not None:
-        opened = [sum(opened)]  # one-hot vectors of all rounds are added up first
+        opened = [sum(opened)]  # the server adds the noise once, to the sum of all rounds
     total = np.zeros(population.domain.size)
     for distribution in chain.from_iterable(map(plan.protection.of_sum, opened)):
         total += distribution.draw(Secret(random(KEY_BYTES)), len(total))

@@ -1,18 +1,19 @@
 """The study behind `fedtally simulate --plan`: it tests whether a plan meets its target.
 
-Every repeat is a campaign of the plan on exactly the number of clients that the plan is for. If the
-source has a different number of clients, they are drawn from it with replacement. Each repeat draws
-new rounds and new hashes, since the target is about random hashes. The noise is the plan's. Sums
-are ideal (added up in the clear), since a secure sum gives the same result. If clients or servers
-add noise before the sum, the noise of all of them is added.
+The target says that the largest error of a campaign is above `linf` with a probability of at most
+p. The study simulates many campaigns, called repeats. If more of them have an error above `linf`
+than the 99 % quantile of Binomial(repeats, p), the study finds that the plan misses its target. For
+a plan that meets its target, this happens in at most 1 of 100 studies.
 
-For an open domain, names are judged, too. The plan promises for strings above twice its error: on
-average 95 % of those that its model predicts to be readable are named.
+Each repeat is a campaign with exactly the number of clients that the plan is for. If the source has
+another number of clients, they are drawn from it with replacement. Each repeat draws new rounds and
+new hashes, because the target is about random hashes. The noise is the noise of the plan. If
+clients or servers add it before the sum, the noise of all of them is added. The sums are made
+without cryptography: a secure sum would give the same result.
 
-The target is that the largest error exceeds `linf` with a probability of at most p. The study finds
-that the plan misses its target if the number of repeats that exceed `linf` is above the 99 %
-quantile of Binomial(repeats, p). So a plan that keeps its target is found to miss it in at most 1
-of 100 such studies.
+In an open domain, which consists of all strings, the names that are read from the sums are tested,
+too. Strings with a frequency above twice the target's error are frequent. The plan's model predicts
+which of them can be read. The plan promises that on average 95 % of these are named.
 """
 
 from __future__ import annotations
@@ -74,27 +75,34 @@ from fedtally.sketch import CountSketch
 from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy
 
-LEVEL = 0.99  # the least probability that a plan which meets its target passes
-POWER = 0.9  # the probability that a plan which exceeds its error as often as `detectable` fails
-_FEW = 20  # simulated campaigns for each neighbouring width: enough for a curve, not for a test
-_LISTED = 20  # without a target, the frequency of this rank is the threshold for names
+LEVEL = 0.99  # the smallest probability that a plan passes if it meets its target
+# The probability that a plan fails if its error is exceeded as often as `detectable` says.
+POWER = 0.9
+# Simulated campaigns for each other width of the curve; enough for a curve, not for a test.
+_FEW = 20
+# Without a target, strings are frequent if they are more frequent than the string of this rank.
+_LISTED = 20
 MOST_REPEATS = 1 << 20
 _NO_CLIENT = "no client is left: every item is missing, outside the domain, or counted 0 times"
-_ROUNDING = 1e-9  # relative: rounding must not make an error equal to the target exceed it
+# Relative; otherwise rounding could make an error that equals the target exceed it.
+_ROUNDING = 1e-9
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The campaigns to simulate.
+    """The campaigns of a plan to simulate.
 
     Args:
         plan: the plan of the campaigns.
         repeats: the number of campaigns.
-        recovery: the name of a decoder. None: the decoder in the plan's target, or that of
-            `fedtally.estimate` if there is no target.
-        seed: the seed of all random draws; None: from the operating system.
+        recovery: the name of the decoder. None: the decoder of the plan's target; if there is no
+            target, the decoder that `fedtally.estimate` would choose.
+        seed: the seed of all random draws; None: a seed from the operating system.
+
+    Raises:
+        InvalidInputError: a value is out of bounds, or the decoder does not fit the plan.
 
     >>> domain = {"kind": "range", "size": 2, "public": True}
     >>> plan = Plan(rows=3, width=4, schedule="shared", num_rounds=1, num_clients=9,
@@ -115,25 +123,25 @@ class Trial:
     def __post_init__(self) -> None:
         validate.integer(1, MOST_REPEATS, repeats=self.repeats)
         if self.recovery is not None:
-            named = Recovery.parse(self.recovery)  # "auto" names no decoder: None stands for it
+            named = Recovery.parse(self.recovery)  # "auto" is an error here, because None means it
             recovery_of(named, self.plan.domain_size, self.plan.rows, self.plan.encoding)
 
     @property
     def decoder(self) -> str:
-        """The name of the decoder of the sums; "auto" is resolved."""
+        """The name of the decoder of the sums, never "auto"."""
         if self.recovery is not None:
             return self.recovery
         if self.plan.target is not None:
             return self.plan.target.recovery
         plan = self.plan
-        # A round without clients has no sum, so there are at most as many sums as clients.
+        # A round without clients has no sum. So there are at most as many sums as clients.
         landed = min(plan.schedule.num_batches(plan.num_rounds), plan.num_clients)
         return str(decoder_of(plan, "auto", landed))
 
     @cached_property
     def study_plan(self) -> Plan:
-        """The plan, marked as not private if it has differential privacy."""
-        # the study compares with the truth, so its output is not private and must be marked so
+        """The plan of the campaigns, marked as not private if it has differential privacy."""
+        # The study shows errors, for which it uses the exact counts. So its output is not private.
         privacy = self.plan.privacy
         return (
             self.plan
@@ -143,16 +151,17 @@ class Trial:
 
 
 class Verdict(NamedTuple):
-    """Whether a target is met.
+    """The test whether a plan meets its target.
 
     Attributes:
-        exceeded: the number of repeats whose largest error is above the target's.
+        exceeded: the number of repeats whose largest error is above the target's error.
         repeats: the number of all repeats.
-        allowed: the largest value of `exceeded` for which the plan passes. A plan that meets its
-            target has more in at most 1 of 100 such studies.
-        met: whether `exceeded` is at most `allowed`.
-        detectable: a probability. A plan whose error exceeds the target with at least this
-            probability fails in at least 9 of 10 studies. None: there are too few repeats for that.
+        allowed: the plan passes if `exceeded` is at most this. For a plan that meets its target,
+            `exceeded` is larger in at most 1 of 100 studies.
+        met: whether the plan passes.
+        detectable: the sensitivity of the test. A plan whose error is above the target's error with
+            at least this probability fails in at least 9 of 10 studies. None: there are too few
+            repeats, so that no plan can fail.
     """
 
     exceeded: int
@@ -163,7 +172,13 @@ class Verdict(NamedTuple):
 
     @classmethod
     def of(cls, exceeded: int, repeats: int, probability: float) -> Self:
-        """Test whether the target's error is exceeded with at most this probability.
+        """Test whether the largest error is above the target's error with at most a given
+        probability.
+
+        Args:
+            exceeded: the number of repeats whose largest error is above the target's error.
+            repeats: the number of all repeats.
+            probability: the failure probability of the target.
 
         >>> Verdict.of(3, 50, 0.1).met, Verdict.of(11, 50, 0.1).met
         (True, False)
@@ -181,17 +196,20 @@ class Verdict(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """The share of frequent strings (above twice the target's error) that were named.
+    """Which share of the frequent strings was named, in an open domain (all strings).
+
+    A string is frequent if its frequency is above twice the target's error.
 
     Attributes:
-        mean: the mean share over the repeats that have such strings; None: no repeat has any.
-        least: the smallest share in one of these repeats.
-        wrong: the number of wrong names in all repeats: fewer than half of the clients with the
-            hash hold the string.
-        promised: the share that the plan promises for these clients; None: the plan has no target.
-        met: whether the mean is not clearly below `promised`: chance alone makes it False in at
-            most 1 of 100 such studies. None: nothing is promised, or there are too few repeats to
-            tell.
+        mean: the mean share, over the repeats that have frequent strings; None: no repeat has any.
+        least: the smallest share in one of these repeats; None: no repeat has frequent strings.
+        wrong: the number of wrong names in all repeats. A name is wrong if fewer than half of the
+            clients whose strings have this hash hold this string.
+        promised: the share that the plan promises for these clients. None: the plan has no target,
+            or nothing can be predicted.
+        met: whether the plan keeps its promise. If it does, this is False in at most 1 of 100
+            studies. None: nothing is promised, no repeat has frequent strings, or one repeat is too
+            few for the test.
     """
 
     mean: float | None
@@ -202,12 +220,12 @@ class Recall(NamedTuple):
 
     @classmethod
     def of(cls, measurements: Sequence[Measurement], predicted: float | None) -> Self:
-        """Return the shares of the repeats, compared with the promise.
+        """Return the shares in the repeats, compared with what the plan promises.
 
         Args:
             measurements: the measurements of the repeats.
-            predicted: the predicted share of the frequent strings that are frequent enough to be
-                named; None: no prediction.
+            predicted: the share of the frequent strings that the plan's model predicts to be
+                readable. The plan promises 95 % of them. None: there is no prediction.
 
         >>> one = Measurement("shared", 9, 0, 100, 0.1, 0.1, 9, 1.0, 9, 0)
         >>> Recall.of([one] * 3, 1.0)
@@ -234,18 +252,19 @@ class Recall(NamedTuple):
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The measurements of a trial, and the population that it used.
+    """The measurements of the campaigns, and the population on which they were made.
 
     Attributes:
         trial: the campaigns that were simulated.
         domain: the candidates.
         num_clients: the number of clients in the source.
-        distribution: the frequencies in the source. None: the error model does not hold, which
-            needs clients of one item each, and campaigns that use all rounds.
+        distribution: the frequencies in the source, for predictions. None: nothing is predicted,
+            because the error model holds only if each client has one item and campaigns use all
+            rounds.
         measurements: the measurements, one for each repeat.
         warnings: sentences for the reader of the result.
-        names: the predicted numbers of names, for the frequencies and lengths in the source; None
-            unless the domain is open and the plan has a target.
+        names: the predicted number of names, for the frequencies and lengths of strings in the
+            source. None: the domain is not open, the plan has no target, or `distribution` is None.
     """
 
     trial: Trial
@@ -258,40 +277,51 @@ class TrialResult:
 
     @property
     def recall(self) -> Recall | None:
-        """The share of the frequent strings that were named; None unless the domain is open."""
+        """The share of the frequent strings that were named; None: the domain is not open."""
         if not self.trial.plan.is_open:
             return None
         return Recall.of(self.measurements, None if self.names is None else self.names.named)
 
     @property
     def errors(self) -> F64:
-        """The largest error of every repeat: float64 [repeats]."""
+        """The largest error of each repeat: float64 [repeats]."""
         return np.array([m.linf for m in self.measurements])
 
     @property
     def rounds(self) -> list[int] | None:
-        """The number of rounds in each repeat; None if campaigns of the plan cannot end early."""
+        """The number of rounds that took place in each repeat; None: campaigns of the plan cannot
+        end early.
+        """
         held = [m.rounds for m in self.measurements if m.rounds is not None]
         return held or None
 
     def quantile(self, probability: float) -> float:
-        """Return the error that the largest errors exceed in this share of the repeats."""
+        """Return the 1 - probability quantile of the largest errors of the repeats.
+
+        In the share `probability` of the repeats, the largest error is above it.
+        """
         return float(np.quantile(self.errors, 1 - probability))
 
     @property
     def is_drawn(self) -> bool:
-        """Whether each repeat's clients were drawn from the source's, with replacement."""
+        """Whether the clients of each repeat were drawn from the clients of the source, with
+        replacement.
+        """
         return self.num_clients != self.trial.plan.num_clients
 
     @property
     def exceeded(self) -> int | None:
-        """The number of repeats whose error exceeds the plan's target; None: no target."""
+        """The number of repeats whose largest error is above the target's; None: the plan has no
+        target.
+        """
         target = self.trial.plan.target
         return None if target is None else int((self.errors > target.linf * (1 + _ROUNDING)).sum())
 
     @property
     def verdict(self) -> Verdict | None:
-        """The test of the target; None: no target, or it is for another decoder."""
+        """The test of the target; None: the plan has no target, or its target is for another
+        decoder.
+        """
         target, exceeded = self.trial.plan.target, self.exceeded
         if target is None or exceeded is None or target.recovery != self.trial.decoder:
             return None
@@ -299,9 +329,9 @@ class TrialResult:
 
     @property
     def predicted_failure(self) -> float | None:
-        """The predicted probability that the largest error exceeds the plan's target.
+        """The predicted probability that the largest error is above the error of the plan's target.
 
-        It is None if the plan has no target, or `distribution` is None.
+        It is None if the plan has no target, or if `distribution` is None.
         """
         plan = self.trial.plan
         if plan.target is None or self.distribution is None:
@@ -309,9 +339,9 @@ class TrialResult:
         return self._predictor.failure(self.distribution, plan.target.linf, plan.rows, plan.width)
 
     def predicted(self, probability: float) -> float | None:
-        """Return the predicted largest error that is exceeded with this probability.
+        """Return the predicted largest error that is exceeded with a given probability.
 
-        It is None if `distribution` is None.
+        Returns None if `distribution` is None.
         """
         if self.distribution is None:
             return None
@@ -321,22 +351,26 @@ class TrialResult:
     def curve(
         self, probability: float, reach: float = 3.0, points: int = 13
     ) -> list[tuple[float, float]]:
-        """Return pairs (bytes per client, predicted largest error) for widths near the plan's.
+        """Return the predicted errors for widths near the plan's width, from the smallest width on.
 
-        The number of rows is the plan's. There are no pairs if `distribution` is None, or if the
-        plan has a histogram, which has only one width.
+        There is a pair for each width: the bytes that a client sends, and the largest error that is
+        exceeded with the given probability. All pairs are for the plan's number of rows. The list
+        is empty if `distribution` is None, or if the plan has a histogram, which has only one
+        possible width.
 
         Args:
             probability: the probability with which the error is exceeded.
-            reach: the largest factor between a width and the plan's.
-            points: the number of widths.
+            reach: the widths go from the plan's width divided by this to the plan's width times
+                this.
+            points: the number of widths; equal ones are left out.
         """
         plan = self.trial.plan
         factors = np.geomspace(1 / reach, reach, points)
         widths = sorted(
             {min(max(2, round(plan.width * factor)), MAX_WIDTH) for factor in factors.tolist()}
         )
-        if self.distribution is None or not plan.vector.shares_counters:  # one width
+        # A histogram has only one width.
+        if self.distribution is None or not plan.vector.shares_counters:
             return []
         predictor = self._predictor.with_repeats(_FEW)
         return [
@@ -349,7 +383,10 @@ class TrialResult:
         return Predictor.from_plan(self.trial.plan, self.trial.decoder)
 
     def to_arrow(self) -> Any:
-        """Return a tidy `pyarrow.Table` with a row for each repeat (see `StudyResult.to_arrow`)."""
+        """Return the measurements as a `pyarrow.Table` with a row for each repeat.
+
+        It has the columns of `StudyResult.to_arrow`.
+        """
         plan = self.trial.plan
         settings = {
             "rows": plan.rows,
@@ -360,7 +397,7 @@ class TrialResult:
         return tidy(self.measurements, self.trial.decoder, epsilon, settings)
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the tidy table to a .csv or .parquet file, whole or not at all."""
+        """Write the table of `to_arrow` to a .csv or .parquet file, whole or not at all."""
         check_export_path(path)
         write_table(self.to_arrow(), path)
 
@@ -372,19 +409,21 @@ def run(
     outside: str | None = None,
     progress: Progress | None = None,
 ) -> TrialResult:
-    """Simulate campaigns of a plan on the clients of a source.
+    """Simulate campaigns of a plan on the clients of a source, and return the measurements.
 
     Args:
         source: the source of the clients.
         trial: the campaigns to simulate.
-        domain: the candidates, as in `Request`; their number must be the plan's. None, for a table
-            and a histogram: the plan's own candidates, if the plan contains all of them.
-        outside: how to treat items outside the domain, as in `Simulation`.
-        progress: called as (stage, done, total or None). The stage "read" counts bytes, and
-            "simulate" counts campaigns.
+        domain: the candidates, as in `Request`; their number must be the number in the plan. None:
+            if the plan has a histogram and the source is not synthetic, the candidates of the plan,
+            provided that it states them completely; otherwise as in `Request`.
+        outside: what to do with items outside the domain, as in `Simulation`.
+        progress: called with a stage, the amount done, and the total amount or None. The stage
+            "read" counts bytes. The stage "simulate" counts simulated campaigns.
 
     Raises:
-        InvalidInputError: the data cannot be used, or the domain does not fit the plan.
+        InvalidInputError: the data cannot be used, the domain does not fit the plan, or the plan is
+            for silos.
 
     >>> from fedtally.sources import from_items
     >>> domain = {"kind": "strings", "size": 2, "public": False}
@@ -404,7 +443,7 @@ def run(
     seed = campaign_seed(trial.seed)
     is_private = plan.privacy is not None
     if domain is None and not plan.vector.shares_counters and source.synthetic_size is None:
-        # a table does not list candidates; the plan may contain all candidates of its domain
+        # The table of clients does not list the candidates, but the plan may state all of them.
         with suppress(InvalidInputError):
             domain = load_domain(plan.domain, {})
     asked = Simulation.of(
@@ -420,20 +459,21 @@ def run_open(
     recovery: str | None = None,
     progress: Progress | None = None,
 ) -> TrialResult:
-    """Make an open domain's plan for the clients of a source, and simulate its campaigns.
+    """Make a plan for an open domain and the clients of a source, and simulate its campaigns.
 
-    `fedtally plan` makes the same plan for this number of clients: it assumes frequencies.
+    An open domain consists of all strings. The plan depends on the source only through the number
+    of clients. `fedtally plan` makes the same plan for this number.
 
     Args:
         source: the source of the clients.
-        asked: the campaign to plan: an open domain, and a tau (the target error), a number of
-            bytes, or neither.
+        asked: the campaign to plan: an open domain and, if wanted, either a tau (the target error)
+            or a number of bytes.
         repeats: the number of campaigns.
-        recovery: the name of a decoder, as for `Trial`.
-        progress: called as (stage, done, total or None), as for `run`.
+        recovery: the name of the decoder, as for `Trial`.
+        progress: called as in `run`.
 
     Raises:
-        InvalidInputError: the data cannot be used, or no plan meets the request; the message then
+        InvalidInputError: the data cannot be used. Or no plan meets the request; the message then
             names a request that a plan would meet.
     """
     validate.integer(1, MOST_REPEATS, repeats=repeats)
@@ -457,14 +497,26 @@ def _tried(
     seed: bytes,
     report: Callable[..., None],
 ) -> TrialResult:
-    """Simulate campaigns of a plan on clients that were read before."""
+    """Simulate campaigns of a plan on clients that have been read already, and return the
+    measurements.
+
+    Args:
+        source: the source, for its note on the data.
+        trial: the campaigns to simulate.
+        tally: the items of the clients.
+        encoder: the candidates and, in an open domain, the strings.
+        seed: the seed of the draws, 32 bytes.
+        report: called with "simulate", the number of campaigns done, and the number of all
+            campaigns.
+    """
     plan = trial.study_plan
     is_private = plan.privacy is not None
     people = _joined(tally.finish(individuals=plan.max_items > 1))
     candidates = encoder.domain()
     _check(plan, trial.decoder, candidates, people)
     if not plan.vector.shares_counters:
-        # Use the source's candidates: they are as many, and the error does not depend on names.
+        # The candidates of the source are used: there are as many, and errors do not depend on
+        # their names.
         plan = replace(plan, domain=candidates.describe())
     rng, random = (
         np.random.default_rng(int.from_bytes(seed, "little")),
@@ -475,13 +527,13 @@ def _tried(
     for repeat, rounds in enumerate(_populations(people, trial, rng)):
         again, names = replace(plan, seed=rng.bytes(32)), None
         if isinstance(candidates, OpenStrings) and strings is not None:
-            # a different seed: the strings have different hashes, and so different ids
+            # With another seed, the strings have other hashes, and so other ids.
             candidates = candidates.with_seed(again.seed)
             names, rounds = _named_anew(strings, candidates, rounds)
         measurements.append(_measured(again, candidates, rounds, trial, repeat, random, names))
         unfit += not _fits(plan, rounds)
         report("simulate", repeat + 1, trial.repeats)
-    # the error model holds only for campaigns that use all rounds
+    # The error model holds only for campaigns that use all rounds.
     distribution = None if plan.stopping else _distribution(people, candidates)
     dropped = tally.dropped.told(is_private=is_private)
     lacking = [skipped(dropped, tally)] if dropped.incomplete else []
@@ -505,7 +557,7 @@ def _tried(
 def _named_anew(
     strings: Names, domain: OpenStrings, rounds: Sequence[RoundTally]
 ) -> tuple[Names, list[RoundTally]]:
-    """Return the strings and the rounds with the ids under the seed of `domain`."""
+    """Return the strings and the rounds with the ids that belong to the seed of `domain`."""
     names, ids = strings.rekeyed(domain)
 
     def anew(part: RoundTally) -> RoundTally:
@@ -521,9 +573,14 @@ def _named_anew(
 
 
 def _name_length(people: RoundTally, strings: Names, threshold: float) -> int:
-    """Return the 90 % quantile of the lengths of strings above a frequency: bytes, at least 1.
+    """Return the 90 % quantile of the lengths of all strings above a frequency: bytes, at least 1.
 
-    It is `NAME_LENGTH` if there are no such strings.
+    If there are no such strings, return `NAME_LENGTH`.
+
+    Args:
+        people: the clients of all rounds together.
+        strings: the strings and their ids.
+        threshold: the frequency.
     """
     frequent = people.ids[people.counts > threshold * people.num_clients]
     lengths = strings.lengths(frequent)
@@ -546,7 +603,7 @@ def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> Non
 
 
 def _joined(rounds: Sequence[RoundTally]) -> RoundTally:
-    """Return the clients of all rounds together, with the items of each client if known."""
+    """Return the clients of all rounds together, if possible with the items of each client."""
     members = [part.members for part in rounds if part.members is not None]
     if members:
         ids = np.concatenate([own.ids for own in members])
@@ -561,7 +618,7 @@ def _joined(rounds: Sequence[RoundTally]) -> RoundTally:
 def _populations(
     people: RoundTally, trial: Trial, rng: np.random.Generator
 ) -> Iterator[list[RoundTally]]:
-    """Yield the rounds of each repeat with their clients: as many of both as in the plan."""
+    """Yield the rounds of each repeat, with as many clients and rounds as in the plan."""
     number, rounds = trial.plan.num_clients, trial.plan.num_rounds
     for _ in range(trial.repeats):
         if people.members is None:
@@ -573,9 +630,10 @@ def _populations(
 
 
 def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTally:
-    """Return `number` clients with at most one item each, drawn with replacement.
+    """Return `number` clients, drawn from `people` with replacement.
 
-    If `people` has exactly `number` clients, return them.
+    Each client has at most one item. If `people` has exactly `number` clients, they are returned
+    without a draw.
     """
     if people.num_clients == number:
         return people
@@ -585,8 +643,9 @@ def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTa
 
 
 def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
-    """Return whether a campaign of the plan could run with rounds of these sizes."""
-    # a round that is too large overflows its sum; one that is too small has too little noise
+    """Return whether a real campaign of the plan could have rounds of these sizes."""
+    # The sum of a round that is too large overflows. A round that is too small has too little
+    # noise.
     sizes = [part.num_clients for part in rounds]
     privacy = plan.privacy
     honest = 0
@@ -618,7 +677,7 @@ def _measured(
     ]
     released = until_known(plan, domain, _noised(plan, sketches, random))
     held = None
-    if plan.stopping is not None:  # then each sum is of one round
+    if plan.stopping is not None:  # in a plan that may end early, each sum has one round
         held = released[-1].round + 1
         rounds = rounds[:held]
     truth = true_counts(domain, rounds)
@@ -647,11 +706,11 @@ def _measured(
 
 
 def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[CountSketch]:
-    """Return the released sums, with the noise that the plan's secure sum and server add.
+    """Return the released sums, with all noise of the plan, whoever adds it.
 
     Args:
         plan: the plan of the campaign.
-        sketches: the sums of all rounds that have clients; they are changed.
+        sketches: the sums of all rounds that have clients, without noise; they are changed.
         random: a function that returns the requested number of uniform random bytes.
     """
     server = FrequencyServer(plan, MemoryBooks())
@@ -668,7 +727,10 @@ def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[Cou
 def _summed_with_noise(
     plan: Plan, sketches: list[CountSketch], random: Random
 ) -> list[CountSketch]:
-    """Return the sum of each release, with the noise that clients or two servers add."""
+    """Return the sum of each release with the noise that clients or two servers add to it.
+
+    The arguments are those of `_noised`.
+    """
     opened = []
     for rounds in plan.releases:
         own = [sketch for sketch in sketches if sketch.round in rounds]
@@ -678,7 +740,7 @@ def _summed_with_noise(
         for other in own[1:]:
             total.vector += other.vector
             total.num_clients += other.num_clients
-        # All clients' shares of noise add up to one draw. Two servers make a draw each.
+        # The shares of noise of all clients together are one draw. Two servers make one draw each.
         for distribution in plan.protection.of_sum(total.num_clients):
             total.vector += distribution.draw(Secret(random(KEY_BYTES)), total.vector.size)
         total.noise = plan.noise_mark
@@ -701,7 +763,7 @@ def _distribution(people: RoundTally, domain: Domain) -> Frequencies | None:
 def _warnings(
     source: Source,
     trial: Trial,
-    lacking: list[str],  # the note on rows that lack an item
+    lacking: list[str],  # a note on rows without an item, or nothing
     unfit: int,
     distribution: Frequencies | None,
 ) -> list[str]:
@@ -732,12 +794,15 @@ def _warnings(
 
 
 def _bytes(plan: Plan, width: int) -> int:
-    """Return a client's upload in bytes for another width, with the plan's bits per counter."""
+    """Return how many bytes a client sends with another width, with as many bits per counter as the
+    plan.
+    """
     counters, cohorts, servers = plan.rows * width, plan.summing.cohorts, plan.summing.servers
     if cohorts is not None:
         wider = replace(cohorts.parameters, length=counters)
         return replace(cohorts, parameters=wider).upload_bytes
     if servers is None:
         return -(-counters * plan.modulus_bits // 8)
-    added = 0 if plan.report_proof is None else plan.report_proof.added_bytes  # for any width
+    # The same for each width.
+    added = 0 if plan.report_proof is None else plan.report_proof.added_bytes
     return replace(servers, length=counters).upload_bytes + added

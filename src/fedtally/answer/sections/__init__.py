@@ -1,7 +1,7 @@
-"""The sections of an answer: each module describes one subject, in every output form.
+"""The sections of an answer: each module describes one subject, in every form of output.
 
-`fields` returns entries of JSON documents, `line` a text for the first screen, and `rows` rows of
-(name, text) for --details.
+In most modules, `fields` returns entries of JSON documents, `line` a text for the first screen, and
+`rows` rows of (name, text) for --details.
 """
 
 from fedtally.answer.sections import changed, cost, counted, dap_sums, error, listed, privacy, trust

@@ -1,4 +1,4 @@
-"""The section on changes over the rounds: JSON fields, a sentence, and tables."""
+"""The section on changes over the rounds: JSON fields, sentences, rows and tables."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _LONGEST = 16  # the most terminal columns of a round's label in a table
 
 
 def fields(trends: Trends) -> dict[str, Any]:
-    """Return the JSON fields of the changed items, and of how they were found."""
+    """Return the JSON fields of the items that changed, and of the rounds that were compared."""
     windows = {name: getattr(trends, name).fields() for name in ("window", "against", "rounds")}
     for told in windows.values():
-        del told["history"], told["prior"]  # the same for every window: all examined rounds
+        # `history` and `prior` are equal for all windows of a trend: all examined rounds, and 0.
+        del told["history"], told["prior"]
     return {
         **windows,
         "tested": trends.tested,
@@ -31,7 +32,7 @@ def fields(trends: Trends) -> dict[str, Any]:
 
 
 def series_fields(series: Series) -> dict[str, Any]:
-    """Return the JSON fields of the shares of items by round."""
+    """Return the JSON fields of the shares of items by round, with their limits."""
     return {
         "confidence": series.confidence,
         "whole": series.whole,
@@ -70,18 +71,18 @@ def rate(trends: Trends) -> str:
 
 
 def stricter(trends: Trends) -> str:
-    """Return a sentence on how many listed items meet the stricter rule, and what it promises."""
+    """Return a sentence on how many listed items meet a stricter rule, and what it promises."""
     number = sum(change.flagged for change in trends.changed)
     meet = in_number(number, "one of these meets", "{} of these meet")
-    # Once the oldest rounds are left out, later looks test other rounds. Then the level holds only
-    # for all looks at the same rounds.
+    # If the oldest rounds were left out, other looks test other rounds. The level then holds only
+    # for all looks at these rounds.
     looks = "does, at any look at these rounds" if trends.earlier else "ever does, at any look"
     level = amounts.level(1 - trends.alpha)
     return f"{meet} a stricter rule: with {level} no unchanged item {looks}"
 
 
 def rows(trends: Trends) -> list[tuple[str, str]]:
-    """Return the rows on which rounds were compared, and on the list's error rate."""
+    """Return the rows on the rounds that were compared, on limits, and on the list's error rate."""
     compared = [("Now", trends.window.told), ("Before", trends.against.told)]
     if not trends.changed:
         return [*compared, ("Rate", rate(trends))]
@@ -94,7 +95,10 @@ def rows(trends: Trends) -> list[tuple[str, str]]:
 
 
 def digits_of(listed: Sequence[Change]) -> int:
-    """Return the number of decimals for all shares and changes of a list."""
+    """Return how many decimals a list needs, in percent, for all its shares and changes.
+
+    They show two digits of the smallest change, or half-width of a change's limits, other than 0.
+    """
     return amounts.decimals([*(change.change for change in listed), *_halves(listed)])
 
 
@@ -103,17 +107,17 @@ def _halves(listed: Sequence[Change]) -> list[float]:
 
 
 def share(value: float, digits: int) -> str:
-    """Return a share in percent; negative estimates become 0."""
+    """Return a share as text in percent; an estimate below 0 becomes 0."""
     return amounts.percent(max(0.0, value), digits)
 
 
 def since(change: Change) -> str:
-    """Return the text in a table for the round of a change: its label or number, shortened."""
+    """Return the label of a change's round, shortened for a table; its number if it has none."""
     return shortened(escaped(str(change.since)), _LONGEST)
 
 
 def table(listed: Sequence[Change]) -> FittedTable:
-    """Return the table of items that changed."""
+    """Return the items that changed as a table, a row for each."""
     digits = digits_of(listed)
     return FittedTable(
         heading="item",
@@ -130,12 +134,12 @@ def table(listed: Sequence[Change]) -> FittedTable:
 
 
 def points(value: float, digits: int, signed: bool = False) -> str:
-    """Return a difference in percentage points, as a number without the unit."""
+    """Return a difference of shares as text in percentage points, without the unit."""
     return amounts.points(value, digits, signed=signed).removesuffix(" points")
 
 
 def series_table(series: Series) -> FittedTable:
-    """Return the table of shares: a row for each round, and a column for each item."""
+    """Return the shares by round as a table: a row for each round, and a column for each item."""
     lines = [series.of(item) for item in series.items]
     halves = [_half(point) for point in series.points]
     digits = amounts.decimals([max(halves, default=0.0)])

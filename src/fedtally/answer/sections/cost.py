@@ -1,4 +1,4 @@
-"""The section on what a client sends, and its size in bytes."""
+"""The section on what a client sends: its size in bytes, and other costs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class _Words(NamedTuple):
-    """Words for plans of one encoding; each field but `heading` is a function of the plan.
+    """Texts about plans of one encoding; each field but `heading` is a function of the plan.
 
     Attributes:
         heading: the heading for what a client sends.
-        counters: returns the counters in words, given the plan and their bits in words.
+        counters: returns the counters in words; its second argument says how many bits a counter
+            has.
         dimensions: returns the size of the sketch or histogram in few words.
-        instead: returns what a client could send in the clear instead, given the binary encoding in
-            words.
-        beside: returns what a histogram would take in bytes; the text begins with a comma or a
-            semicolon.
+        instead: returns what a client could send without a sketch, but in the clear; its second
+            argument is a text on the binary encoding of the items.
+        beside: returns a text to append to the bytes of an upload: how many bytes a histogram
+            takes.
     """
 
     heading: str
@@ -41,11 +42,15 @@ class _Words(NamedTuple):
 
 
 def _beside_sketch(plan: Plan) -> str:
-    """Return the bytes of a histogram, in words. It needs candidates that all clients know."""
+    """Return how many bytes a histogram takes, as a text to append to the bytes of a sketch.
+
+    A histogram needs candidates that all clients know. If there are none yet, the text says so.
+    """
     exact = plan.one_hot_bytes_per_client
     takes = "takes only" if exact <= plan.bytes_per_client else "takes"
     over = "" if plan.domain["public"] else "over a declared list "
-    histogram = "an exact histogram" if plan.privacy is None else "a histogram"  # as noisy
+    # under privacy a histogram would have noise, too, and would not be exact
+    histogram = "an exact histogram" if plan.privacy is None else "a histogram"
     return f"; {over}{histogram} {takes} {amounts.size(exact)}"
 
 
@@ -75,7 +80,7 @@ _WORDS = {
 
 
 def encoded(plan: Plan) -> tuple[str, str]:
-    """Return the heading for what a client sends under a plan, and its counters in words.
+    """Return a heading for what a client sends under a plan, and the counters in words.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, max_items=1, seed=bytes(32),
@@ -102,9 +107,9 @@ def dimensions(plan: Plan) -> str:
 
 
 def upload(plan: Plan) -> str:
-    """Return the bytes that a client uploads, and the bytes of the exact encodings, in words.
+    """Return the bytes that a client uploads, in words, and in brackets those of exact encodings.
 
-    In an open domain the counters for hashes and names stand in place of the exact encodings.
+    In an open domain, the text names the counters for hashes and names instead.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -125,26 +130,32 @@ def upload(plan: Plan) -> str:
 
 
 def rows(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> list[tuple[str, str]]:
-    """Return the row on what a client uploads under a plan.
+    """Return the row "Upload" on what a client sends under a plan.
 
     Args:
         plan: the plan of the campaign.
-        traffic: the field `secure_sum` of a result; empty: there is no result yet.
+        traffic: the field `secure_sum` of a result, which says how the sums were made; empty: there
+            is no result yet.
     """
     return [("Upload", dap_sums.upload(traffic) if dap_sums.is_dap(traffic) else upload(plan))]
 
 
 def _sends(plan: Plan) -> str:
-    """Return the bytes of one upload, per client or silo (and round), in words."""
+    """Return the bytes of one upload in words, such as "49 B per client and round"."""
     rounds = " and round" * (plan.num_rounds > 1)
     return f"{amounts.size(plan.bytes_per_client)} per {counted.who(plan)}{rounds}"
 
 
 def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
-    """Return the bytes that a client uploads, and the bytes of a histogram, in words.
+    """Return the bytes that a client uploads, in words, and the bytes that a histogram would take.
 
-    The histogram is left out in an open domain, which has no list of candidates, and if DAP servers
-    made the sums. `traffic` is the argument of `rows`.
+    There is no text on a histogram in an open domain, which has no list of candidates, and if DAP
+    servers made the sums.
+
+    Args:
+        plan: the plan of the campaign.
+        traffic: the field `secure_sum` of a result, which says how the sums were made; empty: there
+            is no result yet.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -164,13 +175,13 @@ def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
 
 
 def planned(proposal: Proposal) -> str:
-    """Return a planned client's upload in words, with the bytes and the error of a histogram."""
+    """Return in words what a client of a plan uploads, and the bytes and error of a histogram."""
     said, linf = line(proposal.plan), proposal.histogram_linf
     return said if linf is None else f"{said} for {amounts.points(linf)}"
 
 
 def spelled(plan: Plan) -> str:
-    """Return the counters for hashes and for names under a plan with an open domain, in words.
+    """Return in words how many counters a plan with an open domain has for hashes and for names.
 
     >>> from fedtally.domain import OpenStrings
     >>> from fedtally.sketch import Spelling
@@ -229,7 +240,7 @@ def _calendar(calendar: Calendar) -> dict[str, str]:
 
 
 def effort(proposal: Proposal, bill: Bill) -> str:
-    """Return the costs beside the upload, of a client and of the server, in one line."""
+    """Return in one line what a campaign costs besides uploads: downloads, CPU, server traffic."""
     down = f"{amounts.size(bill.download_bytes)} down, " if bill.download_bytes else ""
     cpu = amounts.seconds(server_seconds(proposal, bill))
     return (
@@ -239,6 +250,6 @@ def effort(proposal: Proposal, bill: Bill) -> str:
 
 
 def server_seconds(proposal: Proposal, bill: Bill) -> float:
-    """Return the CPU seconds of the servers, with decoding and the reading of names."""
+    """Return the CPU seconds of the servers, including decoding and reading names."""
     names = 0.0 if proposal.names is None else proposal.names.seconds
     return bill.server_seconds + bill.decoding_seconds + names

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from fedtally.answer.result import Result
 
 
-_MOST_LOOKED = 1 << 16  # the most candidates to decode again, to count those that a list leaves out
+# A list says how many candidates it leaves out only up to this number: it decodes them again.
+_MOST_LOOKED = 1 << 16
 
 
 def contributions(part: Part) -> str:
-    """Return the contributions that frequencies are shares of, and their rounds, in words.
+    """Return in words how many clients or contributions frequencies are shares of, and the rounds.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea", "milk"], rounds=["Mon", "Tue"], seed=1)
@@ -53,14 +54,18 @@ def _contributions(part: Part) -> str:
 
 
 def may_be_drawn(part: Part) -> bool:
-    """Return whether clients' items were drawn at random; also True if privacy hides it."""
+    """Return whether some clients' items may have been drawn at random.
+
+    This happens to clients with more than max_items items. It is also True if privacy hides whether
+    it happened.
+    """
     return bool(drawn_away(part.draw)) or (
         part.plan.privacy is not None and "client" in part.columns
     )
 
 
 def line(result: Result) -> str:
-    """Return what was counted, in words; the table's own column names are used.
+    """Return what was counted, in words, with the name of the item column if it is known.
 
     >>> import fedtally
     >>> line(fedtally.estimate(["tea", "milk"], seed=1))
@@ -78,10 +83,10 @@ def line(result: Result) -> str:
 
 
 def left_out(result: Result, listed: Sequence[Estimate]) -> str:
-    """Return the number of candidates below half a client that a list leaves out, in words.
+    """Return in words how many candidates below half a client a list leaves out.
 
-    It is "" if there are none, if the list is empty or leaves out larger estimates, too, or if so
-    many candidates are left out that decoding them again takes long.
+    It is "" if there are none, if the list is empty or also leaves out larger estimates, or if
+    65,536 candidates or more are left out, which would take long to decode again.
 
     Args:
         result: the whole result.
@@ -103,10 +108,13 @@ def left_out(result: Result, listed: Sequence[Estimate]) -> str:
 
 
 def drawn_away(draw: Mapping[str, Any] | None) -> str:
-    """Return a sentence on the share of clients' items that the bound left out; "" if none.
+    """Return a sentence on the share of clients' items that the bound (max_items) left out.
 
     Args:
-        draw: the field `draw` of a result: the counts of dropped items.
+        draw: the field `draw` of a result: how many items were left out; None: none, or private.
+
+    Returns:
+        the sentence; "" if no items were left out.
 
     >>> drawn_away({"max_items": 1, "pairs": 100, "drawn_away": 73, "share_with_several": 0.5,
     ...             "max_items_for_all": 15})
@@ -114,7 +122,8 @@ def drawn_away(draw: Mapping[str, Any] | None) -> str:
     """
     if draw is None or not draw["drawn_away"]:
         return ""
-    # Round down, since not all items can be left out. Below 1 % write "under 1".
+    # Round down: rounding to the nearest could give 100 %, but some items were always kept. A share
+    # below 1 % is written as "under 1".
     share = math.floor(100 * draw["drawn_away"] / draw["pairs"])
     return (
         f"The draw left out {share or 'under 1'} % of the clients' items: --max-items"
@@ -123,12 +132,12 @@ def drawn_away(draw: Mapping[str, Any] | None) -> str:
 
 
 def who(plan: Plan) -> str:
-    """Return the noun for who sends a message under a plan: client, or silo (of many people)."""
+    """Return the singular noun for who sends messages under a plan: client, or silo (of people)."""
     return plan.clients.senders[0]
 
 
 def plan_title(plan: Plan) -> str:
-    """Return the title of a plan: for how many clients and candidates it is.
+    """Return a title for a plan, with its numbers of clients and candidates.
 
     >>> plan_title(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...                 max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -136,20 +145,20 @@ def plan_title(plan: Plan) -> str:
     'Plan for 50 clients and 900 candidates'
     """
     clients = plan.num_clients
-    if plan.calendar is not None:  # then `num_clients` counts a client in each of its rounds
+    if plan.calendar is not None:  # `num_clients` then counts a client once for each of its rounds
         clients //= plan.protection.lifetime
     return f"Plan for {amounts.counted(clients, who(plan))} and {num_candidates(plan)}"
 
 
 def by_calendar(plan: Plan) -> str:
-    """Return when a calendar's rounds are open, and how many rounds a client takes part in."""
+    """Return in words a plan's calendar, its clients, and how many rounds each of them is in."""
     most = plan.protection.lifetime
     each = in_number(most, "one of them", "at most {} of them")
     return f"{plan.calendar}; {plan.num_clients // most:,} clients, each in {each}"
 
 
 def ends(plan: Plan) -> str:
-    """Return when the plan's rule ends a campaign early, in words; "" if the plan has no rule."""
+    """Return in words when the plan's rule ends a campaign early; "" if it has no such rule."""
     rule = plan.stopping
     if rule is None:
         return ""
@@ -161,13 +170,13 @@ def ends(plan: Plan) -> str:
 
 
 def num_candidates(plan: Plan) -> str:
-    """Return how many candidates there are, in words."""
+    """Return in words how many candidates a plan has; "all strings" if nobody listed them."""
     listed = plan.candidates.num_listed
     return amounts.counted(listed, "candidate") if listed else "all strings"
 
 
 def candidates(domain: Domain) -> str:
-    """Return the kind and number of candidates, and whether they are public, in words.
+    """Return in words the kind and number of candidates, and whether they are public.
 
     >>> from fedtally.domain import Grid, IntegerRange, Strings
     >>> candidates(IntegerRange(1, 9)), candidates(Strings(["tea"], bytes(32)))
@@ -184,7 +193,10 @@ def candidates(domain: Domain) -> str:
 
 
 def degrees(step: float) -> str:
-    """Return the width of a grid's cell in words, from degrees.
+    """Return the width of a grid's cell in words.
+
+    Args:
+        step: the width in degrees.
 
     >>> degrees(0.1), degrees(1.0)
     ('0.1 degrees', '1 degree')
@@ -193,9 +205,9 @@ def degrees(step: float) -> str:
 
 
 def collisions(domain: Domain) -> str:
-    """Return the probability that two candidates share an id, in words.
+    """Return in words the probability that two candidates share an id.
 
-    The text is "" if the ids are the items themselves.
+    It is "" if that cannot happen, since the ids are the items themselves.
 
     >>> from fedtally.domain import IntegerRange, Strings
     >>> collisions(IntegerRange(1, 9)), collisions(Strings(["tea", "milk"], bytes(32)))
@@ -210,12 +222,12 @@ def collisions(domain: Domain) -> str:
 
 
 def candidates_row(domain: Domain) -> tuple[str, str]:
-    """Return the row on candidates, with the probability that two candidates share an id."""
+    """Return the row "Candidates": kind and number, and the probability that two share an id."""
     return "Candidates", "; ".join(filter(None, [candidates(domain), collisions(domain)]))
 
 
 def part_of_sum(result: Result) -> str:
-    """Return the noun for what a sum adds up: a client, a contribution or a silo."""
+    """Return the singular noun for what a sum adds up: such as client, contribution or silo."""
     if not result.num_silos:
         return result.unit.removesuffix("s")
     parts = sum(sketch.num_silos for sketch in result.sketches)
@@ -223,7 +235,7 @@ def part_of_sum(result: Result) -> str:
 
 
 def those(number: int, unit: str) -> str:
-    """Return the words for the clients, contributions or people that took part.
+    """Return in words who took part.
 
     >>> those(3000, "clients"), those(1, "people")
     ('these 3,000 clients', 'this one person')
@@ -232,7 +244,7 @@ def those(number: int, unit: str) -> str:
 
 
 def open_fields(result: Result) -> dict[str, Any] | None:
-    """Return the JSON fields of an open domain; None for other domains."""
+    """Return the JSON fields of an open domain; None if the domain lists its candidates."""
     domain = result.domain
     if not isinstance(domain, OpenStrings):
         return None
@@ -247,7 +259,10 @@ def open_fields(result: Result) -> dict[str, Any] | None:
 
 
 def fields(result: Result) -> dict[str, Any]:
-    """Return the JSON fields of what was counted, and of what the bound on items left out."""
+    """Return the JSON fields of what was counted: contributions, window, columns, early end.
+
+    The field `draw` says how many items the bound on a client's items (max_items) left out.
+    """
     return {
         "num_contributions": result.num_contributions,
         "num_silos": result.num_silos or None,
@@ -265,7 +280,7 @@ def rows(result: Result) -> list[tuple[str, str]]:
 
 
 def _ended(result: Result) -> list[tuple[str, str]]:
-    """Return the row on the rounds that took place, if the campaign ended early."""
+    """Return the row "Rounds" on how many rounds took place; [] if the campaign had all of them."""
     if result.ended is None:
         return []
     by = {"rule": "the error was known", "operator": "an operator ended it"}[result.ended["by"]]
@@ -273,7 +288,7 @@ def _ended(result: Result) -> list[tuple[str, str]]:
 
 
 def _attended(result: Result) -> str:
-    """Return how many clients took part, in which rounds, and with how many items each."""
+    """Return in words how many clients took part, in how many rounds, and with how many items."""
     most = in_number(result.plan.max_items, "one item each", "at most {} items each")
     held = result.plan.num_rounds if result.ended is None else result.ended["rounds"]
     rounds = amounts.counted(held, "round")
@@ -289,7 +304,7 @@ def _attended(result: Result) -> str:
 
 
 def _each(result: Result) -> str:
-    """Return how often a person in several silos counts, in words; "" if it is once."""
+    """Return in words how often a person of several silos counts; "" if nobody counts twice."""
     if result.unit == "people":
         return ""
     if result.repeats_are_private:

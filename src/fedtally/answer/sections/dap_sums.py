@@ -1,4 +1,4 @@
-"""The section on sums that two DAP servers made (the IETF's protocol for private sums)."""
+"""The section on sums that two servers of DAP made (the IETF's protocol for private sums)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from fedtally.secagg.config import TwoServerConfig
 
 ENGINE = "dap"  # the value of "engine" in `Result.secure_sum`
-# words in statements on clients -> words for reports: DAP does not know a report's client
+# Parts of statements about clients -> the same about reports. DAP does not know which client sent a
+# report, so its guarantees are about reports.
 _OF_REPORTS = {
     "one client's items are replaced by any others": "one report is replaced by any other",
     "a client takes part in one round with one item": "a report is in one batch",
@@ -23,22 +24,32 @@ _OF_REPORTS = {
 
 
 def is_dap(traffic: Mapping[str, Any]) -> bool:
-    """Return whether two servers of DAP made the sums."""
+    """Return whether two servers of DAP made the sums.
+
+    Args:
+        traffic: the field `secure_sum` of a result.
+    """
     return traffic.get("engine") == ENGINE
 
 
 def method(traffic: Mapping[str, Any]) -> str:
-    """Return the name of the method that made the sums; plans do not name DAP."""
+    """Return the name of the method that made the sums, such as "secagg".
+
+    Plans do not name DAP, so "dap" is read from the field `engine`.
+
+    Args:
+        traffic: the field `secure_sum` of a result.
+    """
     return ENGINE if is_dap(traffic) else str(traffic["method"])
 
 
 def report_bytes(traffic: Mapping[str, Any]) -> int | None:
-    """Return the bytes of a DAP report; None: other servers made the sums."""
+    """Return the bytes of a DAP report; None if DAP servers did not make the sums."""
     return traffic["report_bytes"] if is_dap(traffic) else None
 
 
 def of_reports(text: str, traffic: Mapping[str, Any] | None) -> str:
-    """Return a statement on privacy, in words of reports if DAP servers made the sums.
+    """Return a statement about privacy; if DAP servers made the sums, it is about reports.
 
     >>> of_reports("This protects one client of the population, all its items.", summed(10, 2_700))
     "This protects one report, and not all of a person's."
@@ -57,7 +68,7 @@ def summed(least: int, report_bytes: int, noised: TwoServerConfig | None = None)
         report_bytes: the bytes of one report.
         noised: the plan's terms of the two servers' noise; None: the servers added no noise.
     """
-    # as a plan without secure sums has it: the plan of a DAP result serves only the answer
+    # Without noise, the plan of a DAP result names no secure sum: it is only used to decode.
     planned = {"method": "ideal"} if noised is None else noised.summary()
     of_dap = {
         "engine": ENGINE,
@@ -69,17 +80,17 @@ def summed(least: int, report_bytes: int, noised: TwoServerConfig | None = None)
 
 
 def seen(_: Mapping[str, Any]) -> str:
-    """Return which party sees which sums, in words."""
+    """Return in words which party sees which sums."""
     return "only the collector sees these sums, unless both servers of DAP work together"
 
 
 def line(traffic: Mapping[str, Any]) -> str:
-    """Return who saw the sums."""
+    """Return in words who saw the sums, for the first screen."""
     return f"DAP: {seen(traffic)}"
 
 
 def rows(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows on the secure sum."""
+    """Return the rows on how the sums were made, for --details."""
     least = f"at least {traffic['min_survivors']:,} reports in a batch"
     return [
         ("Secure sum", f"DAP: two servers that do not work together; {least}"),
@@ -88,7 +99,7 @@ def rows(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def learned(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows on who could learn what, and on the conditions."""
+    """Return the rows on who could learn what."""
     return [
         ("The two servers", "when reports came, and from which addresses"),
         ("", "no report, as long as they do not work together"),
@@ -98,7 +109,7 @@ def learned(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def upload(traffic: Mapping[str, Any]) -> str:
-    """Return the bytes that a client uploads, in words.
+    """Return in words how many bytes a client uploads.
 
     >>> upload(summed(10, 2_700))
     '2.70 kB per report, which goes to the leader'

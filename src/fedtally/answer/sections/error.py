@@ -1,4 +1,4 @@
-"""The section on errors: the limits, what they cover, and the error that was planned."""
+"""The section on errors: limits, what they cover, and the error that a plan promised."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 EXACT = "each count is exact"
-_NO_ERROR = 1e-9  # a share: a plan's smallest target, which stands for no error
-_MOST_CAMPAIGNS = 1000  # up to this many, a probability is told as "9 of 10 campaigns"
+_NO_ERROR = 1e-9  # a plan whose target is at most this share promises "next to none"
+_MOST_CAMPAIGNS = 1000  # up to this N, a probability is written as "N - 1 of N campaigns"
 
 
 NOT_ESTIMATED = "not estimated: the confidence is 0"
@@ -32,12 +32,15 @@ NOT_ESTIMATED = "not estimated: the confidence is 0"
 COVERS = "frequencies among those that took part"
 
 
-_ROUNDING = 1e-9  # a share: a smaller error is only rounding
-_USUAL = 0.95  # the confidence of an answer whose line does not name it
+_ROUNDING = 1e-9  # an error up to this share is only rounding, and is shown as none
+_USUAL = 0.95  # a line names the confidence only if it is another one
 
 
 def covers(kind: str) -> str:
-    """Return the frequencies that intervals of this kind cover, in words.
+    """Return in words which frequencies intervals cover.
+
+    Args:
+        kind: the kind of the intervals: "pointwise", "selective" or "simultaneous".
 
     >>> covers("simultaneous").partition("; ")[2]
     'of all candidates at once, so also of a list chosen by its estimates'
@@ -53,7 +56,10 @@ def covers(kind: str) -> str:
 
 
 def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return the rows on how a sketch's size was chosen; none if the size was given.
+    """Return the rows on how the size of a sketch was chosen; [] if the size was given.
+
+    Args:
+        said: the field `sizing` of a result.
 
     >>> sizing_rows({"sizing": "minimax", "tau": 0.001, "failure_probability": 0.1,
     ...              "predicted_linf": None, "pilot": None, "message": ""})[0][1]
@@ -91,10 +97,11 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def target_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the row on the target of a plan; none if its frequencies are not stated.
+    """Return the row "Target" on the error that a plan promises.
 
-    A plan for any frequencies keeps its target always. Otherwise the row says that the frequencies
-    are an assumption.
+    A plan for any frequencies keeps its promise always. Otherwise the row says that the promise
+    rests on assumed frequencies. Returns [] if the plan has no target, or the target names no
+    frequencies.
     """
     target = plan.target
     if target is None or target.frequencies is None:
@@ -108,7 +115,7 @@ def target_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def expected_error(intervals: Intervals) -> str:
-    """Return the predicted largest error in points: one number, or a range.
+    """Return the predicted largest error as text in points: one number, or a range.
 
     >>> import fedtally
     >>> asked = {"domain": "range:1..900", "rows": 6, "seed": 1}
@@ -126,11 +133,11 @@ def expected_error(intervals: Intervals) -> str:
 
 
 def line(result: Result, shown: Sequence[Estimate]) -> str:
-    """Return how wrong an answer may be: among these clients, and for a wider population.
+    """Return how far off estimates may be: among these clients, and for a wider population.
 
     Args:
         result: the whole result.
-        shown: the estimates that are shown: listed or asked for by name.
+        shown: the estimates that are shown: listed, or asked for by name.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea", "milk"] * 500, seed=1)
@@ -150,10 +157,12 @@ def doubt(
     """Return how far off estimates may be: among these clients, and for a wider population.
 
     Args:
-        shown: the estimates. An estimate that cannot be told from 0 counts only if none can.
-        among: the words for who took part, which `counted.those` returns.
-        found: the largest error of all candidates; None: the truth is unknown.
-        confidence: the confidence of the limits, which is named unless it is the usual one.
+        shown: the estimates. Those that cannot be told from 0 are left out, unless all are like
+            this.
+        among: a text on who took part, as `counted.those` returns it.
+        found: the largest error of all candidates, compared with the truth; None: the truth is
+            unknown.
+        confidence: the confidence of the limits. The text names it unless it is 0.95.
 
     >>> tea, rare = (Estimate("tea", f, low, f + 0.03, 9.0, 0.04, 0.0, f + 0.05)
     ...              for f, low in ((0.5, 0.47), (0.01, 0.0)))
@@ -180,10 +189,14 @@ def doubt(
 
 
 def _readings(shown: Sequence[Estimate]) -> tuple[str, str]:
-    """Return the uncertainty among the clients, and for a population; "" if unknown."""
+    """Return two texts: the error among the clients, and the error for a wider population.
+
+    Both are "" if there are no limits. If no estimate can be told from 0, the texts have upper
+    limits.
+    """
     if (off := largest_uncertainty(shown)) is not None:
         clients, wider = off
-        # if noise is tiny, limits are narrower than rounding: show no error
+        # With tiny noise the limits are narrower than rounding: show an error of 0.
         within = f"± {amounts.points(clients if clients > _ROUNDING else 0.0)}"
         return within if clients else "exact", f"± {_bare(wider)}"
     highest = [(e.high, e.population_high) for e in shown if e.high is not None]
@@ -198,9 +211,10 @@ def _bare(error: float) -> str:
 
 
 def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
-    """Return a text for an answer that looks exact: the error, and what limits still allow.
+    """Return a text for an answer that looks exact: no error expected, and what limits allow.
 
-    Limits may be wider than the expected error of 0, which would look like a contradiction.
+    The limits may be wider than the expected error of 0. Without an explanation this would look
+    like a contradiction.
 
     Args:
         result: the whole result, with intervals whose predicted error is 0.
@@ -229,7 +243,7 @@ def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
 
 
 def evaluated_names(found: NameEvaluation) -> list[str]:
-    """Return how the names of an open domain compare with the true strings, in few words.
+    """Return how the names of an open domain compare with the true strings, as a list of texts.
 
     >>> found = NameEvaluation(0.02, 3, 1.0, 1.0, 5, 0, 0.001, 0.002, 1.0)
     >>> evaluated_names(found)[1]
@@ -260,14 +274,14 @@ def evaluated_names(found: NameEvaluation) -> list[str]:
 def covered(
     confidence: float, asked: str, about: str, listed: Sequence[Estimate], named: Sequence[Estimate]
 ) -> list[tuple[str, str]]:
-    """Return the rows on what intervals cover, how they were made, and what they leave out.
+    """Return the rows on what intervals cover, how they were made, and the error of sampling.
 
     Args:
         confidence: the confidence of the intervals.
         asked: the kind of intervals that was asked for.
         about: a description of how the intervals were made.
-        listed: the estimates in a list, whose own size put them there.
-        named: the estimates of items named beforehand.
+        listed: the estimates of a list, which are on it because they are large.
+        named: the estimates of items that were named beforehand.
     """
     from fedtally.recovery.decoding import listed_kind, named_kind
 
@@ -287,9 +301,10 @@ def covered(
 
 
 def fields(estimates: Sequence[Estimate]) -> dict[str, float] | None:
-    """Return the largest errors of estimates, for both readings; None without intervals.
+    """Return the largest errors of estimates, among clients and for a population.
 
-    They cover all estimates that can be told from 0, like the line on a screen (`doubt`).
+    Returns None if there are no limits, or no estimate can be told from 0. As in the line on a
+    screen (`doubt`), only estimates that can be told from 0 count.
 
     >>> fields([Estimate("tea", 0.5, 0.25, 0.75, 9.0, 0.0)])
     {'clients': 0.25, 'population': 0.25}
@@ -299,7 +314,7 @@ def fields(estimates: Sequence[Estimate]) -> dict[str, float] | None:
 
 
 def intervals_fields(result: Result) -> dict[str, Any] | None:
-    """Return the JSON fields of a result's intervals; None if it has none.
+    """Return the JSON fields of a result's intervals; None if the confidence is 0.
 
     >>> import fedtally
     >>> fields = intervals_fields(fedtally.estimate(["tea", "milk"], seed=1))
@@ -318,7 +333,7 @@ def intervals_fields(result: Result) -> dict[str, Any] | None:
 
 
 def limits_fields(confidence: float, kind: str, about: str) -> dict[str, Any]:
-    """Return the JSON fields of limits, of one result or of several merged results.
+    """Return the JSON fields of limits, for one result or for several merged results.
 
     Args:
         confidence: the confidence of the limits.
@@ -339,7 +354,13 @@ def limits_fields(confidence: float, kind: str, about: str) -> dict[str, Any]:
 def rows(
     result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
 ) -> list[tuple[str, str]]:
-    """Return the rows on what the intervals cover, and on the largest expected error."""
+    """Return the rows on what the intervals cover, and on the largest error to expect.
+
+    Args:
+        result: the whole result.
+        listed: the estimates of the list.
+        named: the estimates of items that were named beforehand.
+    """
     intervals = result.intervals
     if intervals is None:
         return []
@@ -350,13 +371,13 @@ def rows(
         return [*rows, ("Expected", none_expected(result, [*listed, *named]))]
     before = " before shrinkage" if result.objective == "l2" else ""
     expected = f"largest error of all candidates{before} about ± {expected_error(intervals)}"
-    # in a histogram no items share a counter: noise is the only error
+    # In a histogram no items share a counter, so the plan's noise is the only error.
     source = "the sums" if result.plan.vector.shares_counters else "the plan's noise"
     return [*rows, ("Expected", f"{expected}, predicted from {source}")]
 
 
 def evaluated(found: Evaluation | NameEvaluation) -> str:
-    """Return how the estimates of a result compare with the truth, in words."""
+    """Return in words how far the estimates of a result are from the truth."""
     if isinstance(found, NameEvaluation):
         return "; ".join(evaluated_names(found))
     digits = amounts.decimals([found.linf, found.l2])
@@ -372,7 +393,10 @@ def evaluated(found: Evaluation | NameEvaluation) -> str:
 
 
 def campaigns(failure_probability: float) -> str:
-    """Return in how many campaigns a plan keeps its error, such as "9 of 10 campaigns".
+    """Return in words how many campaigns keep an error, such as "9 of 10 campaigns".
+
+    Args:
+        failure_probability: the probability that the error is larger, above 0.
 
     >>> campaigns(0.1), campaigns(0.01), campaigns(0.15), campaigns(1e-6)
     ('9 of 10 campaigns', '99 of 100 campaigns', '85 % of campaigns', '99.9999 % of campaigns')
@@ -384,7 +408,10 @@ def campaigns(failure_probability: float) -> str:
 
 
 def planned(proposal: Proposal) -> str:
-    """Return the largest error that a plan promises, how often, and for which frequencies."""
+    """Return in words the largest error that a plan promises, and in how many campaigns.
+
+    If the promise holds for any frequencies, the text says so.
+    """
     target, plan = proposal.target, proposal.plan
     if plan.protection.leaves_exact(plan.vector):
         return "none: each candidate has a counter of its own, and counts are exact"

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from fedtally.answer.result import Result
 
 
-MORE_PEOPLE = "± more\npeople"  # the heading of errors for a population
+MORE_PEOPLE = "± more\npeople"  # the heading of the column of errors for a wider population
 
 
 def estimate_fields(estimate: Estimate) -> dict[str, Any]:
-    """Return the JSON fields of an estimate; a hash without a name has `hash` for `item`.
+    """Return the JSON fields of an estimate.
+
+    A string whose name was not read has `hash` (hexadecimal digits), and None for `item`.
 
     >>> from fedtally.domain import Unread
     >>> fields = estimate_fields(Estimate(Unread.of(7), 0.25, None, None, 5.0))
@@ -43,7 +45,9 @@ def estimate_fields(estimate: Estimate) -> dict[str, Any]:
 
 
 def fields(answer: Answer, estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
-    """Return the JSON fields of listed estimates, and whether each surely stands above noise.
+    """Return the JSON fields of each listed estimate.
+
+    The field `above_noise` says whether somebody surely holds the item; None if that is unknown.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
@@ -59,7 +63,7 @@ def fields(answer: Answer, estimates: Sequence[Estimate]) -> list[dict[str, Any]
 
 
 def no_candidates(domain: Domain, queried: Sequence[str | int]) -> Text | None:
-    """Return the line that names queried items that are no candidates; None if all are.
+    """Return a line with the queried items that are no candidates; None if all are candidates.
 
     Such an item is often a typing error.
     """
@@ -74,7 +78,10 @@ def no_candidates(domain: Domain, queried: Sequence[str | int]) -> Text | None:
 
 
 def like_hashes(result: Result, queried: Sequence[Estimate]) -> list[RenderableType]:
-    """Return the line on queried strings that look like hashes; empty if there are none."""
+    """Return a line on queried strings that look like hashes of the list; [] if there are none.
+
+    They were read as text that clients hold.
+    """
     from rich.text import Text
 
     asked = [e.item for e in queried if result.plan.is_open and not isinstance(e.item, Unread)]
@@ -86,7 +93,7 @@ def like_hashes(result: Result, queried: Sequence[Estimate]) -> list[RenderableT
 
 
 def described(result: Result) -> dict[str, Any]:
-    """Return the keyword arguments of `table` that depend on the result."""
+    """Return the keyword arguments of `table` that follow from the result."""
     names = result.columns.get("item", [])
     return {
         "unit": result.unit,
@@ -96,7 +103,7 @@ def described(result: Result) -> dict[str, Any]:
 
 
 def top_table(result: Result, estimates: Sequence[Estimate]) -> RenderableType:
-    """Return the table of the top items of a result, and what it leaves out."""
+    """Return the table of a result's top items; a line says how many candidates it leaves out."""
     from rich.console import Group
     from rich.text import Text
 
@@ -109,7 +116,7 @@ def top_table(result: Result, estimates: Sequence[Estimate]) -> RenderableType:
 
 
 def none_listed() -> Text:
-    """Return what stands in place of a list without items.
+    """Return the text that stands in place of a list without items.
 
     >>> none_listed().plain
     'none is shown: no estimate is large enough, or none was asked for'
@@ -120,7 +127,9 @@ def none_listed() -> Text:
 
 
 def has_widths(estimates: Sequence[Estimate]) -> bool:
-    """Return whether some estimate has limits to show; limits of exact counts have no width.
+    """Return whether some estimate has limits to show.
+
+    Exact counts have limits equal to the estimate, which are not shown.
 
     >>> has_widths([Estimate("tea", 0.1, 0.1, 0.1, 10.0)])
     False
@@ -129,10 +138,11 @@ def has_widths(estimates: Sequence[Estimate]) -> bool:
 
 
 def digits_of(estimates: Sequence[Estimate]) -> int:
-    """Return the number of decimals for all frequencies and limits of a list, in percent.
+    """Return how many decimals a list needs, in percent, for all its frequencies and limits.
 
-    Half-widths of intervals count, too: an interval must not look as if it had no width. Those
-    below 1e-9 are only rounding, and do not count.
+    They show two digits of the smallest frequency or half-width of limits, other than 0. Without
+    the half-widths, limits could look as if they were equal. Half-widths up to 1e-9 are only
+    rounding, and do not count.
 
     >>> digits_of([Estimate("tea", 0.5, 0.499998, 0.500002, 5e5)])
     5
@@ -151,10 +161,11 @@ def table(
     item: str = "item",
     shares_counters: bool = True,
 ) -> FittedTable:
-    """Return a table of estimates, with limits, true frequencies and errors where they are known.
+    """Return a table of estimates: share, errors, count, and the true share if it is known.
 
-    Beside each share stand its errors: among these clients, and for a population that they are a
-    sample of. An item that cannot be told from 0 is dim, has no bar, and shows only upper limits.
+    There are two errors beside each share: among these clients, and for a wider population, of
+    which the clients are a sample. An item that cannot be told from 0 is dim, has no bar, and shows
+    only upper limits.
 
     Args:
         estimates: the estimates, in the order of the rows.
@@ -162,7 +173,7 @@ def table(
         ranked: whether rows are numbered.
         unit: the plural noun for what is counted.
         item: the heading of the column of items.
-        shares_counters: whether items share counters; in a histogram none does.
+        shares_counters: whether items share counters: True for a sketch, False for a histogram.
 
     >>> from fedtally.answer.screen import plain
     >>> items = table([Estimate("tea", 0.25, None, None, 500.0)], truth=[0.24])
@@ -202,7 +213,12 @@ def table(
 def _doubts(
     doubtful: Sequence[bool], shares_counters: bool
 ) -> tuple[tuple[int, Text] | None, Text | None]:
-    """Return the text on rows that cannot be told from 0: a line between rows, or a note below."""
+    """Return a text on rows that cannot be told from 0, as (line, note).
+
+    If only the last rows are such rows, `line` is the index of the first of them and a text to show
+    above it. Otherwise `note` is a text to show below the table. The other value is None. Both are
+    None if there are no such rows.
+    """
     from rich.text import Text
 
     number, rows = sum(doubtful), len(doubtful)
@@ -216,7 +232,7 @@ def _doubts(
             (rows - number, Text(f"── {below} cannot be told from 0", style="dim")),
             None,
         )
-    # Say why: a reader may wonder that a larger share is less certain.
+    # Say why: a row with a larger share may be less certain than one with a smaller share.
     why = ": an item's margin depends on the items in its counters" * shares_counters
     text = f"{number:,} of these {rows:,} cannot be told from 0 (at most){why}"
     return None, Text(text, style="dim")
@@ -225,8 +241,8 @@ def _doubts(
 def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> list[Column]:
     """Return the columns of errors: among these clients, then for a wider population.
 
-    An item that cannot be told from 0 shows upper limits. Both columns have the same number of
-    decimals: otherwise rounding could make the larger error look smaller.
+    For an item that cannot be told from 0, they show upper limits. Both columns have the same
+    number of decimals: otherwise rounding could make the larger error look smaller.
     """
     off = uncertainty_of(estimates)
     if off is None:
@@ -242,7 +258,7 @@ def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> lis
 
 
 def _off(estimate: Estimate, half: float, high: float | None, digits: int) -> str:
-    """Return the error of an estimate; its upper limit if it cannot be told from 0."""
+    """Return the error of an estimate as text; an upper limit if it cannot be told from 0."""
     if is_told_from_zero(estimate) or high is None:
         return amounts.points(half, digits).removesuffix(" points")
     return f"at most {amounts.percent(high, digits)}"

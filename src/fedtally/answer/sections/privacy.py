@@ -1,4 +1,4 @@
-"""The section on what differential privacy guarantees, and what it protects."""
+"""The section on what differential privacy guarantees, and what this protects."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def guarantee(fields: Mapping[str, Any], rounds: str = "rounds") -> str:
     """Return the privacy guarantee in one line: epsilon, delta, trust and mechanism.
 
     Args:
-        fields: the JSON fields of a plan's privacy, which the function `fields` returns.
-        rounds: the noun for rounds, such as `Plan.rounds_noun`.
+        fields: the JSON fields of a plan's privacy, as the function `fields` returns them.
+        rounds: the plural noun for rounds, such as `Plan.rounds_noun`.
 
     >>> guarantee({"epsilon": 1.00491, "delta": 1e-6, "neighbours": "zero-out", "trust": "central",
     ...            "not_private": True, "mechanism": "rounded-gaussian"})
@@ -35,11 +35,12 @@ def guarantee(fields: Mapping[str, Any], rounds: str = "rounds") -> str:
 
 
 def line(plan: Plan, traffic: Mapping[str, Any] | None = None) -> str:
-    """Return what a plan protects, in one sentence: how often a guess is right, and epsilon.
+    """Return in one sentence what a plan protects: how often a guess is right, and epsilon.
 
     Args:
         plan: the plan.
-        traffic: the field `secure_sum` of a result; None: the secure sum has not happened yet.
+        traffic: the field `secure_sum` of a result, which says how the sums were made; None: there
+            are no sums yet.
 
     >>> domain = {"kind": "range", "size": 900, "public": True}
     >>> line(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
@@ -61,11 +62,11 @@ def line(plan: Plan, traffic: Mapping[str, Any] | None = None) -> str:
 
 
 def guesses(terms: PrivacyConfig, whom: str) -> str:
-    """Return how often a guess about one person is right, for each possible kind of guess.
+    """Return in words how often a guess about one person is right, for each kind of guess.
 
     Args:
         terms: the privacy terms of the plan.
-        whom: the noun for the person that is guessed about.
+        whom: the noun for the person about whom somebody guesses.
 
     >>> from fedtally.privacy.config import propose
     >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000, relation="replace-one")
@@ -89,11 +90,12 @@ def guesses(terms: PrivacyConfig, whom: str) -> str:
 
 
 def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
-    """Return the rows on a plan's privacy and on the parties that see the sums.
+    """Return the rows "Privacy" on a plan's guarantee, and on who sees the sums.
 
     Args:
         plan: the plan.
-        traffic: the field `secure_sum` of a result; None: the secure sum has not happened yet.
+        traffic: the field `secure_sum` of a result, which says how the sums were made; None: there
+            are no sums yet.
 
     >>> domain = {"kind": "range", "size": 900, "public": True}
     >>> rows(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
@@ -105,7 +107,7 @@ def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str
         return [("Privacy", f"{NO_PRIVACY}{seen}")]
     from fedtally.privacy import guarantee_text
 
-    # If clients add the noise, each cohort's sum has its own noise and is a release.
+    # If clients add the noise, each cohort's sum has noise of its own, and counts as a release.
     split = 0 if plan.protection.of_client() is None else (traffic or {}).get("cohorts", 0)
     of_clients = guarantee_text.sentences(
         plan.privacy,
@@ -116,13 +118,13 @@ def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str
     )
     said = [dap_sums.of_reports(each, traffic) for each in of_clients]
     rows = [("Privacy", said[0]), *(("", line) for line in said[1:])]
-    # Under central trust the server sees sums without noise: the sentences above say so already.
+    # If a server adds the noise, it sees sums without noise, and the sentences say so already.
     is_seen = traffic is not None and plan.protection.of_release() is None
     return [*rows, ("", trust.seen(traffic or {}))] if is_seen else rows
 
 
 def banner(plan: Plan) -> str:
-    """Return the warning at the top of a report that is not private; "" if it is.
+    """Return the warning at the top of a report that is not private; "" if the plan is private.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -136,11 +138,12 @@ def banner(plan: Plan) -> str:
 
 
 def protects(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[str]:
-    """Return what a plan protects, in sentences without formulas.
+    """Return what a plan protects, as a list of sentences without formulas.
 
     Args:
         plan: the plan.
-        traffic: the field `secure_sum` of a result; None: the secure sum has not happened yet.
+        traffic: the field `secure_sum` of a result, which says how the sums were made; None: there
+            are no sums yet.
     """
     one, _ = plan.nouns
     if plan.privacy is None:
@@ -173,11 +176,12 @@ def protects(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[str]:
 
 
 def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Return the JSON fields of a plan's privacy; None if it has none.
+    """Return the JSON fields of a plan's privacy; None if the plan has no privacy.
 
     Args:
         plan: the plan.
-        traffic: the field `secure_sum` of a result; None: the secure sum has not happened yet.
+        traffic: the field `secure_sum` of a result, which says how the sums were made; None: there
+            are no sums yet.
     """
     if plan.privacy is None:
         return None
@@ -194,7 +198,7 @@ def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, An
 
 
 def planned(plan: Plan) -> str:
-    """Return the epsilon of a plan and its meaning, or that it has no privacy."""
+    """Return in words a plan's epsilon and what it means, or that the plan has no privacy."""
     if plan.privacy is None:
         return NO_PRIVACY
     from fedtally.privacy.guarantee_text import both_epsilons, right_guesses

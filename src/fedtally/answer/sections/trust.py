@@ -1,4 +1,4 @@
-"""The section on how sums were made, who saw them, and who could learn what, and when."""
+"""The section on how sums were made, who saw them, and who could learn what on which conditions."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ if TYPE_CHECKING:
 
 _SERVER_SEES = "; it sees exact sums, and adds the noise"
 _LEADER_SEES = "; the leader sees exact sums, and adds the noise"
-_SEVERAL = 4  # sums of a round: with more, a sum that does not begin leaves out few clients
+_SEVERAL = 4  # if a round has more sums than this, losing one of them leaves out few clients
 _APART = "the two servers do not work together, and neither chose the list of keys"
 
 
 def seen(traffic: Mapping[str, Any]) -> str:
-    """Return which party sees which sums, in words."""
+    """Return in words which party sees which sums.
+
+    Args:
+        traffic: the field `secure_sum` of a result.
+    """
     if dap_sums.is_dap(traffic):
         return dap_sums.seen(traffic)
     if traffic["method"] == "ideal":
         return "ideal secure summation: the server would see only these sums"
     if traffic["method"] == "two-server":
         return "the servers, unless they collude, see only these sums"
-    # A result made by hand has only the plan's fields, without a number of cohorts.
+    # If the sums were made elsewhere, only the plan's fields are known, without numbers of cohorts.
     if "cohorts" not in traffic:
         return "the server sees only these sums, or those of the cohorts that add up to them"
     sums = in_number(traffic["cohorts"], "these sums", "the sum of each cohort")
@@ -36,11 +40,11 @@ def seen(traffic: Mapping[str, Any]) -> str:
 
 
 def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[tuple[str, str]]:
-    """Return the rows on the secure sum; none if the sums were ideal (added up in the clear).
+    """Return the rows on how the sums were made; [] if no protocol hid the clients' vectors.
 
     Args:
         plan: the plan of the campaign.
-        traffic: the field `secure_sum` of a result; fields that only a run knows may be missing.
+        traffic: the field `secure_sum` of a result. Fields that only a run knows may be missing.
         part: the noun for what a sum adds up: "client", "contribution" or "silo".
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
@@ -69,7 +73,7 @@ def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[t
         ("", _attendance(traffic, part)),
         *([("Screening", screened(traffic["screening"]))] if "screening" in traffic else []),
     ]
-    # Only a simulation knows the bytes and seconds of all clients.
+    # Sums of real agents or servers name an engine. Only a simulation knows all bytes and seconds.
     if "engine" in traffic:
         return known
     return [
@@ -86,7 +90,10 @@ def _validity(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def validity(name: str | None) -> str:
-    """Return what two servers know of each report's validity; "" if `name` is None.
+    """Return in words what two servers know about the validity of reports.
+
+    Args:
+        name: "proofs" or "none"; None: there is nothing to say, and the text is "".
 
     >>> validity(None), validity("none")
     ('', 'reports have no proofs: a client that lies is not found out')
@@ -99,7 +106,9 @@ def validity(name: str | None) -> str:
 
 
 def line(traffic: Mapping[str, Any], part: str) -> str:
-    """Return who saw the secure sums, and how many clients were in them; "" for ideal sums.
+    """Return in words who saw the sums and how many clients are in them; "" for "ideal" sums.
+
+    "ideal" is the method without a protocol: clients' vectors are added in the clear.
 
     Args:
         traffic: the field `secure_sum` of a result.
@@ -113,14 +122,14 @@ def line(traffic: Mapping[str, Any], part: str) -> str:
     if traffic["method"] == "ideal":
         return ""
     said = f"{traffic['method']}: {seen(traffic)}"
-    # For a sum that was made elsewhere there are only the plan's fields, without numbers.
+    # If the sums were made elsewhere, only the plan's fields are known, without numbers.
     said = f"{said}; {_attendance(traffic, part)}" if "cohorts" in traffic else said
-    # proofs are the normal case: only their absence needs a word
+    # Proofs are the normal case, so the line mentions them only if there are none.
     return f"{said}; {validity('none')}" if traffic.get("validity") == "none" else said
 
 
 def _cpu(traffic: Mapping[str, Any], noun: str) -> list[tuple[str, str]]:
-    # A private run has no seconds: they could reveal how much a client holds.
+    # A private run has no times: they could reveal how many items a client holds.
     if traffic["client_seconds"] is None:
         return []
     text = (
@@ -147,10 +156,10 @@ def _trust(traffic: Mapping[str, Any], noun: str) -> str:
 
 
 def honesty(least: int) -> str:
-    """Return the setting that owners of agents need in agent.toml to accept a plan.
+    """Return which setting owners of agents need in agent.toml so that they accept a plan.
 
     Args:
-        least: the fewest honest clients of a sum that the plan's promises need.
+        least: the number of honest clients in each sum that the plan's promises need.
 
     >>> honesty(3)
     'owners need min_honest = 3 or less in agent.toml'
@@ -177,7 +186,8 @@ def _attendance(traffic: Mapping[str, Any], part: str) -> str:
     if "engine" in traffic:  # real servers: the clients that did not report are unknown
         return counted_in
     gone = f"{traffic['dropouts']:,} dropped out" if traffic["dropouts"] else "nobody dropped out"
-    # Clients may leave after their part is in the sum: count them, so that the numbers add up.
+    # Some clients drop out after their vector is in the sum. They are counted twice, as survivors
+    # and as dropouts, so say how many they are.
     if (late := traffic["survivors"] + traffic["dropouts"] - traffic["clients"]) > 0:
         gone += f", {late:,} of them after their part was in"
     equal = (
@@ -189,7 +199,7 @@ def _attendance(traffic: Mapping[str, Any], part: str) -> str:
 
 
 def screened(told: Mapping[str, Any]) -> str:
-    """Return what screening found in the sums of cohorts, in words.
+    """Return in words what screening found when it compared the sums of cohorts.
 
     Args:
         told: the field `screening` of `Result.secure_sum`.
@@ -208,7 +218,7 @@ def screened(told: Mapping[str, Any]) -> str:
     missed = [found for found in told["rounds"] if "votes" not in found]
     if not looked:
         return f"off: {missed[0]['why']}" if missed else "off: no cohort landed"
-    # the round that is nearest to a limit, or furthest beyond it
+    # the round that comes nearest to a limit, or exceeds one by most
     worst = max(
         looked,
         key=lambda found: max(
@@ -251,7 +261,7 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     Args:
         plan: the plan of the campaign.
-        traffic: the field `secure_sum` of a result; fields that only a run knows may be missing.
+        traffic: the field `secure_sum` of a result. Fields that only a run knows may be missing.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -300,9 +310,9 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 class ClientList(NamedTuple):
-    """The list of the only clients that may take part.
+    """The list of clients that may take part. Nobody else may.
 
-    Without one, a server that lies could pick the clients of a sum.
+    Without a list, a server that lies could choose the clients of a sum, or invent them.
 
     Attributes:
         length: the number of listed clients; None: it is unknown.
@@ -312,13 +322,13 @@ class ClientList(NamedTuple):
 
 
 def corruptible(most: int, noun: str, listed: ClientList | None) -> str:
-    """Return how many clients may be corrupt, and among which clients, in words.
+    """Return in words how many clients may be corrupt, and among which clients.
 
     Args:
-        most: C, the most corrupt clients with which the plan's promises hold.
-        noun: the noun for who takes part, "client" or "silo".
-        listed: the list of clients, if there is one: C then bounds the corrupt clients on the whole
-            list. None: C bounds the corrupt clients of one sum.
+        most: the most corrupt clients with which the plan's promises hold.
+        noun: the singular noun for who takes part, "client" or "silo".
+        listed: the list of clients: then at most `most` on the whole list may be corrupt. None:
+            there is no list, and at most `most` of the clients in one sum may be.
 
     >>> corruptible(1, "client", None), corruptible(1200, "silo", None)
     ('1 client of a sum', '1,200 silos of a sum')
@@ -332,7 +342,13 @@ def corruptible(most: int, noun: str, listed: ClientList | None) -> str:
 
 
 def _helping(most: int, noun: str, listed: ClientList | None, whom: str = "it") -> str:
-    """Return how many clients may work with a server, in words.
+    """Return in words how many clients may work with a server.
+
+    Args:
+        most: the most corrupt clients with which the plan's promises hold.
+        noun: the singular noun for who takes part, "client" or "silo".
+        listed: the list of clients; None: there is none (see `corruptible`).
+        whom: the pronoun for the server.
 
     >>> _helping(1, "client", None)
     'at most 1 client of a sum works with it'
@@ -346,15 +362,15 @@ def _helping(most: int, noun: str, listed: ClientList | None, whom: str = "it") 
 def _listed(plan: Plan) -> ClientList | None:
     if not plan.summing.is_listed:
         return None
-    # `num_clients` counts a client in each of its rounds: it is the list's length only if a
-    # client takes part once.
+    # `num_clients` counts a client once for each of its rounds. So it is the length of the list
+    # only if every client takes part once.
     return ClientList(plan.num_clients if plan.protection.participations == 1 else None)
 
 
 def planned_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on how a plan will sum, and what this requires of the clients.
+    """Return the rows on how a plan will make its sums, and whom it trusts.
 
-    The first row has the assumption of the printed promise.
+    The first row, "Trust", has the assumptions on which the plan's promises rest.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -370,7 +386,7 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         trusted = f"the server sees what each {whom} sends (--secure-sum secagg: only sums)"
         said = "ideal: of a trusted server (--secure-sum names a protocol)"
         return [("Trust", trusted), ("Secure sum", said)]
-    # A server that adds the noise sees the sums without it.
+    # If a server adds the noise, it sees the sums before. The row "Trust" must say so.
     is_central = plan.protection.of_release() is not None
     if not isinstance(agreed, SecAggConfig):
         helpers = _helping(agreed.corrupt, whom, _listed(plan), "one of them")
@@ -400,14 +416,15 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def cautions(plan: Plan) -> list[str]:
-    """Return warnings if the plan loses a sum when one client stays away or goes offline."""
+    """Return warnings if the plan loses a sum as soon as one client is missing or drops out."""
     return [said for said in (_none_to_spare(plan), _bears_no_dropout(plan)) if said]
 
 
 def _none_to_spare(plan: Plan) -> str:
-    """Return the warning that all planned clients are needed; "" if the plan can spare one.
+    """Return a warning if all planned clients must take part; else "".
 
-    It is "", too, if a client that stays away costs only a sum that is a small part of its round.
+    It is also "" if a round has many sums. Then a client that stays away costs only a small part of
+    its round.
     """
     from fedtally.plan.secure_sum import cohort_sizes
 
@@ -422,8 +439,8 @@ def _none_to_spare(plan: Plan) -> str:
     p = cohorts.parameters
     in_round = -(-plan.max_round_clients // p.n_max)
     sums = plan.num_rounds * in_round
-    # Fine if each sum can spare a client, or if the round's last sum is a small part of the round:
-    # sums are filled one after the other.
+    # There is no warning if each sum can spare a client. There is none either if a round has many
+    # sums: they are filled one after the other, so only the last one would have too few clients.
     if plan.num_clients - sums * p.n_min >= sums or in_round > _SEVERAL:
         return ""
     fewest, _ = cohort_sizes(p.n_max, None, p.adversary)
@@ -438,7 +455,7 @@ def _none_to_spare(plan: Plan) -> str:
 
 
 def _bears_no_dropout(plan: Plan) -> str:
-    """Return the warning that a client that goes offline ends its sum; "" if a sum bears one."""
+    """Return a warning if one client that goes offline ends its sum; else ""."""
     cohorts, whom = plan.summing.cohorts, counted.who(plan)
     if cohorts is None or cohorts.parameters.absent(cohorts.parameters.n_min):
         return ""
@@ -449,11 +466,15 @@ def _bears_no_dropout(plan: Plan) -> str:
 
 
 def short_of_list(plan: Plan, asked: float) -> str:
-    """Return the warning that fewer listed clients may be corrupt than asked for; "" if not so.
+    """Return a warning if too few clients of a list may be corrupt; else "".
+
+    A plan bounds the corrupt clients by a share of one sum. If it has a list, this number holds for
+    the whole list, since a server that lies can choose who is in a sum. So it is a smaller share of
+    the list than the user may have meant.
 
     Args:
         plan: the plan of the campaign.
-        asked: the share of a cohort that may be corrupt.
+        asked: the share of the clients in one sum that may be corrupt (--max-corrupt).
     """
     listed, terms = _listed(plan), plan.summing.terms
     if listed is None or terms is None:
@@ -528,10 +549,10 @@ def _can_bear(p: Parameters, corrupt: int) -> bool:
 
 
 def longer_list(plan: Plan, listed: int) -> str:
-    """Return the warning that a list has more clients than its plan is made for; "" if not so.
+    """Return a warning if a list has more clients than its plan was made for; else "".
 
-    A longer list makes no plan less safe: C bounds the corrupt clients on the whole list. But C is
-    then a smaller share of the list than the plan was made with.
+    The promises of the plan hold: they bound the number of corrupt clients on the whole list. But
+    this number is a smaller share of a longer list.
 
     Args:
         plan: the plan, which names a list.
@@ -548,11 +569,11 @@ def longer_list(plan: Plan, listed: int) -> str:
 
 
 def proof_fields(plan: Plan) -> dict[str, Any]:
-    """Return whether reports to two servers have proofs, and the reason if they have none."""
+    """Return the JSON fields on whether reports to two servers have proofs, and why not if not."""
     has_proofs = plan.report_proof is not None
     return {"proofs": has_proofs, "reason": "" if has_proofs else why_no_proofs(plan)}
 
 
 def why_no_proofs(plan: Plan) -> str:
-    """Return why reports to two servers have no proofs, or the option that adds proofs."""
+    """Return in words why reports to two servers have no proofs, or which option adds them."""
     return plan.why_no_proofs or "--validity proofs asks for them"

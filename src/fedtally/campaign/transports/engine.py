@@ -1,6 +1,6 @@
 """The interface of engines, which carry the frames (messages) of a campaign.
 
-An engine starts a campaign, or resumes it where it was stopped.
+An engine runs a campaign from its start, or from where it was stopped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ class Ran(NamedTuple):
 
     Attributes:
         ending: the reason why the run ended.
-        present: the number of clients that were connected at the end.
-        refusals: the number of refused frames and of clients that aborted, by code.
-        unanswered: the number of invitations that clients did not answer.
-        say_over: a function to call when the campaign has its result. It tells clients that send
-            requests later that the campaign is over, and returns after the time that the operator
-            set. Its argument is a function that shows messages to the operator.
+        present: how many clients were connected at the end.
+        refusals: how many frames were refused and how many Aborts came from clients, by the code of
+            the reason.
+        unanswered: how many invitations clients did not answer.
+        say_over: a function to call when the campaign has its result. It tells clients that ask
+            later that the campaign is over, and returns after the time that the operator chose. Its
+            argument is a function that shows a message to the operator.
     """
 
     ending: Ending
@@ -41,27 +42,27 @@ class Ran(NamedTuple):
 
 
 class Watch(Protocol):
-    """The display of a running engine: it shows the progress and messages to the operator."""
+    """The display of a running engine, which shows progress and messages to the operator."""
 
     def note(self, message: str) -> None:
         """Show a message to the operator."""
 
     def warn(self, message: str) -> None:
-        """Show a problem after which the engine goes on, also if the operator chose quiet."""
+        """Show a problem after which the engine goes on, even if messages are switched off."""
 
     def show(self, present: int | None = None) -> None:
-        """Show the progress of the campaign anew.
+        """Show the progress of the campaign again.
 
         Args:
-            present: the number of clients that are connected; None: it is not known.
+            present: how many clients are connected; None: this is not known.
         """
 
 
 class Engine(Protocol):
-    """A carrier of frames between the driver of a campaign and its clients.
+    """What carries the frames of a campaign between its driver and its clients.
 
-    An engine makes no decision about the campaign. It calls the driver when the driver is due, and
-    passes frames between it and the clients.
+    An engine makes no decision about the campaign. It calls the driver at the times that the driver
+    asks for, and passes frames between the driver and the clients.
     """
 
     def run(
@@ -72,22 +73,22 @@ class Engine(Protocol):
         take_over: bool,
         watch: Callable[[Driver | None], AbstractContextManager[Watch]],
     ) -> Ran:
-        """Run a campaign until it is complete, drained or stalled (see `Ending`).
+        """Run a campaign until it ends for one of the reasons in `Ending`.
 
-        When this returns, no process runs the campaign, and the sums that landed are not released
-        yet.
+        When this method returns, no process runs the campaign. Its sums are not released yet.
 
         Args:
             campaign: the folder of the campaign.
-            wait: the seconds after which the engine gives up if no session could be opened, or no
-                client answered. Some engines never give up (`EngineRow.gives_up`).
-            take_over: whether to take the campaign over from a process that runs it.
-            watch: opens the display of this run. Its argument is the driver, or None if the driver
-                is in another process.
+            wait: after how many seconds the engine ends the run if no session could be opened, or
+                no client answered. Some engines never do this, see `EngineRow.gives_up`.
+            take_over: whether to run the campaign even if another process runs it. The other
+                process then ends.
+            watch: returns the display of this run, as a context manager. Its argument is the
+                driver, or None if the driver is in another process.
 
         Raises:
-            InvalidInputError: the clients cannot be reached by these options; the campaign was not
-                changed.
+            InvalidInputError: the clients cannot be reached with these options, or the campaign
+                cannot be run. The campaign was not changed.
             OvertakenError: another process runs the campaign.
             OverspentError: the population has too little privacy budget left; no client was
                 invited.
@@ -95,13 +96,15 @@ class Engine(Protocol):
 
 
 def hold(campaign: CampaignFolder, take_over: bool = False) -> AbstractContextManager[Driver]:
-    """Return a context in which this process runs a campaign; it gives the campaign's driver.
+    """Lock and claim a campaign for this process, as a context manager that gives its driver.
 
-    The driver gets the system's clock and source of randomness.
+    The driver gets the system's clock and source of randomness. Errors are as for
+    `CampaignFolder.run`.
 
     Args:
         campaign: the folder of the campaign.
-        take_over: whether to take the campaign over from a process that runs it.
+        take_over: whether to claim the campaign even if another process runs it. The other process
+            then cannot write any more.
     """
     return campaign.run(
         os.getpid(),

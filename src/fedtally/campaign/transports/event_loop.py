@@ -1,4 +1,4 @@
-"""Functions for engines on an asyncio loop: a wait that can be cancelled, and SIGTERM."""
+"""Functions for engines on an asyncio loop: a wait with a time limit, and what SIGTERM does."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Callable
 async def set_within(event: asyncio.Event, seconds: float) -> None:
     """Wait until an event is set, or until a time is over.
 
-    A cancellation always ends this wait. `asyncio.timeout` does not ensure that: if its time is
-    over at once, it can mistake an earlier cancellation for its own. On a busy machine, Ctrl-C was
-    lost in this way.
+    A cancellation always ends this wait. `asyncio.timeout` does not ensure this: if its time is
+    over at once, it can take an earlier cancellation for its own end. On a busy machine, Ctrl-C had
+    no effect because of this.
 
     Args:
         event: the event.
-        seconds: the longest time of the wait, in seconds.
+        seconds: the longest time to wait, in seconds.
     """
     waiting = asyncio.ensure_future(event.wait())
     try:
@@ -26,11 +26,12 @@ async def set_within(event: asyncio.Event, seconds: float) -> None:
 
 
 def drain_at_sigterm(stop: Callable[[], None], note: Callable[[str], None]) -> None:
-    """Make SIGTERM drain the run on this event loop, and a second SIGTERM end the process.
+    """Let SIGTERM drain the run on this event loop, and let a second SIGTERM end the process.
 
     Args:
-        stop: a function after whose call the run opens no further session.
-        note: a function that shows a message to the operator.
+        stop: called at the first SIGTERM. The run must then open no more sessions, and end with the
+            last one.
+        note: called with a message for the operator.
     """
     events = asyncio.get_running_loop()
 

@@ -1,6 +1,7 @@
 """The pace of a run: when an engine calls its driver, and when the run ends.
 
-It is the same for all engines, whatever carries their frames.
+All engines use it, however they carry the frames (messages) of a campaign. The store is the
+database in which the driver keeps the campaign.
 """
 
 from __future__ import annotations
@@ -18,21 +19,23 @@ from fedtally.privacy.budget import OverspentError
 from fedtally.secagg.messages import ServerState
 from fedtally.store import StoreError
 
-LONGEST_PAUSE = 1.0  # seconds between two steps, also after an error of the store
-PROBE_SECONDS = 3  # after an error of the store, the least time between two tests of the store
-# The time between two tests of a store without an error. Such a test is made only if somebody asks
-# and no session writes. It is rare, since it writes a megabyte.
+LONGEST_PAUSE = 1.0  # the most seconds between two steps, also after an error of the store
+# after an error of the store, the least seconds between two tests whether it takes writes
+PROBE_SECONDS = 3
+# Without an error, the least seconds between two tests of the store. It is tested only if somebody
+# asks (see `Pace.is_asked`) and no session writes. Tests are rare, since each writes a megabyte.
 IDLE_PROBE_SECONDS = 60
-JUMP = 600  # a clock that drifts or is set by more than these seconds causes a warning
+JUMP = 600  # a warning is given if the clock jumps by more than this many seconds
 
 
 class Ending(Enum):
-    """Why an engine's run returned."""
+    """Why a run of an engine ended."""
 
-    COMPLETE = "complete"  # every round is as full as the plan allows
-    DRAINED = "drained"  # an operator drained it, and the last session has ended
-    JUMPED = "jumped"  # the clock jumped past the end of the calendar: an operator must check it
-    STALLED = "stalled"  # for too long, too few clients were there, or no invited client answered
+    COMPLETE = "complete"  # no round can have another session
+    DRAINED = "drained"  # an operator ended it, and its last session is over
+    # the clock jumped past the end of the calendar, and an operator must check it
+    JUMPED = "jumped"
+    STALLED = "stalled"  # for too long, too few clients were present, or no invited client answered
 
 
 @dataclass
@@ -42,27 +45,28 @@ class Pace:
     Args:
         driver: the driver of the campaign.
         clock: returns the time, Unix seconds.
-        wait: the seconds after which `step` gives up, if no session could be opened, or none of the
-            invited clients has answered. With a calendar, `step` never gives up, since the periods
-            of the calendar end the run.
-        warn: called with a text about a problem after which the engine goes on: clients of a
-            session that did not answer, an error of the store and its end, a jump of the clock.
-        steady: returns the seconds of a monotonic clock, for the engine's own waits; None: `clock`.
-            The deadlines of the protocol follow `clock`, since clients compare them with theirs.
+        wait: after how many seconds `step` ends the run if no session could be opened, or if none
+            of the invited clients has answered. With a calendar this never happens: then the run
+            ends with the calendar.
+        warn: called with a text about a problem after which the run goes on: clients that did not
+            answer an invitation, an error of the store and its end, a jump of the clock.
+        steady: returns the seconds of a monotonic clock, for the waits of the engine; None:
+            `clock`. The deadlines of the protocol always use `clock`, since clients compare them
+            with their own clocks.
 
     Attributes:
-        due: the latest time of the next step, in the seconds of `steady`. It is at most a second
-            away, so that the display of the progress stays up to date.
-        has_news: whether a session began, entered another phase or ended in the last step. Then
+        due: when the next step must come at the latest, in the seconds of `steady`. It is at most a
+            second after the last step, so that the display of the progress stays up to date.
+        has_news: whether a session began, entered another phase or ended in the last step. If so,
             there may be frames for clients.
         drains: whether `stop` was called.
-        is_broken: whether the store did not answer in the last step. Then clients must wait.
-        takes_writes: False from an error of the store until the store has taken a write again.
-            Steps may succeed before that, since they may only read, which works on a full disk.
-            Clients are served then.
-        is_asked: set it to True to ask whether the store takes writes. The answer comes with
-            `takes_writes` after a later step. While no session runs, and so nothing is written, a
-            step then tests the store, at most about once a minute.
+        is_broken: whether the store did not answer in the last step. If so, clients must wait.
+        takes_writes: False from an error of the store until the store has taken a write. In
+            between, steps may succeed, and clients are served: a step may only read, and reading
+            works on a full disk.
+        is_asked: set it to True to ask whether the store takes writes. A later step answers by
+            `takes_writes`. If no session runs, nothing else is written, so that step tests the
+            store, but at most about once a minute.
     """
 
     driver: Driver
@@ -81,26 +85,27 @@ class Pace:
         self._now = self.clock if self.steady is None else self.steady
         self._idle_since = self.due = self._check_at = self._probe_at = self._now()
         self._seen: tuple[tuple[bytes, str], ...] = ()
-        self._warned: set[bytes] = set()  # the sessions with a warning about silent clients
-        self._is_silent = False  # whether no client had answered an invitation at the last step
-        self._clocks = self.clock(), self._now()  # both clocks at the last step
+        self._warned: set[bytes] = set()  # the sessions for which `_warn_of_silence` has warned
+        self._is_silent = False  # whether at the last step no client had answered an invitation
+        self._clocks = self.clock(), self._now()  # what both clocks showed at the last step
         self._has_jumped = False  # whether the clock jumped past the end of the calendar
         if self.driver.plan.calendar is not None:
             self.wait = math.inf
 
     def stop(self) -> None:
-        """Open no further session; `step` returns `DRAINED` when the last one has ended."""
+        """Open no more sessions; `step` returns `DRAINED` when the last one is over."""
         self.drains = True
         self.driver.drain()
 
     def step(self) -> Ending | None:
         """Let the driver do what is due; return why the run has ended, or None if it goes on.
 
-        An error of the store is not raised: `warn` is called, and the driver tries again later.
+        An error of the store is not raised. Instead `warn` is called, and the driver tries again
+        later.
 
         Raises:
             OvertakenError: another process runs the campaign, or it was cancelled.
-            OverspentError: the population has too little privacy budget left; no client was
+            OverspentError: the population has too little privacy budget left. No client was
                 invited.
         """
         self._note_clocks()
@@ -111,7 +116,7 @@ class Pace:
         except (OvertakenError, OverspentError):
             raise
         except (StoreError, OSError) as error:
-            # No session is lost: the driver will restore all sessions from the store by itself.
+            # No session is lost: the driver restores all sessions from the store when it answers.
             self.is_broken = True
             self._note_failure(error)
             pause = LONGEST_PAUSE
@@ -134,14 +139,14 @@ class Pace:
             return Ending.STALLED
         self._warn_of_silence(has_ended=True)
         self.driver.give_up_silent()
-        self.due = now  # the next step ends the silent sessions
+        self.due = now  # the next step ends the sessions without an answer
         return None
 
     def _note_clocks(self) -> None:
-        """Note the clocks at the begin of a step; warn if the clock jumped and there is a calendar.
+        """Record the clocks at the beginning of a step, and warn if the clock has jumped.
 
-        The time for which this process was suspended does not count towards `wait`, since no client
-        could reach the process.
+        Without a calendar there is no warning. The time for which this process was suspended does
+        not count as part of `wait`, since no client could reach the process.
         """
         late = self._now() - self.due
         if late > LONGEST_PAUSE:
@@ -150,11 +155,12 @@ class Pace:
             self._note_jump(self.driver.plan.calendar.end.timestamp())
 
     def _note_jump(self, end: float) -> None:
-        """Warn if the clock has jumped since the last step, under a plan with a calendar.
+        """Warn if the clock has jumped since the last step.
 
-        A jump repeats nothing: the store knows which clients were asked and which sums were
-        released. But a jump may skip periods, or even pass the end of the calendar. Then the run
-        ends with `Ending.JUMPED`, and the result waits until an operator has checked the clock.
+        After a jump, nothing is done twice: the store knows which clients were asked and which sums
+        were released. But a jump may skip periods in which rounds are open. If it passes the end of
+        the calendar, the run ends with `Ending.JUMPED`, so that an operator checks the clock before
+        there is a result.
 
         Args:
             end: the end of the calendar, Unix seconds.
@@ -171,9 +177,10 @@ class Pace:
         )
 
     def _check_claim(self) -> None:
-        """Check about once a second, while no session runs, that no other process has taken over.
+        """Raise an error if another process runs the campaign now.
 
-        Clients may cause many more steps than one a second.
+        The check is made about once a second, and only if no session runs. Clients may cause many
+        more steps than one a second, so it is not made in each step.
         """
         now = self._now()
         if now >= self._check_at and not self.driver.running():
@@ -181,10 +188,12 @@ class Pace:
             self._check_at = now + LONGEST_PAUSE
 
     def _probe(self) -> None:
-        """Test the store every few seconds after an error, or at most once a minute if asked to.
+        """Test whether the store takes writes, every few seconds after an error.
 
-        After an error, the next write of the protocol may be minutes away, at the end of a phase.
-        Without a session no write is due: a full disk would be found only when a session opens.
+        Without an error the store is tested only if `is_asked` and no session runs, at most about
+        once a minute. The tests are needed, since the next write of the protocol may be far away.
+        After an error it may come only at the end of a phase, minutes later. Without a session
+        nothing is written, and a full disk would be found only when a session opens.
         """
         is_due = not self.takes_writes or (self.is_asked and not self.driver.running())
         if not is_due or not self.driver.is_restored or self._now() < self._probe_at:
@@ -192,15 +201,15 @@ class Pace:
         began, self.is_asked = self._now(), False
         try:
             if self.takes_writes:
-                # Unlike `check_writes`, this counts as no write. If it did, a copy of the store
-                # that was made before would be out of date only because somebody asked.
+                # In contrast to `check_writes`, this does not count as a write. Otherwise a copy of
+                # the store would be out of date only because somebody asked.
                 self.driver.check_room()
             else:
                 self.driver.check_writes()
         except (StoreError, OSError) as error:
             self._note_failure(error)
-            # The test may have waited for a lock, and no client was served meanwhile. So the wait
-            # until the next test is at least twice as long.
+            # The test may have waited for a lock, and no client was served in this time. So the
+            # next test comes after at least twice this time.
             now = self._now()
             self._probe_at = now + max(PROBE_SECONDS, 2 * (now - began))
             return
@@ -210,20 +219,21 @@ class Pace:
             self.warn("the store answers again, and takes writes")
 
     def _note_failure(self, error: StoreError | OSError) -> None:
-        """Warn about an error of the store, once until the store takes writes again."""
+        """Warn of an error of the store, but only once until the store takes writes again."""
         if self.takes_writes:
-            # The first test after the error need not wait for the minute of a store without errors.
+            # Otherwise the first test after the error could come only after the minute of
+            # `IDLE_PROBE_SECONDS`.
             self._probe_at = self._now()
             self.warn(f"the store does not answer, and is asked again: {error}")
         self.takes_writes = False
 
     def _goes_on(self, running: list[RunningSession]) -> bool:
-        """Return whether the time of `wait` begins anew in this step.
+        """Return whether the time of `wait` begins again in this step.
 
-        It begins anew if a client has answered in some session. Without a session, it begins anew
-        if sessions must be restored after an error of the store, or if a round waits for more
-        clients. If all sessions are silent (no client has answered an invitation), it begins anew
-        only at the first such step. So later silent sessions share the time of the first one.
+        Without a session, it begins again if sessions must be restored after an error of the store,
+        or if a round waits for more clients. With sessions, it begins again if a client has
+        answered in one of them. If none has answered an invitation, it begins again only at the
+        first such step. So later sessions without an answer do not get new time.
 
         Args:
             running: the sessions that run now.
@@ -236,10 +246,10 @@ class Pace:
     def _warn_of_silence(self, has_ended: bool = False) -> None:
         """Warn of invited clients that have not answered, once for each session.
 
-        The warning comes just before the first deadline of the phase in which clients are invited.
+        The warning comes just before the time of the invitation is over.
 
         Args:
-            has_ended: whether to warn now, whatever the time is, since the session is given up.
+            has_ended: whether to warn at once, because the session is about to be ended.
         """
         for one in self.driver.running():
             is_due = has_ended or self.clock() >= one.closes[0] - LONGEST_PAUSE
@@ -256,12 +266,13 @@ class Pace:
 
 
 def longest_answer(plan: Plan) -> int:
-    """Return a bound on the bytes of one answer: the bytes that a client sends in a session."""
-    return plan.summing.of_cohorts().upload_bytes  # engines run only plans of secagg
+    """Return the most bytes that one answer may have: all that a client sends in a session."""
+    # engines run only plans with the secure sum secagg
+    return plan.summing.of_cohorts().upload_bytes
 
 
 def _utc(seconds: float) -> str:
-    """Return a time as text in UTC, to the minute; `seconds` is the time in Unix seconds."""
+    """Return a time, in Unix seconds, as a text in UTC, to the minute."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 

@@ -1,6 +1,6 @@
-"""The framing of an agent's pipe: how a stream of bytes carries frames of the protocol.
+"""How a stream of bytes between an engine and an agent carries frames (messages) of the protocol.
 
-A frame is sent as its length (4 bytes, little-endian), and then its bytes. Answers have the same
+A frame is sent as its length (4 bytes, little-endian), and then its bytes. An answer has the same
 form; the length 0 means that there is no answer. One connection may carry many frames, one after
 the other.
 """
@@ -15,31 +15,32 @@ LENGTH_BYTES = 4
 
 
 class PipeError(FedtallyError):
-    """Say that a pipe broke within a frame, or that a frame is longer than the reader allows.
+    """A pipe broke within a frame, or a frame is longer than the reader allows.
 
-    Later bytes of the connection cannot be read, so close it.
+    The rest of the connection cannot be read, so the caller must close it.
     """
 
 
 class PipeClosedError(PipeError):
-    """Say that the other side closed the pipe, between two frames."""
+    """The other side closed the pipe between two frames."""
 
 
 async def read_frame(
     reader: asyncio.StreamReader, most: int, seconds: float | None = None
 ) -> bytes:
-    """Return the next frame; empty bytes stand for no answer.
+    """Return the next frame; empty bytes mean that there is no answer.
 
     Args:
         reader: the reader of the connection.
-        most: the largest length of a frame, in bytes. The bytes of a longer frame are not read.
-        seconds: the longest time from the first byte of a frame to its last, in seconds; None: no
-            limit. The wait for the first byte has no limit here: use `asyncio.timeout` around it.
+        most: the most bytes that a frame may have. A longer frame is refused before it is read.
+        seconds: how long it may take to read a frame after its first byte, in seconds; None: no
+            limit. The wait for the first byte has no limit; if one is needed, use `asyncio.timeout`
+            around the call.
 
     Raises:
-        PipeClosedError: the pipe was closed before the frame began.
-        PipeError: the frame is longer than `most`, or takes too long, or the pipe was closed within
-            the frame.
+        PipeClosedError: the pipe was closed before the first byte of the frame.
+        PipeError: the frame is longer than `most`, or takes longer than `seconds`, or the pipe was
+            closed within the frame.
     """
     first = await _exactly(reader, 1, PipeClosedError)
     try:
@@ -56,10 +57,10 @@ async def read_frame(
 async def write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
     """Send a frame, and wait until the stream has room for the next one.
 
-    Empty bytes mean that there is no answer.
+    Empty bytes tell the other side that there is no answer.
 
     Raises:
-        PipeError: the other side closed the pipe, or the frame has 2^32 bytes or more.
+        PipeError: the pipe broke, or the frame has 2^32 bytes or more.
     """
     if len(frame) >= 2 ** (8 * LENGTH_BYTES):
         raise PipeError(f"a frame of {len(frame)} bytes has no length of {LENGTH_BYTES} bytes")
@@ -71,7 +72,16 @@ async def write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
 
 
 async def _exactly(reader: asyncio.StreamReader, size: int, if_nothing: type[PipeError]) -> bytes:
-    """Return the next `size` bytes; raise `if_nothing` if the stream ends before the first one."""
+    """Return the next `size` bytes of a stream.
+
+    Args:
+        reader: the stream.
+        size: the number of bytes.
+        if_nothing: the error to raise if the stream ends before the first of them.
+
+    Raises:
+        PipeError: the stream ends within the bytes, or breaks.
+    """
     try:
         return await reader.readexactly(size)
     except asyncio.IncompleteReadError as error:

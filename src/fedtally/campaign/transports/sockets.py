@@ -2,9 +2,9 @@
 
 An agent is the process that takes part for a client (`fedtally.agent`). Each agent listens on a
 socket ``NAME.sock`` in one folder, where NAME is the client's name in the driver. The engine keeps
-one connection to each agent, and only carries frames between the agents and the driver. If an agent
-is not there, the engine tries again later. An agent that sends wrong bytes, or nothing, cannot stop
-the campaign.
+one connection to each agent, and carries frames (messages) between the agents and the driver. If an
+agent cannot be reached, the engine tries again later. An agent that sends wrong bytes, or nothing,
+cannot stop the campaign.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.errors import InvalidInputError, OvertakenError, opt
 
 SUFFIX = ".sock"
-LOOK_SECONDS = 2.0  # between two listings of the folder, and two attempts to reach an agent
-POLL_SECONDS = 5.0  # the longest time after which an idle agent is checked for frames again
-FAREWELL_SECONDS = 5.0  # at the end, the time in which agents may still get their last frame
-# Open files that are reserved for the store: a write opens its database, a journal and the mark.
+# the seconds between two listings of the folder, and between two attempts to reach an agent
+LOOK_SECONDS = 2.0
+# after at most this many seconds, the driver is asked again for a frame for an idle agent
+POLL_SECONDS = 5.0
+FAREWELL_SECONDS = 5.0  # how long agents may get their last frame at the end, seconds
+# How many open files are left for the store: a write opens its database, a journal and the mark.
 KEPT_FILES = 32
 
 
@@ -54,9 +56,9 @@ class Sockets:
         take_over: bool,
         watch: Callable[[Driver | None], AbstractContextManager[Watch]],
     ) -> Ran:
-        """Run a campaign until it is complete, drained or stalled, as `Engine.run` says."""
-        # The folder is checked before this process claims the campaign, so that a mistyped folder
-        # neither begins the campaign nor stops another process that runs it.
+        """Run a campaign until it ends for one of the reasons in `Ending`, as `Engine.run` says."""
+        # The folder is checked before the campaign is claimed. Otherwise a wrong folder would begin
+        # the campaign, or stop another process that runs it.
         check_folder(self.folder)
         _allow_many_files()
         with hold(campaign, take_over) as driver, watch(driver) as watcher:
@@ -78,41 +80,44 @@ class Sockets:
 
 
 async def _run_until_told(loop: SocketLoop, watch: Watch) -> Ending:
-    """Run a loop. SIGTERM drains it; a second SIGTERM ends the process, and `resume` continues."""
+    """Run a loop until it ends, or until SIGTERM has drained it; return why it ended.
+
+    A second SIGTERM ends the process at once. The command `resume` then goes on with the campaign.
+    """
     drain_at_sigterm(loop.stop, watch.note)
     return await loop.run()
 
 
 def _allow_many_files() -> None:
-    """Raise the limit of open files to the hard limit, since each agent needs one open file."""
+    """Raise the limit of open files as far as allowed, since each agent needs one open file."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with suppress(OSError, ValueError):  # some systems have a lower bound than the hard limit
+    with suppress(OSError, ValueError):  # some systems allow less than the hard limit
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 @dataclass
 class SocketLoop:
-    """Carry the frames of one campaign between its driver and the agents of a folder.
+    """Carry the frames of a campaign between its driver and the agents with a socket in a folder.
 
     Args:
         driver: the driver of the campaign.
         folder: the folder of the agents' sockets.
         clock: returns the time, Unix seconds.
-        patience: the seconds for which the engine waits for an agent's answer before it closes the
-            connection.
-        wait: the seconds after which `run` gives up, if no session could be opened, or no client
+        patience: how long the engine waits for an agent's answer before it closes the connection,
+            in seconds.
+        wait: after how many seconds `run` ends if no session could be opened, or no client
             answered.
-        report: called after each step of the driver, and about once a second.
+        report: called after each step of the driver, at least about once a second.
         warn: called with a text about a problem after which the engine goes on.
-        steady: returns the seconds of a monotonic clock, for the engine's own waits.
+        steady: returns the seconds of a monotonic clock, for the waits of the engine.
 
     Attributes:
         present: the names of the agents that are connected now.
-        num_reached: the number of agents that were connected when the campaign ended.
+        num_reached: how many agents were connected when the run ended.
 
     Raises:
-        InvalidInputError: there is no such folder, or everybody may write to it. Whoever can make a
-            socket in the folder can impersonate a client.
+        InvalidInputError: there is no such folder, or everybody may write to it, see
+            `check_folder`.
     """
 
     driver: Driver
@@ -136,11 +141,11 @@ class SocketLoop:
         self._wake, self._news = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> Ending:
-        """Carry frames until the campaign is complete, drained or stalled.
+        """Carry frames until the run ends for one of the reasons in `Ending`; return the reason.
 
         Raises:
             OvertakenError: another process runs the campaign.
-            OverspentError: the population has too little privacy budget left; no client was
+            OverspentError: the population has too little privacy budget left. No client was
                 invited.
         """
         looking = asyncio.create_task(self._look())
@@ -155,13 +160,13 @@ class SocketLoop:
             await asyncio.gather(looking, *self._agents.values(), return_exceptions=True)
 
     def stop(self) -> None:
-        """Open no further session; `run` returns when the last one has ended."""
+        """Open no more sessions; `run` returns when the last one is over."""
         if not self._pace.drains:
             self._pace.stop()
             self._wake.set()
 
     async def _tick(self) -> Ending:
-        """Call the driver whenever it is due; return why the campaign ended."""
+        """Call the driver whenever it is due, until the run ends; return why it ended."""
         while True:
             self._wake.clear()
             ending = self._pace.step()
@@ -173,22 +178,22 @@ class SocketLoop:
             await set_within(self._wake, max(0.0, self._pace.due - self.steady()))
 
     def _tell(self) -> None:
-        """Wake the tasks of all agents, since there may be frames for them."""
+        """Wake the tasks of all agents, so that they ask the driver for a frame."""
         self._news.set()
         self._news = asyncio.Event()
 
     async def _say_farewell(self) -> None:
-        """Wait until agents have got their last frame, which says how their session ended."""
+        """Wait a few seconds for agents to get the farewell, which says how a session ended."""
         self._tell()
         end = self.steady() + FAREWELL_SECONDS
         while self.driver.owes_farewells and self.present and self.steady() < end:
             await asyncio.sleep(0.05)
 
     async def _look(self) -> None:
-        """Look for new sockets in the folder for ever, and start a task for each."""
+        """Look for new sockets in the folder again and again, and start a task for each."""
         while True:
-            # An error, such as too many open files, may pass. So it must not end this task: after
-            # that no new agent could join.
+            # An error may pass, for instance that too many files are open. If it ended this task,
+            # no new agent could join.
             with suppress(OSError):
                 for place in sorted(self.folder.glob(f"*{SUFFIX}")):
                     if place.stem not in self._agents:
@@ -197,7 +202,7 @@ class SocketLoop:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _serve(self, place: Path) -> None:
-        """Carry frames to and from one agent whenever it is reachable, until its socket is gone."""
+        """Connect to one agent again and again, until its socket is removed; carry frames."""
         while os.path.lexists(place):
             if self._open < self._most_open:
                 self._open += 1
@@ -208,11 +213,11 @@ class SocketLoop:
             else:
                 self._warn_full()
             await asyncio.sleep(LOOK_SECONDS)
-        # Otherwise the names of agents that are gone would fill the memory.
+        # Otherwise the names of agents whose sockets are removed would fill the memory.
         del self._agents[place.stem]
 
     async def _connect(self, place: Path) -> None:
-        """Connect to one agent, and carry frames to and from it until the connection ends."""
+        """Connect to one agent, and carry its frames until the connection ends."""
         with suppress(OSError, PipeError):
             try:
                 reader, writer = await asyncio.open_unix_connection(os.fspath(place))
@@ -227,7 +232,7 @@ class SocketLoop:
                 writer.close()
 
     def _warn_forbidden(self, place: Path, error: OSError) -> None:
-        """Warn, once in a run, that this user has no right to connect to an agent's socket."""
+        """Warn, but only once, that this user may not connect to an agent's socket."""
         if self._is_forbidden:
             return
         self._is_forbidden = True
@@ -237,7 +242,7 @@ class SocketLoop:
         )
 
     def _warn_full(self) -> None:
-        """Warn, once in a run, that some agents must wait because of the limit of open files."""
+        """Warn, but only once, that agents must wait because of the limit of open files."""
         if self._is_full:
             return
         self._is_full = True
@@ -251,15 +256,15 @@ class SocketLoop:
     async def _carry(
         self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Carry frames to and from one agent until its connection breaks."""
+        """Carry frames to and from one agent until its connection ends."""
         while True:
-            news = self._news  # read before `driver.next`, so that no later event is missed
+            news = self._news  # read before `driver.next`: a later `_tell` then ends the wait below
             frame = self.driver.next(name, self.clock())
             if frame is None:
                 if self.driver.check_in(name, self.clock()):
                     self._wake.set()
                 await set_within(news, POLL_SECONDS)
-                # While no frame is sent, only this check notices that the agent has disconnected.
+                # While no frame is sent, nothing else shows that the agent has disconnected.
                 if reader.at_eof():
                     return
                 continue
@@ -273,10 +278,10 @@ class SocketLoop:
 def check_folder(folder: Path) -> None:
     """Refuse a folder of sockets that does not exist, or to which everybody may write.
 
-    Whoever can make a socket in the folder can impersonate a client.
+    Whoever can make a socket in the folder can take part in the name of a client.
 
     Raises:
-        InvalidInputError: as for `SocketLoop`.
+        InvalidInputError: the folder is refused.
     """
     try:
         mode = folder.stat().st_mode
@@ -295,13 +300,13 @@ def check_folder(folder: Path) -> None:
 
 
 def _most_files() -> int:
-    """Return the number of files that this process may have open."""
+    """Return how many files this process may have open."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if most == resource.RLIM_INFINITY else most
 
 
 def _most_connections() -> int:
-    """Return the number of agents that may be connected at once; each needs one open file."""
+    """Return how many agents may be connected at once, since each of them needs one open file."""
     return max(0, _most_files() - len(os.listdir("/dev/fd")) - KEPT_FILES)
 
 
@@ -309,9 +314,13 @@ def _most_connections() -> int:
 def _hung_up_after(seconds: float, writer: asyncio.StreamWriter) -> Iterator[None]:
     """Close the connection if the `with` block takes longer than `seconds`.
 
-    Then the block's reads and writes raise a `PipeError`. If this process was suspended, the answer
-    may have come in time without being read yet. `asyncio.timeout` would fail then; here the block
-    gets its whole time again.
+    The reads and writes of the block then raise a `PipeError`. If this process was suspended, an
+    answer may have come in time but not be read yet. `asyncio.timeout` would then end the block;
+    here the block gets its whole time again.
+
+    Args:
+        seconds: the longest time of the block.
+        writer: the connection.
     """
     loop = asyncio.get_running_loop()
     watching: asyncio.TimerHandle
@@ -322,7 +331,8 @@ def _hung_up_after(seconds: float, writer: asyncio.StreamWriter) -> Iterator[Non
         watching = loop.call_at(due, end, due)
 
     def end(due: float) -> None:
-        if loop.time() - due > LONGEST_PAUSE:  # suspended: the loop will read the answer after this
+        # after a suspension, the loop still has to read the answer
+        if loop.time() - due > LONGEST_PAUSE:
             watch()
         else:
             writer.transport.abort()

@@ -1,7 +1,8 @@
-"""The table of engines: their names, their options, and how each engine is opened.
+"""The table of engines: their names, their options, and how to make each engine.
 
-A new engine is a module with a class that has `Engine.run`, a function here that opens it, and a
-row of `ENGINES`. The command line takes names, options and their checks from the table.
+An engine carries the messages of a campaign. A new engine needs a module with a class that has
+`Engine.run`, a function here that makes it, and a row of `ENGINES`. The command line takes names,
+options and their checks from the table.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class EngineOption(NamedTuple):
-    """An option of one engine, such as where the clients are.
+    """An option of one engine, for instance where it finds the clients.
 
     Args:
         name: the name of the option, which is also the keyword argument of `EngineRow.open`.
-        metavar: the placeholder of the value in a usage line.
+        metavar: what stands for the value in a usage line.
         help: the help text, one clause.
         is_path: whether the value is a path.
         default: the value if the option is not given; None: the option is required.
@@ -45,13 +46,13 @@ class EngineRow(NamedTuple):
         name: the value of `--engine`.
         reaches: a text that says which clients the engine reaches.
         options: the options of the engine, required and optional.
-        open: makes the engine; it has one keyword argument for each option. The engine's module is
-            imported only by this function.
-        gives_up: whether a run ends if no client comes or answers. If not, the engine has no
-            `--wait`.
+        open: makes the engine. It has one keyword argument for each option, a text. Only this
+            function imports the module of the engine.
+        gives_up: whether a run ends if for a long time no client comes or answers. If not, the
+            engine has no option `--wait`.
         say_over: tells clients that a campaign is over. Its arguments are the folder of the
-            campaign, a function that shows messages to the operator, and the options. None: the
-            clients need not be told.
+            campaign, a function that shows a message to the operator, and the options by keyword.
+            None: clients are not told.
     """
 
     name: str
@@ -63,17 +64,18 @@ class EngineRow(NamedTuple):
 
     @property
     def usage(self) -> str:
-        """The command-line text that chooses this engine, with a placeholder for each value.
+        """The options of the command line that choose this engine; each value is its `metavar`.
 
-        Only required options are in it.
+        Only required options are in the text.
         """
         return self.typed({one.name: one.metavar for one in self.options if one.default is None})
 
     def typed(self, values: Mapping[str, str]) -> str:
-        """Return the command-line text that chooses this engine.
+        """Return the options of the command line that choose this engine with some values.
 
         Args:
-            values: the values of options, by name; default values are left out of the text.
+            values: the values of options, by name. Values that are the default are left out of the
+                text.
         """
         words = [] if self.name == DEFAULT else ["--engine", self.name]
         usual = {one.name: one.default for one in self.options}
@@ -185,15 +187,18 @@ ENGINES = {
     )
 }
 DEFAULT = "sockets"
-RENAMED = {"local": "sockets"}  # old names; the error for an old name says the new name
+RENAMED = {"local": "sockets"}  # old names; the error for an old name tells the new name
 
 
 def chosen(name: str, given: Mapping[str, str | None]) -> tuple[EngineRow, dict[str, str]]:
-    """Return the row of an engine, and the values of its options, by name, with the defaults.
+    """Return the row of an engine, and the values of all its options, by name.
+
+    An option that is not given has its default value.
 
     Args:
-        name: the value of `--engine`.
-        given: the values of all engines' options, by name; None: the option is not given.
+        name: the value of `--engine`, a name in `ENGINES`.
+        given: the values of the options of all engines, by name. None means that an option is not
+            given.
 
     Raises:
         InvalidInputError: a required option is missing, or an option of another engine is given.

@@ -1,7 +1,8 @@
-"""The frequencies that a plan is made for: known, assumed, or estimated from a pilot.
+"""The distribution of frequencies that a plan is made for: known, assumed, or read from a pilot.
 
-They are kept in groups of items of one frequency, as `fedtally.recovery.error_model` takes them.
-`fedtally.plan.frequencies.pilot` reads a pilot; docs/accuracy.md has the theory.
+Items of equal or nearly equal frequency form a group: this is the form that
+`fedtally.recovery.error_model` needs. `fedtally.plan.frequencies.pilot` reads a pilot;
+docs/accuracy.md has the theory.
 """
 
 from __future__ import annotations
@@ -25,23 +26,25 @@ from fedtally.recovery.error_model import rising
 from fedtally.sketch import CountSketch
 
 F64 = npt.NDArray[np.float64]
-_ALONE = 60  # the number of heaviest items that are kept one by one
-_GROUP = 1.01  # items whose frequencies are within this ratio form one group
+_ALONE = 60  # the most frequent items, which are kept one by one
+_GROUP = 1.01  # other items form a group if their frequencies are within this ratio
 
 
 @dataclass(frozen=True, eq=False)
 class Frequencies:
-    """A distribution of frequencies, each a share of clients, in groups of equal frequency.
+    """A distribution of frequencies (each a share of clients), in groups of equal frequency.
 
     Attributes:
-        frequencies: float64 [k], above 0; the heaviest items first, then groups of the others.
-        numbers: float64 [k], the number of items that have each frequency.
+        frequencies: float64 [k], above 0: the frequency of an item in each group. The most frequent
+            items come first, one by one.
+        numbers: float64 [k], the number of items in each group; estimates need not be integers.
         domain_size: the number of candidates.
-        fit: the numbers behind the reading of a pilot; None: no pilot was read.
-        heterogeneity: the heterogeneity of the rounds, at least 1; see `pilot.Fit`.
-        max_items: the most items of one client: a bound on the sum of frequencies.
-        is_hardest: whether these are the hardest frequencies for a plan (see `hardest`), taken
-            because nothing is known.
+        fit: what a pilot showed besides the frequencies; None: no pilot was read.
+        heterogeneity: how much frequencies differ between rounds, at least 1; 1 if they do not
+            differ (see `pilot.Fit`).
+        max_items: the most items of one client; frequencies sum to at most this number.
+        is_hardest: whether these are the hardest frequencies for a plan (see `hardest`), which are
+            used if nothing is known.
     """
 
     frequencies: F64
@@ -54,12 +57,16 @@ class Frequencies:
 
     @cached_property
     def rising(self) -> tuple[F64, F64]:
-        """The frequencies, rising, and the number of items of each, as error models take them."""
+        """Two arrays, float64: the frequencies in rising order, and the number of items of each."""
         return rising(self.frequencies, self.numbers, self.max_items)
 
     @property
     def has_known_shape(self) -> bool:
-        """Whether the frequencies of rare items are known; a pilot gives only sums over them."""
+        """Whether the frequencies of rare items are known.
+
+        They are not known after a pilot, which shows only sums over rare items, nor if the
+        frequencies are the hardest ones.
+        """
         return self.fit is None and not self.is_hardest
 
     @classmethod
@@ -68,9 +75,13 @@ class Frequencies:
     ) -> Self:
         """Return the distribution of known frequencies.
 
+        Items of frequency 0 are left out.
+
         Args:
-            frequencies: [d], in any order, each in [0, 1]; their sum is at most `max_items`.
-            domain_size: the number of candidates, at least d; nobody holds the others; None: d.
+            frequencies: [d], the frequency of each item, in any order, each in [0, 1]; they sum to
+                at most `max_items`.
+            domain_size: the number of candidates, at least d; no client holds the candidates beyond
+                d. None: d.
             max_items: the most items of one client.
 
         Raises:
@@ -107,11 +118,13 @@ class Frequencies:
     def assumed(cls, domain_size: int, exponent: float = 1.1, *, max_items: int = 1) -> Self:
         """Return a power law: the item of rank i has a frequency proportional to i^-exponent.
 
-        Every client is assumed to hold `max_items` different items. Frequencies are cut off at 1.
+        Each client is assumed to hold `max_items` different items, or all items if there are fewer.
+        Frequencies above 1 are cut off, and the others raised.
 
         Args:
-            domain_size: the number of candidates, at least 1. It may be vast: ranks are grouped.
-            exponent: the exponent, 0 .. 10.
+            domain_size: the number of candidates, at least 1. A huge number costs no more time,
+                because ranks are grouped.
+            exponent: the exponent, 0 .. 10; with 0 all items are equally frequent.
             max_items: the number of items of one client.
 
         >>> assumed = Frequencies.assumed(2**61)
@@ -139,23 +152,25 @@ class Frequencies:
         *,
         max_items: int = 1,
     ) -> Self:
-        """Return the distribution that a pilot suggests: heavy items, and a tail.
+        """Return the distribution that a pilot suggests: frequent items one by one, and a tail.
 
-        docs/accuracy.md says how it is estimated.
+        The tail is all items that do not stand out from the noise. docs/accuracy.md says how the
+        distribution is estimated.
 
         Args:
-            sketches: the sums of the pilot's rounds, all of one spec.
+            sketches: the sums of the pilot's rounds, all with the same parameters.
             domain: the candidate items.
             noise_variance: the variance of the noise in each counter of each round's sum, in
                 squared counts.
-            largest_unseen: an upper bound on the frequencies of the tail, above 0. They are also
-                below the frequency from which items stand out. If the bound is tau, the
-                distribution has the hardness `hardest(tau)`: for the median decoder this covers
+            largest_unseen: an upper bound on the frequencies of the tail, above 0 and at most 1.
+                They are also below the frequency from which items stand out. If the bound is tau,
+                the hardness of the result is `hardest(tau)`: for the median decoder this covers
                 tails of any shape.
             max_items: the most items of one client.
 
         Raises:
-            InvalidInputError: no sum has clients, or there are two sums of one round.
+            InvalidInputError: no sum has clients, there are fewer than two clients per batch or two
+                sums of one round, or a value is out of its range.
         """
         read = pilot.read(sketches, domain, noise_variance, largest_unseen, max_items)
         return cls(
@@ -168,19 +183,23 @@ class Frequencies:
         )
 
     def hardness(self, tau: float) -> float:
-        """Return the paper's hardness of the distribution: the width for tau without its constant.
+        """Return the hardness of the distribution: how wide a sketch an error of tau needs.
 
-        See `fedtally.plan.paper.hardness`.
+        It is the sum of min(1, f / tau)^2 over all items, without a constant factor: see
+        `fedtally.plan.paper.hardness`.
         """
         return float(
             self.numbers @ np.minimum(self.frequencies / validate.inside(tau=tau), 1.0) ** 2
         )
 
     def hardest(self, tau: float) -> float:
-        """Return the largest hardness of any tail with the pilot's mass and energy (see `pilot`).
+        """Return the largest hardness that any tail with the pilot's mass and energy can have.
 
-        It exceeds `hardness` if the tail has items above tau that the pilot does not show one by
-        one: `hardness` takes the frequencies of these items from a power law.
+        The tail is all items that do not stand out from the noise. Its mass is the sum of its
+        frequencies f, and its energy is the sum of f^2. `hardness` takes the frequencies of the
+        tail from an estimated shape. If the tail has items above tau that the pilot does not show
+        one by one, this shape may be wrong, and the result here is larger. Without a pilot the
+        result is `hardness(tau)`.
         """
         if self.fit is None:
             return self.hardness(tau)
@@ -191,9 +210,9 @@ class Frequencies:
     def alike_below(self, frequency: float) -> Frequencies:
         """Return this distribution with one common frequency for all items below `frequency`.
 
-        The number of these items and their frequency keep the mass (the sum of f) and the energy
-        (the sum of f^2). Of all shapes with this mass and energy, equal items are the hardest for
-        joint recovery: it could fit the larger items of another shape.
+        The common frequency and the number of items keep two sums: of the frequencies f, and of
+        f^2. Of all shapes with these sums, equal items are the hardest for joint recovery: of
+        another shape it could fit the more frequent items.
 
         >>> known = Frequencies(np.array([0.4, 0.03, 0.01]), np.array([1.0, 10.0, 30.0]), 1000)
         >>> distribution = known.alike_below(0.1)
@@ -211,15 +230,16 @@ class Frequencies:
     def uncertainty(self, tau: float) -> float:
         """Return the relative standard error of `hardness(tau)`.
 
-        It is 0 if no pilot was read, and infinite if the pilot's sketch was too small.
+        It is 0 if no pilot was read. It is infinite if the pilot's sketch was too small for its
+        items.
         """
         if self.fit is None:
             return 0.0
         if not self.fit.conditioned:
             return math.inf
         tau, clients = validate.inside(tau=tau), self.fit.clients
-        # Items above tau count as 1 each, however frequent. For the others the energy is estimated
-        # from pairs of clients in the same batch.
+        # Each item above tau adds 1 to the hardness, so errors in its frequency do not matter. For
+        # the other items the energy counts, which is estimated from pairs of clients in one batch.
         light = self.frequencies < tau
         f, number = self.frequencies[light], self.numbers[light]
         one_pair = 2 * self.fit.batches / clients**2

@@ -1,12 +1,14 @@
-"""The hardest frequencies for a plan, and a few well-known shapes with names.
+"""The hardest frequencies for a plan, and a few well-known distributions with names.
 
-The *hardest* frequencies make the error of the plan largest. Joint recovery fits an item that
-stands out from the noise of all items that are not fitted. Items that are all a little too small to
-stand out hide each other: none of them is fitted, and no other items of the same total frequency
-collide as much. So the hardest shape is a plateau: as many items as possible of one frequency, each
-just too small to be fitted. For the median decoder the hardest shape is a plateau, too. Its items
-are about as frequent as the error is large, as in the paper's lower bound. The number of items
-depends on the plan and its noise, so it is searched for.
+The *hardest* frequencies are those for which the plan's error is largest. For joint recovery they
+are as follows. The decoder fits an item that stands out from the noise of all items that are not
+fitted. Items that are all slightly too rare to stand out hide each other: none of them is fitted,
+and no other items of the same total frequency collide as much. So the hardest distribution is a
+*plateau*: as many items as possible of one frequency, which is just too small to be fitted.
+
+For the median decoder the hardest distribution is a plateau, too. The frequency of its items is
+about as large as the error, as in the paper's lower bound. The number of items depends on the plan
+and on its noise, so it is searched for.
 """
 
 from __future__ import annotations
@@ -22,32 +24,34 @@ from fedtally.base import validate
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.frequencies.power_law import capped
 
-ANY = "any"  # the name of the frequencies in a target that holds for all frequencies
-# The shapes that have a name for `--like`: the default, one that falls more slowly, and one with
-# hundreds of items of nearly the same frequency.
+ANY = "any"  # stands in a target that holds for all frequencies
+# The distributions that users can name for `--like`: the default, one that falls more slowly, and
+# one with hundreds of items of nearly the same frequency.
 _EXPONENTS = (1.1, 0.8)
 NAMED = (*(f"zipf:a={exponent:g}" for exponent in _EXPONENTS), "geometric:q=0.99")
 USUAL = NAMED[0]
-# tau times the number of items of the hardest plateau: 1.5 to 1.7 in all searches
+# The hardest plateau has about this number of items, divided by tau: searches gave 1.5 to 1.7.
 _ITEMS_OF_ONE_TAU = 1.5
 _COARSE, _FINE = 2.0, 1.05  # ratios between successive numbers of items that are tried
 _GEOMETRIC = 5000  # the number of ranks: frequencies of later ranks are below 1e-21
-# The search ends where the error falls below this share of the largest error so far. There the
-# items are fitted, and fewer items, each more frequent, are fitted even better.
+# The search goes to fewer and more frequent items. It ends when the error falls below this share of
+# the largest error so far: the items are then fitted, and still fewer items would be, too.
 _PASSED = 0.5
-# The search also ends if _IN_TURN plateaus in a row have an error close to the error of noise
-# alone: the excess over it is below _NEAR of the largest excess. One plateau alone may be an
-# outlier.
+# The search also ends if the errors of _IN_TURN plateaus in a row are close to the error of noise
+# alone. Close means: the difference is below _NEAR of the largest such difference. A single plateau
+# is not enough, because it may be an exception.
 _NEAR, _IN_TURN = 0.25, 2
-_FAR_BELOW = 0.8  # a climb ends at an error below this share of the largest error so far
+_FAR_BELOW = 0.8  # `_climbed` may end at an error below this share of the largest error so far
 
 
 class Hardest(NamedTuple):
-    """The hardest plateau for a sketch.
+    """The hardest plateau for a plan, and the error of the plan for it.
+
+    The hardest plateau is the one with the largest error.
 
     Attributes:
-        distribution: the plateau: a number of items that all have the same frequency.
-        linf: the largest error of any frequency under this plateau, as a share of clients.
+        distribution: the plateau: some items that all have the same frequency.
+        linf: the largest error of any frequency for this plateau, as a share of clients.
     """
 
     distribution: Frequencies
@@ -60,11 +64,11 @@ class Hardest(NamedTuple):
 
 
 def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
-    """Return a plateau: `items` items that are held by equally many clients.
+    """Return a plateau: a distribution in which `items` items all have the same frequency.
 
     Args:
         items: the number of items, 1 .. domain_size.
-        domain_size: the number of candidates; nobody holds the others.
+        domain_size: the number of candidates; no client holds the others.
         max_items: the number of items that each client holds, at most `items`.
 
     >>> plateau(50, 1000, max_items=2).frequencies.tolist()
@@ -81,11 +85,13 @@ def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
 
 
 def usual_plateau(tau: float, domain_size: int, *, max_items: int = 1) -> Frequencies:
-    """Return a plateau that is nearly the hardest for a plan whose largest error is tau.
+    """Return a plateau that is nearly the hardest one for a plan whose largest error is tau.
+
+    A plateau is a distribution in which all items have the same frequency. This one has about 1.5 *
+    max_items / tau items, but at most `domain_size`.
 
     Args:
-        tau: the largest error, a share of clients, above 0 and at most 1. The plateau has about
-            1.5 * max_items / tau items, but at most `domain_size`.
+        tau: the largest error, as a share of clients, above 0 and at most 1.
         domain_size: the number of candidates.
         max_items: the number of items that each client holds.
 
@@ -106,20 +112,20 @@ def find_hardest(
     max_items: int = 1,
     near: int | None = None,
 ) -> Hardest:
-    """Return the plateau with the largest error.
+    """Return the plateau for which a plan has the largest error, with this error.
 
-    With fewer and fewer items the error rises, until the items are so frequent that they are
-    fitted; then it falls to nearly nothing. The search goes from many items to few, and stops after
-    this fall. It begins with as many items as all clients together hold: with more, hardly any two
-    clients would hold the same item. With `near` it begins at this number instead, and goes in both
-    directions.
+    A plateau is a distribution in which all items have the same frequency. The fewer items a
+    plateau has, the more frequent they are. With fewer and fewer items the error rises, until the
+    items are so frequent that they are fitted; then it falls to nearly nothing. The search goes
+    from many items to few, and stops after this fall. It begins with as many items as all clients
+    together hold; with more items, hardly any two clients would hold the same item. If `near` is
+    given, the search begins there instead, and goes in both directions.
 
     Args:
-        linf: a function that returns the largest error of the plan for given frequencies, as a
-            share of clients.
+        linf: a function from frequencies to the largest error of the plan, as a share of clients.
         domain_size: the number of candidates.
         num_clients: the number of clients in all rounds.
-        max_items: the number of items of one client.
+        max_items: the number of items that each client holds.
         near: about the number of items of the hardest plateau, for example from a similar plan;
             None: it is not known.
 
@@ -140,11 +146,10 @@ def find_hardest(
     while coarse[-1] > fewest:
         coarse.append(max(fewest, math.floor(coarse[-1] / _COARSE)))
     worst = tried(most) if near is None else _climbed(coarse, near, tried)
-    if near is None or worst.linf == 0.0:  # from an error of 0 a climb finds no direction
+    if near is None or worst.linf == 0.0:  # `_climbed` finds no direction if all errors are 0
         worst = _hardest_of(coarse, tried, worst)
-    # Now fine steps around the hardest plateau so far. They begin halfway (in logarithms) between
-    # its number of items and the coarse step above, and go down to the coarse step below. Each step
-    # removes at least one item.
+    # Now try numbers in fine steps around the hardest plateau so far: from sqrt(_COARSE) times its
+    # number of items down to 1 / _COARSE of it. Each step removes at least one item.
     low = max(fewest, math.floor(worst.items / _COARSE))
     items = min(most, math.ceil(worst.items * math.sqrt(_COARSE)))
     fine = []
@@ -160,14 +165,16 @@ def _hardest_of(
     worst: Hardest,
     floor: float = 0.0,
 ) -> Hardest:
-    """Return the hardest plateau for falling numbers of items; stop where the items are fitted.
+    """Return the hardest plateau among falling numbers of items; stop where the items are fitted.
+
+    A plateau is a distribution in which all items have the same frequency.
 
     Args:
         numbers: the numbers of items, falling.
-        tried: a function that returns the plateau of a number of items, with its error.
+        tried: a function from a number of items to their plateau, with its error.
         worst: the hardest plateau so far.
-        floor: about the error that noise alone causes, a share of clients: close to it the items
-            are fitted. 0: this error is not known.
+        floor: about the error that noise alone causes, as a share of clients. If errors come close
+            to it, the items are fitted. 0: this error is not known.
     """
     start, near_floor = worst.items, 0
     for items in numbers:
@@ -183,15 +190,16 @@ def _hardest_of(
 
 
 def _climbed(numbers: Sequence[int], near: int, tried: Callable[[int], Hardest]) -> Hardest:
-    """Return the hardest plateau, by steps in both directions from the number nearest to `near`.
+    """Return the hardest plateau that steps in both directions from `near` find.
 
-    A direction ends after `_IN_TURN` steps in a row that are no harder than the hardest plateau so
-    far, if the last of them is far easier.
+    The first step is at the number nearest to `near`. The steps in one direction end after
+    `_IN_TURN` plateaus in a row that are no harder than the hardest one so far, if the error of the
+    last one is far below (`_FAR_BELOW`).
 
     Args:
         numbers: the numbers of items, falling.
         near: about the number of items of the hardest plateau.
-        tried: a function that returns the plateau of a number of items, with its error.
+        tried: a function from a number of items to their plateau, with its error.
     """
     start = min(range(len(numbers)), key=lambda place: abs(math.log(numbers[place] / near)))
     worst = tried(numbers[start])
@@ -206,9 +214,9 @@ def _climbed(numbers: Sequence[int], near: int, tried: Callable[[int], Hardest])
 
 
 def named(domain_size: int, *, max_items: int = 1) -> Mapping[str, Frequencies]:
-    """Return the frequencies of each name in `NAMED`, over `domain_size` candidates.
+    """Return the distributions that have a name, by name (`NAMED`), over `domain_size` candidates.
 
-    Every client holds `max_items` different items.
+    Each client holds `max_items` different items.
 
     >>> list(named(100))
     ['zipf:a=1.1', 'zipf:a=0.8', 'geometric:q=0.99']
@@ -219,7 +227,7 @@ def named(domain_size: int, *, max_items: int = 1) -> Mapping[str, Frequencies]:
     }
     ranks = min(domain_size, _GEOMETRIC)
     weights, numbers = np.power(0.99, np.arange(float(ranks))), np.ones(ranks)
-    # frequencies add up to the number of items of a client, and none is above 1 (all clients)
+    # frequencies sum to the number of items of a client, and none exceeds 1, which is all clients
     frequencies = capped(weights, numbers, float(min(max_items, ranks)), 1.0)
     geometric = Frequencies.from_frequencies(frequencies, domain_size, max_items=max_items)
     return shapes | {NAMED[-1]: geometric}

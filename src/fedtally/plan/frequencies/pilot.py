@@ -1,17 +1,17 @@
-"""Read a pilot: estimate a distribution of frequencies from a small sketch of few clients.
+"""Estimate a distribution of frequencies from a pilot: a small sketch of few clients.
 
 `read` does this in four steps:
 
-1. `_heads` finds the items whose own frequencies joint recovery shows. The items that stand out
-   from the noise are the *heavy list*. All other items are the *tail*.
+1. `_heads` finds the items whose own frequencies joint recovery shows. Items that stand out from
+   the noise form the *heavy list*. All other items form the *tail*.
 2. `_energy` estimates two sums over the tail: its *mass*, the sum of the frequencies f, and its
    *energy*, the sum of f^2.
 3. `_shape` finds a power law with this mass and this energy.
-4. `_deconvolution` corrects the power law by the counts of the items that are fitted one by one.
+4. `_deconvolution` corrects the power law, by the counts of the items that are fitted one by one.
 
 A *cell* is a counter of the sums, divided by the number of clients. The *support* is the set of
-items that joint recovery fits. docs/accuracy.md derives each step, and says how far the result can
-be trusted.
+items that joint recovery fits. The *residual* is what the cells contain besides fitted items.
+docs/accuracy.md derives each step, and says how far the result can be trusted.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from fedtally.sketch import CountSketch, Schedule, SketchSpec
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 HEAVY = 4.0  # an item stands out if its frequency exceeds this many of its standard errors
-_KNOWN = 0.5  # the most relative standard error with which a sum of fourth powers is used
-_COMPARED = 100  # the most fitted items, the largest first, that are compared between rounds
-# An item may be on the support because of its error alone. An item is *clearly fitted* if its value
-# exceeds this many times the fit's threshold for the support.
+_KNOWN = 0.5  # a sum of fourth powers with a larger relative standard error is not used
+_COMPARED = 100  # the number of largest fitted items that are compared between rounds
+# An item may be on the support only because of a random error. So an item is *clearly fitted* only
+# if its value exceeds this many times the threshold for the support.
 _CLEARLY = 2.0
-# The power law is cut off at a largest frequency. Deconvolution starts from a mixture of it and of
-# this share of a second power law, which is cut off at the frequency from which items stand out.
-# Without the second power law, no item could ever lie beyond the cut of the first.
+# The power law is cut off at a largest frequency. Deconvolution cannot give items to frequencies
+# that have none at its start. So a second power law with this share is mixed in, which is cut off
+# only at the frequency from which items stand out.
 _LONGER = 0.02
-_CLEAR = 2.0  # an effect is real if it exceeds this many of its standard errors
+_CLEAR = 2.0  # an effect counts as real if it exceeds this many of its standard errors
 
 
 @dataclass(frozen=True)
 class Pilot:
     """The size of a pilot: a small sketch of few clients, from which frequencies are estimated.
 
-    The defaults come from the paper's experiments.
+    The defaults are the values of the paper's experiments.
 
     Args:
-        share: the pilot's share of all clients, in (0, 1).
-        rows: the rows of the pilot's sketch.
-        width: the width of the pilot's sketch.
+        share: the share of all clients that take part in the pilot, above 0 and below 1.
+        rows: the number of rows of the pilot's sketch.
+        width: the number of counters in a row of the pilot's sketch.
 
     >>> Pilot().clients(17_500), Pilot().spec(bytes(32)).width
     (1750, 200)
@@ -75,40 +75,42 @@ class Pilot:
         validate.integer(2, width=self.width)
 
     def clients(self, num_clients: int) -> int:
-        """Return the number of clients in the pilot, at least one.
+        """Return how many of `num_clients` clients take part in the pilot, at least 1.
 
-        The pilot's clients take no part in the later campaign.
+        These clients do not take part in the later campaign.
         """
         return max(1, int(self.share * validate.integer(1, num_clients=num_clients)))
 
     def spec(self, seed: bytes) -> SketchSpec:
-        """Return the spec of the pilot's sketch, of one round."""
+        """Return the parameters of the pilot's sketch, with one round and this seed of 32 bytes."""
         return SketchSpec(self.rows, self.width, Schedule.parse("shared"), 1, seed)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The numbers behind a reading of a pilot.
+    """What a pilot showed, besides the frequencies themselves.
 
     Attributes:
         clients: the number of the pilot's clients.
-        batches: the number of batches of its rounds that clients took part in.
-        heavy: the length of the heavy list.
-        mass: the tail's mass. If clients hold one item each, it is 1 minus the mass of the heavy
-            list. If clients may hold several, it is the largest mass that the tail can have.
-        energy: the tail's energy, the sum of its squared frequencies.
-        cells_error: the part of the energy's standard error that comes from the small number of
-            cells.
-        exponent: the exponent of the power law that deconvolution starts from.
-        resolved: the frequency from which single items are known. Of the smaller items only the
-            mass and the energy are known.
-        conditioned: whether joint recovery was at least as good as the median. If not, the pilot's
-            sketch was too small for its items.
-        heterogeneity: how much the frequencies differ between the pilot's rounds, as estimated: the
-            mean energy of single rounds over the energy of their mean; 1 if they are alike. The
-            planner uses `Frequencies.heterogeneity`, which is 1 unless the estimate is clearly
-            more.
-        heterogeneity_error: the standard error of that estimate; infinite if the pilot does not
+        batches: the number of batches (groups of rounds that share all hashes) in which clients
+            took part.
+        heavy: the number of items on the heavy list: the items that stand out from the noise.
+        mass: the mass of the tail (all other items), which is the sum of its frequencies. If
+            clients hold one item each, it is 1 minus the mass of the heavy list. Otherwise it is
+            the largest mass that the tail can have.
+        energy: the energy of the tail: the sum of its squared frequencies.
+        cells_error: the standard error of the energy, as far as it comes from the small number of
+            cells (counters).
+        exponent: the exponent of the power law from which deconvolution started.
+        resolved: the frequency above which items are known one by one. Of less frequent items only
+            the mass and the energy are known.
+        conditioned: False if the pilot's sketch was too small for its items, so that the median
+            decoder replaced joint recovery.
+        heterogeneity: how much frequencies differ between the pilot's rounds, as estimated: the
+            mean energy of single rounds divided by the energy of their mean; 1 if all rounds are
+            alike. The planner uses `Frequencies.heterogeneity` instead, which is 1 unless this
+            estimate is clearly above 1.
+        heterogeneity_error: the standard error of `heterogeneity`; infinite if the pilot does not
             show the heterogeneity.
     """
 
@@ -126,13 +128,15 @@ class Fit:
 
 
 class Reading(NamedTuple):
-    """The distribution that a pilot suggests.
+    """The distribution of frequencies that a pilot suggests.
 
     Attributes:
-        frequencies: float64 [k], the heavy list, then the frequencies of groups of other items.
+        frequencies: float64 [k], the frequencies on the heavy list, then the frequencies of groups
+            of other items.
         numbers: float64 [k], the number of items that have each frequency.
-        fit: the numbers behind this reading.
-        heterogeneity: the heterogeneity of the rounds; 1 unless they clearly differ.
+        fit: what else the pilot showed.
+        heterogeneity: how much frequencies differ between rounds; 1 unless they clearly differ (see
+            `Fit`).
     """
 
     frequencies: F64
@@ -148,9 +152,8 @@ class _Pilot(NamedTuple):
         sketches: the sums of the pilot's rounds.
         fit: the fit of joint recovery to these sums.
         clients: n, the number of clients in all rounds.
-        batches: the number of batches of rounds that clients took part in. Each batch has signs of
-            its own.
-        max_items: the largest number of items that a client may hold.
+        batches: the number of batches in which clients took part. Each batch has its own signs.
+        max_items: the most items that one client may hold.
     """
 
     sketches: Sequence[CountSketch]
@@ -161,16 +164,17 @@ class _Pilot(NamedTuple):
 
 
 class _Heads(NamedTuple):
-    """The items whose own frequencies are known.
+    """The items whose own frequencies are known: they stand out, or are at least clearly fitted.
 
     Attributes:
-        heavy: float64 [heavy], the falling frequencies of the items that stand out.
+        heavy: float64 [heavy], the frequencies of the items that stand out, falling.
         light: float64 [light], the frequencies of the items that are clearly fitted but do not
             stand out. These items belong to the tail.
-        light_error: float64 [light], the mean squared errors of `light`.
-        residual: float64 [rows, width, batches], the sums less the heavy and the light items.
-        share: the share of the mean square of all other items that the residual keeps; the fit
-            absorbs the rest.
+        light_error: float64 [light], the mean squared error of each frequency in `light`.
+        residual: float64 [rows, width, batches], the cells without the items in `heavy` and
+            `light`.
+        share: the share of the mean square of all other items that is still in the residual; the
+            fit has absorbed the rest.
     """
 
     heavy: F64
@@ -181,17 +185,20 @@ class _Heads(NamedTuple):
 
 
 class _Energy(NamedTuple):
-    """Sums over the tail, the items that do not stand out, as the cells show them.
+    """Sums over the tail (the items that do not stand out), as the cells show them.
 
     Attributes:
-        mass: the tail's mass; if clients may hold several items, the largest that it can be.
-        energy: the tail's energy, the sum of its squared frequencies.
-        excess: the width times the mean square of a cell that the items outside `_Heads` cause,
-            without the noise.
+        mass: the mass of the tail; if clients may hold several items, the largest mass that it can
+            have.
+        energy: the energy of the tail: the sum of its squared frequencies.
+        excess: the width times the mean square of the cells (counters divided by the number of
+            clients), as far as it comes from items outside of `_Heads`, without the noise.
         error: the standard error of `excess`.
-        same: the heterogeneity of the batches.
-        used: the heterogeneity of the rounds, if it is clearly more than 1; otherwise 1.
-        estimated: the heterogeneity of the rounds, as estimated.
+        same: the heterogeneity of the batches: how much frequencies differ between them; 1 if they
+            do not.
+        used: the heterogeneity of the rounds that the planner uses: `estimated` if it is clearly
+            above 1, otherwise 1.
+        estimated: the estimated heterogeneity of the rounds.
         estimated_error: the standard error of `estimated`.
     """
 
@@ -212,7 +219,7 @@ class _Tail(NamedTuple):
         frequencies: float64 [k], the frequency of each group.
         numbers: float64 [k], the number of items in each group.
         exponent: the exponent of the power law.
-        most: the largest frequency that does not stand out.
+        most: the largest frequency that an item of the tail may have without standing out.
     """
 
     frequencies: F64
@@ -242,18 +249,17 @@ def read(
     known = _energy(pilot, heads, noise)
     ranks = (len(heads.heavy) + 1, domain.size)
     tail = _shape(pilot, heads, known, ranks, largest_unseen)
-    # The standard error, in clients, of an item of which the residual keeps an average share
-    # (`fit.share`).
+    # The standard error, in clients, of an average item: the residual keeps `fit.share` of it.
     one = fit.scale * clients / math.sqrt(float(fit.share.mean()))
     resolved = min(max(_CLEARLY * fit.threshold * one, 0.5), tail.most * clients)
     energy = known.energy
-    # Deconvolution keeps the tail below `tail.most` alone. If the caller's `largest_unseen` is
-    # smaller, deconvolution could exceed it, so the power law stays as it is.
+    # Deconvolution keeps frequencies below `tail.most`, but does not know `largest_unseen`. If the
+    # latter is smaller, deconvolution could exceed it, so the power law is taken as it is.
     if len(tail.frequencies) and largest_unseen >= tail.most:
         tail = _deconvolution(pilot, heads, known, ranks, tail, one, resolved)
         energy = float(tail.numbers @ tail.frequencies**2)
-    # The power law may have more energy than the cells show: with few candidates the same mass
-    # cannot have less.
+    # If there are few candidates, the tail's mass on them has at least a certain energy, which may
+    # be more than the cells show. Then the energy of the tail that is returned counts.
     energy = max(energy, float(tail.numbers @ tail.frequencies**2))
     return Reading(
         np.append(heads.heavy, tail.frequencies),
@@ -276,23 +282,30 @@ def read(
 
 
 def _heads(pilot: _Pilot) -> _Heads:
-    """Return the items whose own frequencies are known, and the residual without these items."""
+    """Return the items whose own frequencies are known, and the residual without these items.
+
+    The residual is what the cells (counters of the sums, divided by the number of clients) contain
+    besides these items.
+    """
     fit, clients = pilot.fit, pilot.clients
     values = np.maximum(fit.estimates(fit.support.ids), 0.0)
     squared_error = fit.scale**2 / fit.own_shares
-    # An item of frequency f among n clients has the sampling variance f / n.
+    # `values / clients` is the variance of a frequency f among n randomly drawn clients: f / n.
     stands_out = values > HEAVY * np.sqrt(squared_error + values / clients)
     clear = stands_out | (values > _CLEARLY * fit.threshold * np.sqrt(squared_error))
     residual, share = _without(fit, clear)
     heavy = np.sort(values[stands_out])[::-1]
-    # Positive errors may lift the sum above the mass that clients can hold.
+    # Positive errors may make the sum larger than the most that clients can hold: `max_items`.
     heavy = np.minimum(heavy / max(1.0, float(heavy.sum()) / pilot.max_items), 1.0)
     light = clear & ~stands_out
     return _Heads(heavy, values[light], squared_error[light], residual, share)
 
 
 def _energy(pilot: _Pilot, heads: _Heads, noise: float) -> _Energy:
-    """Return the mass and the energy of all items that do not stand out.
+    """Return the mass and the energy of the tail, and related sums.
+
+    The tail is all items that do not stand out. Their mass is the sum of their frequencies f, and
+    their energy is the sum of f^2.
 
     Args:
         pilot: the decoded pilot.
@@ -306,24 +319,25 @@ def _energy(pilot: _Pilot, heads: _Heads, noise: float) -> _Energy:
         heads.light,
     )
     mass = max(pilot.max_items - float(heads.heavy.sum()), 0.0)
-    # The cells show the other items batch by batch, each batch with clients / batches clients. So
-    # sampling adds (f - f^2) * batches / clients to the square of an item's frequency f. The fitted
-    # items have estimates over all clients, so for them sampling adds only (f - f^2) / clients.
+    # Clients are drawn at random, which adds to the square of an item's frequency f. Items that are
+    # not fitted show in the cells of each batch, with clients / batches clients: this adds
+    # (f - f^2) * batches / clients. Fitted items have estimates over all clients: this adds only
+    # (f - f^2) / clients.
     squares = float(np.mean(heads.residual**2, axis=(0, 1)) @ landed.weights)
     filled = landed.spec.width * squares / heads.share
     excess = filled - landed.spec.width * noise
     error = math.sqrt(2 / (landed.cells * batches)) * filled
     unfitted = max(mass - float(light.sum()), 0.0)
     if pilot.max_items > 1:
-        # The mass that clients hold is unknown, but it causes sampling noise, which is part of
-        # `excess`. So `excess` bounds the mass. The noise is not subtracted from the energy, which
-        # is rather too large then.
+        # The mass that clients hold is not known here. But it causes sampling noise, which is part
+        # of `excess`, so `excess` bounds the mass. `unfitted` 0 means that this noise is not
+        # subtracted from the energy, which then is rather too large than too small.
         mass = min(mass, float(light.sum()) + max(excess + _CLEAR * error, 0.0) * clients / batches)
         unfitted = 0.0
     spread, spread_error = _heterogeneity(pilot.fit, pilot.sketches)
     used = spread if spread > 1 + _CLEAR * spread_error else 1.0
     energy = (excess - unfitted * batches / clients) / (1 - batches / clients)
-    # A batch shows the energy of its own distribution, `same` times that of the mean distribution.
+    # The cells show the mean energy of single batches. It is `same` times the energy of their mean.
     same = heterogeneity_of_batches(used, landed.effective, _effective(pilot.sketches))
     energy /= same
     energy += float((light**2 - heads.light_error - light / clients).sum()) / (1 - 1 / clients)
@@ -333,14 +347,16 @@ def _energy(pilot: _Pilot, heads: _Heads, noise: float) -> _Energy:
 def _shape(
     pilot: _Pilot, heads: _Heads, known: _Energy, ranks: tuple[int, int], largest_unseen: float
 ) -> _Tail:
-    """Return the power law beyond the heavy list with the tail's mass and energy.
+    """Return the power law for the tail, with the tail's mass and energy.
+
+    The tail is all items that do not stand out, see `_energy`.
 
     Args:
         pilot: the decoded pilot.
         heads: the items whose own frequencies are known.
         known: the tail's mass and energy.
-        ranks: the tail's first and last rank.
-        largest_unseen: the caller's bound on the tail's frequencies.
+        ranks: the first and the last rank of the tail.
+        largest_unseen: the caller's upper bound on the frequencies of the tail.
     """
     clients = pilot.clients
     # The largest frequency f that does not stand out solves f^2 = HEAVY^2 (scale^2 + f / clients).
@@ -348,8 +364,8 @@ def _shape(
         HEAVY**2 / clients + math.sqrt(HEAVY**4 / clients**2 + 4 * HEAVY**2 * pilot.fit.scale**2)
     ) / 2
     cut = most
-    # Each batch has signs of its own, and the fourth cumulant of a cell would mix them. So with
-    # several batches the cut is the largest frequency that does not stand out.
+    # With one batch, the fourth powers of the cells show a smaller cut. With several batches, each
+    # has its own signs, and fourth powers would mix these: the cut then stays `most`.
     if pilot.batches == 1:
         fourth, error = _fourth_powers(
             heads.residual,
@@ -372,18 +388,19 @@ def _deconvolution(
     error: float,
     least: float,
 ) -> _Tail:
-    """Return the tail that the counts of clearly fitted items make likely.
+    """Return the tail that is most likely, given the counts of the clearly fitted items.
 
-    Deconvolution starts from the power law.
+    The tail is all items that do not stand out. An item is clearly fitted if its value is well
+    above the threshold for the fit (`_CLEARLY`). The search starts from the power law.
 
     Args:
         pilot: the decoded pilot.
         heads: the items whose own frequencies are known.
         known: the tail's mass and energy.
-        ranks: the tail's first and last rank.
-        tail: the power law.
-        error: the standard error of one item, in clients.
-        least: the number of clients from which an item is clearly fitted.
+        ranks: the first and the last rank of the tail.
+        tail: the power law, which `_shape` returned.
+        error: the standard error of one item's count, in clients.
+        least: the count, in clients, from which an item is clearly fitted.
     """
     clients = pilot.clients
     longer, others, _ = power_law(*ranks, known.mass, known.energy, tail.most)
@@ -402,26 +419,29 @@ def _deconvolution(
     )
     start = np.append((1 - _LONGER) * tail.numbers, _LONGER * others)
     found, numbers = deconvolved(np.append(tail.frequencies, longer), start, shown)
-    # Deconvolution may find more items than there are candidates left. Then the tail gets fewer and
-    # larger items, of the same mass.
+    # Deconvolution does not know the number of candidates, and may find more items than there are.
+    # Then the tail gets fewer and more frequent items, with the same mass.
     many = max(float(numbers.sum()) / (ranks[1] - ranks[0] + 1), 1.0)
     return tail._replace(frequencies=found * many, numbers=numbers / many)
 
 
 def _without(fit: JointFit, kept: npt.NDArray[np.bool_]) -> tuple[F64, float]:
-    """Return the residual with only some of the support fitted, and the share that it keeps.
+    """Return the residual if only some items of the support are fitted, and a share.
 
-    The residual keeps this share of the mean square of the items that are not on the support.
+    The support is the set of fitted items, and the residual is what the counters contain besides
+    them. The share is of the mean square of all items that are not on the support: this share is
+    still in the residual, and the fit has absorbed the rest.
 
     Args:
-        fit: the fit with the whole support.
-        kept: bool [support], the items that stay fitted. All others are put back into the cells.
+        fit: the fit of the whole support.
+        kept: bool [support], whether an item stays fitted. All other items are put back into the
+            cells.
     """
     residual = fit.residual.copy()
     places = fit.landed.places(fit.support.ids[~kept])
     fit.landed.add(residual, *places, fit.support.values[~kept])
-    # Fitting the whole support absorbs a share 1 - b of the other items, where b is the mean of
-    # `fit.share`. A part of the support is assumed to absorb the same part of 1 - b.
+    # The fit of the whole support absorbs a share 1 - b of other items, where b is the mean of
+    # `fit.share`. A fit of a part of the support is assumed to absorb that part of 1 - b.
     return residual, 1.0 - (1.0 - float(fit.share.mean())) * (
         float(kept.mean()) if len(kept) else 0.0
     )
@@ -430,17 +450,19 @@ def _without(fit: JointFit, kept: npt.NDArray[np.bool_]) -> tuple[F64, float]:
 def _fourth_powers(
     residual: F64, share: float, width: int, clients: int, light: F64, squared_error: F64
 ) -> tuple[float, float]:
-    """Return the sum of fourth powers of the tail's counts, and its standard error.
+    """Return the sum of the fourth powers of the tail's counts, and its standard error.
 
-    The fourth cumulant of a cell is this sum divided by the width. Normal noise adds nothing to it.
+    The tail is all items that do not stand out. The sum divided by the width is the fourth
+    cumulant of a cell (a counter), to which normal noise adds nothing.
 
     Args:
-        residual: the residual of the one batch.
+        residual: float64 [rows, width, 1], the residual of the only batch.
         share: the share of the mean square of other items that the residual keeps, as in `_Heads`.
         width: the width of the sketch.
         clients: n, the number of clients.
-        light: the frequencies of the items that are clearly fitted but do not stand out.
-        squared_error: the mean squared errors of `light`.
+        light: float64 [light], the frequencies of the items that are clearly fitted but do not
+            stand out.
+        squared_error: float64 [light], the mean squared error of each frequency in `light`.
     """
     cells = residual.reshape(-1) * clients
     square = float(np.mean(cells**2))
@@ -463,17 +485,19 @@ def _largest(
     fourth: float,
     error: float,
 ) -> float:
-    """Return the largest frequency of the power law with this sum of fourth powers.
+    """Return the largest frequency of the tail: the cut of its power law.
 
-    The result is at most `seen`, and is `seen` itself if the sum is not known well enough.
+    The tail is all items that do not stand out. The cut is chosen so that the power law has the
+    given sum of fourth powers. Returns `seen` if this sum is not known well enough, or allows no
+    smaller cut.
 
     Args:
-        ranks: the tail's first and last rank.
+        ranks: the first and the last rank of the tail.
         mass: the tail's mass.
         energy: the tail's energy.
-        seen: the largest frequency that does not stand out.
+        seen: the largest frequency that an item may have without standing out.
         clients: n, the number of clients.
-        fourth: the sum of fourth powers of the tail's counts.
+        fourth: the sum of the fourth powers of the tail's counts.
         error: the standard error of `fourth`.
     """
     if mass <= 0.0 or energy <= 0.0:
@@ -482,11 +506,11 @@ def _largest(
     def excess(log: float) -> float:
         tail, numbers, _ = power_law(*ranks, mass, energy, math.exp(log))
         expected = tail * clients
-        # E[c^4] of a Poisson count c.
+        # the mean of c^4 for a Poisson count c
         moments = expected * (1 + expected * (7 + expected * (6 + expected)))
         return float(numbers @ moments) - fourth
 
-    # A tail has a frequency of at least energy / mass, which is its mean weighted by mass.
+    # energy / mass is a mean of the tail's frequencies, so the largest one is at least this.
     low, high = math.log(min(energy / mass, seen)), math.log(seen)
     most_powers = excess(high) + fourth
     if error > _KNOWN * most_powers or excess(high) <= 0:
@@ -495,7 +519,10 @@ def _largest(
 
 
 def _effective(sketches: Sequence[CountSketch]) -> float:
-    """Return the effective number of rounds: (sum of sizes)^2 / sum of squared sizes."""
+    """Return the effective number of rounds: n equal rounds count n, and small rounds count less.
+
+    It is (sum of sizes)^2 / (sum of squared sizes), where a size is a round's number of clients.
+    """
     sizes = np.array([float(sketch.num_clients) for sketch in sketches])
     return float(sizes.sum()) ** 2 / float(sizes @ sizes)
 
@@ -506,10 +533,11 @@ def _by_round(fit: JointFit, rounds: Sequence[CountSketch], items: I64) -> tuple
     Args:
         fit: the fit of all rounds together.
         rounds: the sketches, one for each round.
-        items: the places of the items among the fitted ones.
+        items: int64 [items], where the items stand in the arrays of the fit's support.
 
     Returns:
-        float64 [items, rounds], twice; 0 in a round without clients.
+        Two arrays, float64 [items, rounds]: the frequencies, and their mean squared errors. Both
+        are 0 in a round without clients.
     """
     landed = fit.landed
     cells, signs = landed.places(fit.support.ids[items])
@@ -526,7 +554,7 @@ def _by_round(fit: JointFit, rounds: Sequence[CountSketch], items: I64) -> tuple
         design = np.zeros((len(items), landed.cells))
         at = cells[..., batch if landed.fresh else 0] // batches
         np.put_along_axis(design, at, signs[..., batch].astype(np.float64), axis=1)
-        # Two items may share all their cells, so the matrix may have no inverse.
+        # a pseudo-inverse: the matrix has no inverse if two items share all their cells
         inverse = np.linalg.pinv(design @ design.T, hermitian=True)
         counters = sketch.counters.reshape(-1) / sketch.num_clients
         z[:, m] = inverse @ (design @ counters)
@@ -536,9 +564,10 @@ def _by_round(fit: JointFit, rounds: Sequence[CountSketch], items: I64) -> tuple
 
 
 def _heterogeneity(fit: JointFit, sketches: Sequence[CountSketch]) -> tuple[float, float]:
-    """Return the heterogeneity of the largest fitted items, and its standard error.
+    """Return how much frequencies differ between the rounds, and the standard error of this number.
 
-    The heterogeneity is 1, and its error infinite, if the pilot does not show it.
+    The number is the heterogeneity (see `Fit`) of the largest fitted items, at least 1. If the
+    pilot does not show it, the result is 1 with an infinite standard error.
 
     The compared items are chosen by their values over all rounds. This causes no bias: given such a
     value, the estimated variance between rounds is unbiased.
@@ -552,18 +581,19 @@ def _heterogeneity(fit: JointFit, sketches: Sequence[CountSketch]) -> tuple[floa
     z, error = _by_round(fit, rounds, largest)
     mean = z @ weights
     z, error, mean = z[mean > 0], error[mean > 0], mean[mean > 0]
-    # The noise of the cells and of sampling. The next two lines subtract the part that this noise
-    # adds to the variance between rounds, and to the square of the mean.
+    # The variance of each estimate, from other items in the cells and from the drawing of clients.
+    # The next two lines subtract what it adds to the variance between rounds, and to the square of
+    # the mean.
     noise = error + mean[:, None] / np.maximum(weights * landed.num_clients, 1.0)
     variance = (z - mean[:, None]) ** 2 @ weights - noise @ (weights * (1 - weights))
     square = mean**2 - noise @ weights**2
-    # An item's variance and square are taken relative to mean^2, and weighted by the mass, `mean`.
+    # The variances and squares are divided by mean^2, and weighted by the mass of the item, `mean`.
     total = float((square / mean).sum())
     if total <= 0:
         return 1.0, math.inf
     more = float((variance / mean).sum()) / total
-    # The squared error that `variance` would have if all rounds had one distribution. It is the
-    # least squared error that is taken for an item.
+    # The squared error of `variance` if frequencies did not differ between rounds. Every item is
+    # given at least this squared error: a smaller one would only be luck.
     alike = 2 * (noise @ (weights * (1 - weights))) ** 2 / (most - 1)
     errors = np.maximum((variance - more * square) ** 2, alike)
     return min(max(1.0, 1.0 + more), most), math.sqrt(float((errors / mean**2).sum())) / total

@@ -1,6 +1,6 @@
-"""Power laws over ranks, fitted to a mass, an energy and a largest frequency.
+"""Power laws: frequencies that fall with the rank, fitted to two sums and a largest frequency.
 
-The *mass* of some items is the sum of their frequencies f, and the *energy* the sum of f^2.
+The *mass* of some items is the sum of their frequencies f. Their *energy* is the sum of f^2.
 """
 
 from __future__ import annotations
@@ -13,24 +13,27 @@ import numpy.typing as npt
 from fedtally.base.roots import root
 
 F64 = npt.NDArray[np.float64]
-STEEPEST = 10.0  # the largest exponent that is fitted: all mass is then at the first rank
+STEEPEST = 10.0  # the largest exponent that is tried: nearly all mass is then at the first rank
 
 
 def power_law(
     first: int, last: int, mass: float, energy: float, most: float
 ) -> tuple[F64, F64, float]:
-    """Return a power law with this mass, with the exponent whose energy is nearest to `energy`.
+    """Return the power law with this mass whose energy is nearest to `energy`.
+
+    The item of rank i has a frequency proportional to i^-exponent, but at most `most`. The mass
+    above `most` is given to the other items.
 
     Args:
-        first: the first rank.
-        last: the last rank.
-        mass: the sum of the frequencies.
+        first: the first rank, at least 1.
+        last: the last rank; if it is below the first rank, the result is empty.
+        mass: the sum of the frequencies; if it is 0 or less, the result is empty.
         energy: the sum of the squared frequencies.
-        most: the largest frequency: higher ones are cut off, and the others raised.
+        most: the largest frequency that any item may have.
 
     Returns:
-        frequencies: float64 [k], for groups of ranks.
-        numbers: float64 [k], the number of ranks in each group.
+        frequencies: float64 [k], falling: the frequency of an item in each group of ranks.
+        numbers: float64 [k], the number of items in each group.
         exponent: the exponent, 0 to 10.
     """
     if mass <= 0.0 or last < first:
@@ -51,9 +54,13 @@ def power_law(
 
 
 def ranks_between(first: int, last: int) -> tuple[F64, F64]:
-    """Return the ranks first..last in groups: a mean rank and the number of ranks of each group.
+    """Return the ranks from `first` to `last` in groups, so that few numbers describe many ranks.
 
-    Each of the first 200 ranks is a group of its own. Both arrays are float64 [groups].
+    The first 200 ranks are groups of one rank each. Later groups grow in proportion to the rank.
+
+    Returns:
+        ranks: float64 [groups], the (geometric) mean rank of each group, rising.
+        numbers: float64 [groups], the number of ranks in each group.
     """
     few = min(last - first + 1, 200)
     if few == last - first + 1:
@@ -68,17 +75,19 @@ def ranks_between(first: int, last: int) -> tuple[F64, F64]:
 
 
 def capped(shape: F64, numbers: F64, mass: float, most: float) -> F64:
-    """Return a falling shape, scaled to this mass and cut off at `most`: float64 [k].
+    """Return a shape scaled to a mass, with all frequencies at most `most`: float64 [k].
+
+    The mass that the bound cuts off is given to the items below the bound.
 
     Args:
-        shape: float64 [k], falling, above 0: the frequencies of the groups up to a factor.
+        shape: float64 [k], falling, above 0: the frequencies of the groups, up to a common factor.
         numbers: float64 [k], the number of items in each group.
         mass: the sum of all frequencies, at most `most` times the number of items.
         most: the largest frequency.
     """
     low, high = math.log(mass / float(numbers @ shape)), math.log(most / float(shape[-1]))
     if float(numbers @ np.minimum(math.exp(low) * shape, most)) < mass * (1 - 1e-9):
-        for _ in range(60):  # the mass that the bound cuts off goes to the other items
+        for _ in range(60):  # bisection of the factor that gives the mass in spite of the bound
             middle = (low + high) / 2
             less = float(numbers @ np.minimum(np.exp(middle) * shape, most)) < mass
             low, high = (middle, high) if less else (low, middle)

@@ -1,18 +1,22 @@
-"""The number of items of each frequency, by deconvolution of the values that a pilot recovers.
+"""The number of items of each frequency, estimated from the counts that a pilot shows.
 
-An item of frequency f occurs Poisson(n f) times among n clients. Joint recovery estimates this
-count with a normal error, or does not fit the item. Let nu(f) be the number of items of frequency
-f. It maximises the likelihood of the fitted items' values, which form a Poisson process:
+The method is deconvolution: it removes the effect of random errors from the counts. An item of
+frequency f occurs Poisson(n f) times among n clients. Joint recovery estimates this count with a
+normal error, or does not fit the item at all. Let nu(f) be the number of items of frequency f. The
+fitted items' values form a Poisson process, and nu maximises its likelihood:
 
     sum over items log sum_f nu(f) P(value | f) - sum_f nu(f) P(seen | f).
 
 Expectation maximisation finds nu (Kiefer and Wolfowitz 1956; Laird 1978; for truncated data
 Dempster, Laird and Rubin 1977). Each iteration spreads each value over the frequencies that it may
-come from, and adds the expected number of unseen items. Each iteration also keeps two known sums:
-the mass, and, within its error, the mean square that unseen items leave in the cells. Where no
-value says anything, nu stays as smooth as it was at the start. The iterations are few. The exact
-maximum is at a few points (Lindsay 1983), which is more detail than the data support, and stopping
-early is the usual remedy.
+come from. Then it adds the expected number of items that are not fitted. Each iteration also keeps
+two known sums. One is the mass of the items. The other is the mean square that items which are not
+fitted leave in the counters; it is kept within its error.
+
+If no value says anything about some frequencies, their numbers of items keep the proportions of
+the first guess. The iterations are few on purpose. The exact maximum puts all items at a few
+frequencies (Lindsay 1983), which is more detail than the data support. To stop early is the usual
+remedy.
 """
 
 from __future__ import annotations
@@ -27,35 +31,36 @@ from scipy.special import gammaincc, ndtr
 from fedtally.base.roots import root
 
 F64 = npt.NDArray[np.float64]
-# The iterations. More would fit flat distributions better, and steep ones, of which few items are
-# seen, worse.
+# The number of iterations. More iterations would suit flat distributions better. They would suit
+# steep distributions worse, because few of their items are seen.
 _ROUNDS = 20
 _RATIO = 1.05  # frequencies within this ratio form one group
-_EXACT = 0.05  # the least error, in clients: a count that is known exactly needs a density, too
-_STEPS = 4  # grid points of counts in one standard deviation, if the error is large
-_REACH = 6.0  # the grid of counts reaches this many standard deviations beyond the largest count
+_EXACT = 0.05  # the least standard error, in clients: an error of 0 would have no density
+_STEPS = 4  # if errors are large, the grid of counts has this many points per standard error
+_REACH = 6.0  # the grid of counts ends this many standard deviations above the largest count
 
 
 class Seen(NamedTuple):
-    """The numbers that a pilot gives about the items that do not stand out.
+    """What a pilot shows about the items that do not stand out from the noise.
 
-    All values are counts of clients. `fedtally.plan.frequencies.pilot` defines "clearly fitted" and
-    "stand out".
+    All values are counts of clients, not frequencies. `fedtally.plan.frequencies.pilot` defines
+    "clearly fitted" and "stand out".
 
     Attributes:
-        clients: n, the number of clients.
-        values: float64 [k], the estimated counts of the items that are clearly fitted, but do not
+        clients: n, the number of the pilot's clients.
+        values: float64 [k], the estimated counts of the items that are clearly fitted but do not
             stand out.
         errors: float64 [k], the standard errors of `values`.
-        error: the standard error of any item's estimated count, fitted or not.
+        error: the standard error of the estimated count of any item, whether fitted or not.
         least: the count from which an item is clearly fitted.
         most: the count from which an item stands out; it may be below `least`.
-        mass: the sum of the expected counts of all items that do not stand out.
-        squares: the sum over the items that are not clearly fitted of their squared counts, as the
-            cells of the batches show it: an item of count c adds same * (c^2 - c) + sampled * c.
+        mass: the expected counts of all items that do not stand out, added up.
+        squares: a sum over the items that are not clearly fitted, as the counters of the batches
+            show it: an item of count c adds same * (c^2 - c) + sampled * c.
         squares_error: the standard error of `squares`.
-        same: the factor of c^2 - c in `squares`: the heterogeneity of batches.
-        sampled: the factor of c in `squares`: the number of batches, or 0 if the mass that clients
+        same: the factor of c^2 - c in `squares`: the heterogeneity of the batches (how much
+            frequencies differ between them; 1 if they do not).
+        sampled: the factor of c in `squares`: the number of batches; or 0 if the mass that clients
             hold is not known.
     """
 
@@ -73,16 +78,16 @@ class Seen(NamedTuple):
 
 
 def deconvolved(frequencies: F64, numbers: F64, seen: Seen) -> tuple[F64, F64]:
-    """Return frequencies, and the number of items of each frequency that do not stand out.
+    """Return the estimated number of items of each frequency, for items that do not stand out.
 
     Args:
-        frequencies: float64 [m], above 0, in any order: the possible frequencies.
-        numbers: float64 [m], the number of items of each frequency with which iterations start.
-        seen: the numbers that the pilot gives.
+        frequencies: float64 [m], above 0, in any order: the frequencies that items may have.
+        numbers: float64 [m], the number of items of each frequency, as a first guess.
+        seen: what the pilot shows.
 
     Returns:
-        frequencies: float64 [g], rising, after close ones were put together.
-        numbers: float64 [g].
+        frequencies: float64 [g], rising; frequencies within 5 % of each other became one.
+        numbers: float64 [g], the number of items of each frequency.
 
     >>> f = np.geomspace(1e-4, 0.02, 100)
     >>> counts = np.random.default_rng(0).poisson(5.0, 200) * 1.0  # 200 items of 0.005
@@ -98,7 +103,7 @@ def deconvolved(frequencies: F64, numbers: F64, seen: Seen) -> tuple[F64, F64]:
     step = max(1.0, math.floor(seen.error / _STEPS))
     top = max(seen.most, seen.least, float(expected[-1]))
     count = np.arange(0.0, top + _REACH * (error + math.sqrt(top)) + step, step)
-    # P(count < k) of a Poisson count, at whole numbers k between the grid points `count`
+    # the probability that a Poisson count is below k; each k lies between two grid points `count`
     fewer = gammaincc(np.ceil(count[1:] - step / 2), expected[:, None])
     drawn = np.diff(np.column_stack([np.zeros(len(f)), fewer, np.ones(len(f))]))
     below, out = ndtr((seen.least - count) / error), ndtr((count - seen.most) / error)
@@ -121,15 +126,16 @@ def deconvolved(frequencies: F64, numbers: F64, seen: Seen) -> tuple[F64, F64]:
 
 
 def _with_sum(number: F64, weights: F64, total: float, error: float) -> F64:
-    """Return the most likely numbers nu, near `number`, whose weighted sum is near `total`.
+    """Return numbers of items near `number` whose weighted sum is near `total`: float64 [g].
 
-    They are the stationary point of sum(number log nu - nu) - (weights nu - total)^2 / (2 error^2).
+    They are the most likely numbers nu: a stationary point of sum(number log nu - nu) - (weights nu
+    - total)^2 / (2 error^2).
 
     Args:
-        number: float64 [g], the expected numbers without the condition on the sum.
-        weights: float64 [g], the weights of the sum.
-        total: the weighted sum.
-        error: the standard error of `total`; 0: the sum is exact.
+        number: float64 [g], the expected numbers without a condition on their sum.
+        weights: float64 [g], the weight of each number in the sum.
+        total: the value of the weighted sum.
+        error: the standard error of `total`; 0: the weighted sum must be exactly `total`.
     """
     matters = (number > 1e-12) & (weights > 0)
     if not matters.any() or (total <= 0 and error == 0):
@@ -153,7 +159,14 @@ def _with_sum(number: F64, weights: F64, total: float, error: float) -> F64:
 
 
 def _grouped(frequencies: F64, numbers: F64) -> tuple[F64, F64]:
-    """Return rising frequencies, and their numbers: frequencies within `_RATIO` form one group."""
+    """Return frequencies and their numbers of items, with close frequencies put together.
+
+    Frequencies whose ratio is below about `_RATIO` become their mean.
+
+    Returns:
+        frequencies: float64 [g], rising.
+        numbers: float64 [g], the number of items of each frequency.
+    """
     group = np.floor(np.log(frequencies / frequencies.min()) / math.log(_RATIO)).astype(np.int64)
     number = np.bincount(group, numbers).astype(np.float64)
     used = number > 0

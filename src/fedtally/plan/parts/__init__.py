@@ -1,6 +1,7 @@
 """The parts of a plan: candidates, clients, vector, summing and protection.
 
-A part is one class, and its field `kind` says which of a few kinds it is. Its properties return
-what follows from the kind: call these, and do not compare kinds elsewhere. A part is made of plain
-values, so that it can be made before there is a plan.
+Each part is a class. Its attribute `kind` names one of a few variants, such as "sketch" and
+"histogram". The properties of the class return what differs between the variants. Other code uses
+these properties and never compares kinds. A part is made from plain values, so that it can be used
+before there is a plan.
 """

@@ -1,4 +1,4 @@
-"""What may be counted: listed candidates, or strings nobody has listed.
+"""The items that may be counted: candidates in a list, or any strings (an open domain).
 
 >>> Candidates({"kind": "range", "size": 9, "public": True}).kind
 'listed'
@@ -26,9 +26,9 @@ from fedtally.sketch import Spelling
 if TYPE_CHECKING:
     from fedtally.domain import Domain
 
-_OPEN = "open"  # the kind of domain whose names are spelled
-_NFC = "nfc"  # the only normal form of strings that an open domain may have
-# the kinds of domain whose ids are consecutive, from a first id that the description gives
+_OPEN = "open"  # the kind of domain without a list; the sums themselves spell frequent strings
+_NFC = "nfc"  # the only Unicode normal form that the strings of an open domain may have
+# the kinds of domain whose ids are consecutive, so that each id has a known counter
 _IN_ORDER = ("range", "dictionary", "grid")
 
 Kind = Literal["listed", "open"]
@@ -36,10 +36,10 @@ Kind = Literal["listed", "open"]
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The candidates: the items that may be counted.
+    """The candidates of a plan: the items that may be counted.
 
     Args:
-        description: the public description of the candidates, as `checked_domain` returns it.
+        description: the public description of the candidates, which `checked_domain` returned.
 
     Attributes:
         kind: "listed" or "open".
@@ -54,15 +54,15 @@ class Candidates:
 
     @property
     def first_id(self) -> int:
-        """The id of the first candidate, if the ids of the candidates are consecutive.
+        """The smallest id of a candidate, for kinds of domain whose ids are consecutive.
 
-        For a range it is the first integer mod 2^64, for other kinds 0.
+        For a range it is the first integer mod 2^64; for other kinds it is 0.
         """
         return int(self.description.get("first", 0)) % 2**64
 
     @property
     def num_listed(self) -> int:
-        """The number of listed candidates; 0 for an open domain.
+        """The number of candidates in the list; 0 if the domain is open.
 
         >>> Candidates({"kind": "range", "size": 9, "public": True}).num_listed
         9
@@ -71,18 +71,19 @@ class Candidates:
 
     @property
     def can_be_tried(self) -> bool:
-        """Whether errors may be predicted by simulated campaigns.
+        """Whether simulated campaigns may predict errors: True if there is a list of candidates.
 
-        For an open domain each simulation would have to look at all hashes.
+        For an open domain each simulation would have to estimate all possible hashes.
         """
         return self.kind == "listed"
 
     def check_listed(self, looks: str, way: str) -> None:
-        """Refuse a task that needs every candidate, if the domain is open.
+        """Refuse a task that must look at every candidate, if there is no list of candidates.
 
         Args:
-            looks: the subject and verb of the message, such as "trends look".
-            way: what the user can do instead.
+            looks: the start of the error message, such as "trends look"; " at every candidate"
+                follows.
+            way: what the user can do instead, for the error message.
 
         Raises:
             InvalidInputError: the domain is open.
@@ -93,9 +94,10 @@ class Candidates:
             )
 
     def check_domain(self, domain: Domain) -> None:
-        """Refuse a domain that differs from the plan's, if the plan's domain is open.
+        """Refuse a domain that differs from the plan's domain, if the plan's domain is open.
 
-        The ids of an open domain are hashes, so a sum does not show how items were hashed.
+        The ids of an open domain are hashes of strings. A sum does not show how they were made, so
+        a different domain would give wrong names without an error.
 
         Args:
             domain: the domain that turns ids into items.
@@ -110,7 +112,7 @@ class Candidates:
             )
 
     def check_recovery(self, recovery: str) -> None:
-        """Refuse a decoder that cannot find hashes, if the domain is open.
+        """Refuse every decoder except the one for open domains, if the domain is open.
 
         Args:
             recovery: the name of the decoder.
@@ -125,20 +127,23 @@ class Candidates:
             )
 
     def unspelled(self, names: object | None) -> str:
-        """Return the reason why a client cannot send its ids without names, or "" if it can.
+        """Return an error message if a client gives no names and must give them, otherwise "".
+
+        With an open domain a client sends names, too: it spells them into sketches.
 
         Args:
-            names: the names of the ids; None: no names are given.
+            names: the names of the ids; None: the client gives none.
         """
         if self.kind == "open" and names is None:
             return "the domain is open: give the names of the ids, to spell them"
         return ""
 
     def check_spelling(self, spelling: Spelling | None) -> None:
-        """Refuse an open domain without a spelling, and a spelling without an open domain.
+        """Refuse an open domain whose plan has no spelling, or another domain whose plan has one.
 
         Args:
-            spelling: the size of the sketches that names are read from; None: there are none.
+            spelling: the size of the sketches from which names are read; None: the plan has no such
+                sketches.
 
         Raises:
             InvalidInputError: an entry of an open domain's description is wrong, or the spelling
@@ -176,14 +181,17 @@ class Candidates:
 
 
 def check_histogram_domain(domain: Mapping[str, Any]) -> None:
-    """Refuse a histogram if clients cannot tell each candidate's counter, or if there are too many.
+    """Refuse candidates that a histogram cannot count.
+
+    A client must know which counter belongs to which candidate without asking for a list. So the
+    ids of the candidates must be consecutive.
 
     Args:
-        domain: the description of the candidates.
+        domain: the public description of the candidates.
 
     Raises:
-        InvalidInputError: the ids of the candidates do not follow from the plan, or there are more
-            candidates than a row may have counters.
+        InvalidInputError: the ids of the candidates are not consecutive, the entry "first" is
+            missing or not allowed, or there are more candidates than counters in the largest row.
 
     >>> check_histogram_domain({"kind": "strings", "size": 9, "public": False})
     Traceback (most recent call last):
@@ -208,13 +216,17 @@ def check_histogram_domain(domain: Mapping[str, Any]) -> None:
 
 
 def checked_domain(domain: Any) -> Mapping[str, Any]:
-    """Return a checked, read-only copy of the description of the candidate items.
+    """Return a checked, read-only copy of a domain's description.
+
+    NumPy numbers are replaced by Python numbers, because JSON has no NumPy numbers.
 
     Args:
-        domain: a table with the entries kind, size, public, and other entries of its kind.
+        domain: a table with the entries "kind", "size", "public", and others that depend on the
+            kind.
 
     Raises:
-        InvalidInputError: an entry is missing, or a value cannot be written to a plan's file.
+        InvalidInputError: it is not a table of texts, numbers and truth values; an entry is missing
+            or out of range; or an entry cannot be written to a plan's file.
 
     >>> dict(checked_domain({"kind": "range", "size": 9, "public": True}))
     {'kind': 'range', 'size': 9, 'public': True}
@@ -223,7 +235,7 @@ def checked_domain(domain: Any) -> Mapping[str, Any]:
         raise InvalidInputError(
             f"domain must be a table with text as keys, got {type(domain).__name__}"
         )
-    # a scalar of NumPy is not a JSON value
+    # otherwise NumPy numbers could not be written as JSON
     plain = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in domain.items()
@@ -235,7 +247,7 @@ def checked_domain(domain: Any) -> Mapping[str, Any]:
         _check_entry(name, value)
     if not isinstance(plain["kind"], str) or not isinstance(plain["public"], bool):
         raise InvalidInputError("domain.kind must be a text and domain.public true or false")
-    # these are printed before anybody has decided to trust the plan
+    # these texts are printed before the plan is trusted, so they must not control the terminal
     for text in (*plain, plain["kind"]):
         if not (text.isascii() and text.isprintable()):
             raise InvalidInputError(
@@ -246,22 +258,22 @@ def checked_domain(domain: Any) -> Mapping[str, Any]:
 
 
 def _check_entry(name: str, value: Any) -> None:
-    """Refuse an entry that no file of a plan can hold."""
+    """Refuse an entry of a domain's description that no plan's file can hold."""
     if not isinstance(value, (bool, int, float, str)):
         raise InvalidInputError(
             f"domain.{name} must be a number, a text or a truth value, got {value!r}"
         )
-    if not _is_unicode(name) or not _is_unicode(value):  # no file of UTF-8 can hold it
+    if not _is_unicode(name) or not _is_unicode(value):  # UTF-8 cannot encode it
         raise InvalidInputError(
             f"domain must have no half of a surrogate pair, got {name!a}: {value!a}"
         )
-    # The integer is not quoted: Python refuses to write very long ones.
+    # The message does not show the integer: Python refuses to convert very long ones to text.
     if isinstance(value, int) and abs(value) > 2**64:
         raise InvalidInputError(f"domain.{name} must be an integer from -2^64 to 2^64")
-    if isinstance(value, float) and not math.isfinite(value):  # it has no JSON
+    if isinstance(value, float) and not math.isfinite(value):  # JSON has no such numbers
         raise InvalidInputError(f"domain.{name} must be a finite number, got {value!r}")
 
 
 def _is_unicode(value: Any) -> bool:
-    # half of a surrogate pair: Python's text may hold one, UTF-8 may not
+    # a Python text may contain half of a surrogate pair, which UTF-8 cannot encode
     return not isinstance(value, str) or not any("\ud800" <= letter <= "\udfff" for letter in value)

@@ -1,4 +1,4 @@
-"""Who sends the vectors: persons, or silos, such as hospitals, each with the items of many people.
+"""The senders of the vectors: persons, or silos (such as hospitals) with many people each.
 
 >>> persons, silos = Clients(1, 3), Clients(5000, 3)
 >>> persons.kind, persons.senders, persons.counted, persons.entries, persons.most_items
@@ -25,11 +25,11 @@ Kind = Literal["persons", "silos"]
 
 @dataclass(frozen=True)
 class Clients:
-    """The clients, which send the vectors: persons or silos.
+    """The kind of the clients, who send the vectors: persons or silos.
 
     Args:
-        people: the most people whose items one client holds; 1: clients are persons.
-        max_items: the most items of one person.
+        people: the most people whose items one client holds; 1 means that clients are persons.
+        max_items: the most items of one person that are counted in a round.
 
     Attributes:
         kind: "persons" or "silos".
@@ -44,42 +44,51 @@ class Clients:
 
     @property
     def senders(self) -> tuple[str, str]:
-        """The noun for a sender of a vector, in the singular and in the plural."""
+        """The English noun for a sender of a vector, in the singular and in the plural."""
         return ("client", "clients") if self.kind == "persons" else ("silo", "silos")
 
     @property
     def counted(self) -> tuple[str, str]:
-        """The noun for what the answer counts, in the singular and in the plural."""
+        """The English noun for what the answer counts, in the singular and in the plural."""
         return ("client", "clients") if self.kind == "persons" else ("person", "people")
 
     @property
     def entries(self) -> int:
-        """The number of entries of a vector besides its counters: a silo's number of people."""
+        """The number of entries of a vector besides its counters: 1 for a silo, otherwise 0.
+
+        A silo's entry is its number of people.
+        """
         return 0 if self.kind == "persons" else 1
 
     @property
     def most_items(self) -> int:
-        """The most items that one client contributes, of all its people together."""
+        """The most items that one client contributes in a round.
+
+        For a silo, these are the items of all its people together.
+        """
         return self.people * self.max_items
 
     @property
     def why_no_silos(self) -> str:
-        """The reason why these clients cannot have options of silos, or "" if they can."""
+        """An error message for options of silos if the clients are persons, otherwise ""."""
         if self.kind == "silos":
             return ""
         return "the plan is not one of silos: set the most people of a client (Plan.people)"
 
     @property
     def can_be_drawn(self) -> bool:
-        """Whether a simulation may resample clients; silos are too few and too different."""
+        """Whether a simulation may draw its clients anew for each campaign: True for persons.
+
+        Silos are too few for this, and differ too much.
+        """
         return self.kind == "persons"
 
     def numbered(self, persons: int, silos: int) -> str:
-        """Return the number of clients in words.
+        """Return the number of clients in words; the kind selects one of the two numbers.
 
         Args:
-            persons: the number of clients, if they are persons.
-            silos: the number of clients, if they are silos.
+            persons: the number to use if clients are persons.
+            silos: the number to use if clients are silos.
 
         >>> Clients(5000, 3).numbered(900, 2), Clients(1, 3).numbered(900, 0)
         ('2 silos of at most 5000 people each', '900 clients')
@@ -89,48 +98,61 @@ class Clients:
         return f"{silos} silos of at most {self.people} people each"
 
     def most_people(self, persons: int, silos: int) -> int:
-        """Return the most people in a sum.
+        """Return the most people whose items are in a sum. The kind selects one of the two numbers.
 
         Args:
-            persons: the number of clients in the sum, if they are persons.
-            silos: the number of clients in the sum, if they are silos.
+            persons: the number of clients in the sum, used if they are persons.
+            silos: the number of clients in the sum, used if they are silos.
         """
         return persons if self.kind == "persons" else silos * self.people
 
     def shown_people(self, people: int, silos: int) -> int:
-        """Return the number of people that a release shows; 0 if no silo took part.
+        """Return the number of people that a reader of a release (an opened sum) sees.
+
+        It is `people`, but 0 if clients are silos and none took part: `people` is then only noise.
 
         Args:
-            people: the number of people in the release, which may carry noise.
+            people: the number of people in the release; for silos it carries noise if the plan has
+                privacy.
             silos: the number of silos in the release, which is public.
         """
         return people if self.kind == "persons" or silos else 0
 
     def largest_entry(self, encoding: Encoding) -> int:
-        """Return the most that one client adds to an entry of its vector, without noise."""
+        """Return the most that one client adds to an entry of its vector, without noise.
+
+        Args:
+            encoding: whether items are counted in a sketch or in a histogram.
+        """
         return self.people * encoding.most_of_counter(self.max_items)
 
     def rows_of_table(self, people: float) -> float:
-        """Return the number of table rows that one client reads; 0 for a person.
+        """Return the number of rows that a silo reads from its table; 0 if clients are persons.
 
         Args:
-            people: the number of people of a silo.
+            people: the number of people of the silo.
         """
         return 0.0 if self.kind == "persons" else people * self.max_items
 
     def are_hidden(self, relation: Relation | None) -> bool:
-        """Whether the number of clients is private; the number of silos is always public.
+        """Whether the privacy guarantee hides the number of clients.
+
+        The number of silos is always public, so the result is False for silos.
 
         Args:
-            relation: the neighbouring relation of the privacy guarantee; None: no guarantee.
+            relation: the relation between the two inputs that must look alike (see `Relation`);
+                None: the plan has no privacy.
         """
         return self.kind == "persons" and relation is not None and relation.hides_number
 
     def people_and_silos(self, entries: npt.NDArray[np.int64], num_clients: int) -> tuple[int, int]:
         """Return the number of people and the number of silos in a sum of vectors.
 
+        The number of silos is 0 if clients are persons.
+
         Args:
-            entries: int64 [entries], the sum of the entries besides the counters.
+            entries: int64 [entries], the sum of the vectors' entries besides the counters; for
+                silos the first is the number of people.
             num_clients: the number of clients in the sum.
         """
         if self.kind == "persons":
@@ -138,5 +160,9 @@ class Clients:
         return int(entries[0]), num_clients
 
     def fits(self, num_silos: int) -> bool:
-        """Return whether a sum of `num_silos` silos (0: of persons) may be of such clients."""
+        """Return whether a sum with this number of silos can come from clients of this kind.
+
+        Args:
+            num_silos: the number of silos in the sum; 0 for a sum of persons.
+        """
         return (num_silos > 0) == (self.kind == "silos")

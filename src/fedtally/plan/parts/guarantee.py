@@ -1,9 +1,10 @@
-"""Checks that the other parts of a plan keep the privacy guarantee of its protection.
+"""Checks that the other parts of a plan keep the plan's privacy guarantee.
 
-1. The list of candidates is public: a list made of clients' items shows who holds what, whatever
-   the noise.
-2. The protocol does not show the number of clients if the guarantee hides it.
-3. The guarantee counts only the noise of honest clients that are sure to be in every sum.
+1. The list of candidates is public. A list made from the clients' items shows which items clients
+   hold, and no noise can hide this.
+2. If the guarantee hides the number of clients, the protocol does not show this number.
+3. The guarantee relies only on the noise of honest clients that are sure to be in every sum.
+4. Delta is so small that publishing a random person's item would break the guarantee.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
 
 
 def check_candidates(terms: PrivacyConfig, candidates: Candidates) -> None:
-    """Refuse a list of candidates that tells which client holds which item.
+    """Refuse a list of candidates that was made from the clients' own items.
+
+    Such a list shows which items clients hold, and no noise can hide this.
 
     Args:
-        terms: the privacy of the plan.
-        candidates: the candidates.
+        terms: the plan's terms of privacy.
+        candidates: the plan's candidates.
 
     Raises:
-        InvalidInputError: the candidates are the clients' own items, and the plan is not marked
-            `not_private`.
+        InvalidInputError: the list is not public, and the plan is not marked `not_private`.
     """
     if not candidates.description["public"] and not terms.not_private:
         raise InvalidInputError(
@@ -40,14 +42,17 @@ def check_candidates(terms: PrivacyConfig, candidates: Candidates) -> None:
 
 
 def check_collisions(terms: PrivacyConfig | None, candidates: Candidates) -> None:
-    """Refuse certified hashes if the domain is open: a certificate needs a list of candidates.
+    """Refuse a certificate of hashes if the domain is open.
+
+    A certificate states how badly candidates collide under the actual hashes, so it needs a list of
+    candidates.
 
     Args:
-        terms: the privacy of the plan; None: the plan has none.
-        candidates: the candidates.
+        terms: the plan's terms of privacy; None: the plan has no privacy.
+        candidates: the plan's candidates.
 
     Raises:
-        InvalidInputError: the hashes are certified, and the domain is open.
+        InvalidInputError: the plan has a certificate, and the domain is open.
     """
     if candidates.kind == "open" and terms is not None and terms.event.collisions is not None:
         raise InvalidInputError(
@@ -57,15 +62,17 @@ def check_collisions(terms: PrivacyConfig | None, candidates: Candidates) -> Non
 
 
 def check_number(terms: PrivacyConfig, clients: Clients, summing: Summing) -> None:
-    """Refuse a protocol that shows the number of clients, if the guarantee hides this number.
+    """Refuse a secure sum if the privacy guarantee hides the number of clients.
+
+    Every secure sum shows this number to its server. Only a trusted server can keep it secret.
 
     Args:
-        terms: the privacy of the plan.
-        clients: the senders of the vectors.
-        summing: the way to sum the vectors.
+        terms: the plan's terms of privacy.
+        clients: the kind of clients: persons or silos.
+        summing: the way to sum the vectors of a round.
 
     Raises:
-        InvalidInputError: the guarantee hides the number, and a protocol sums the vectors.
+        InvalidInputError: the guarantee hides the number of clients, and there is a secure sum.
     """
     if clients.are_hidden(terms.event.relation) and summing.terms is not None:
         raise InvalidInputError(
@@ -75,16 +82,17 @@ def check_number(terms: PrivacyConfig, clients: Clients, summing: Summing) -> No
 
 
 def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int) -> None:
-    """Refuse a delta so large that publishing the item of a random person would be allowed.
+    """Refuse a delta that is at least 1 divided by the number of people.
+
+    Such a guarantee would even allow to publish the item of a person drawn at random.
 
     Args:
-        terms: the privacy of the plan.
-        clients: the senders of the vectors.
-        num_clients: the number of clients over all rounds.
+        terms: the plan's terms of privacy.
+        clients: the kind of clients: persons or silos.
+        num_clients: the number of clients of all rounds together.
 
     Raises:
-        InvalidInputError: delta is at least 1 over the number of people, and the plan is not marked
-            `not_private`.
+        InvalidInputError: delta is too large, and the plan is not marked `not_private`.
     """
     people = num_clients * clients.people
     if terms.delta * people < 1 or terms.not_private:
@@ -100,17 +108,19 @@ def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int) -> Non
 def check_honest(
     terms: PrivacyConfig, clients: Clients, summing: Summing, protection: Protection
 ) -> None:
-    """Refuse a guarantee that counts the noise of more honest clients than every sum surely has.
+    """Refuse a guarantee that relies on the noise of too many honest clients.
+
+    It may rely only on honest clients that are sure to be in every sum.
 
     Args:
-        terms: the privacy of the plan.
-        clients: the senders of the vectors.
-        summing: the way to sum the vectors.
+        terms: the plan's terms of privacy, which state the number of honest clients.
+        clients: the kind of clients: persons or silos.
+        summing: the way to sum the vectors of a round.
         protection: the party that adds the noise, and what follows from it.
 
     Raises:
-        InvalidInputError: the guarantee counts more honest clients; or silos add the noise, and it
-            would not suffice without the share of one silo.
+        InvalidInputError: the terms state more honest clients than are sure to be in every sum; or
+            silos add the noise, and the noise without one silo's share would not be enough.
     """
     honest, least = terms.event.honest_survivors, summing.honest_clients
     if honest is not None and honest > least:
@@ -124,10 +134,18 @@ def check_honest(
 
 
 def _check_own_share(honest: int, summing: Summing) -> None:
-    """Refuse noise of silos that would not suffice without the share of one silo.
+    """Refuse noise of silos that is not enough without the share of one silo.
 
-    A silo that reads the result can subtract its own share of the noise. The other shares must then
-    protect the people of the other silos. Proof: docs/privacy-proofs/silos.md.
+    A silo that reads the result can subtract its own share of the noise. The shares of the other
+    silos must then still protect their people. Proof: docs/privacy-proofs/silos.md.
+
+    Args:
+        honest: the number of honest silos whose noise the guarantee relies on.
+        summing: the way to sum the vectors of a round.
+
+    Raises:
+        InvalidInputError: the protocol assumes no corrupt silo; or a trusted server sums, and
+            `honest` is not below the number of silos in a round.
     """
     if summing.terms is not None and summing.terms.corrupt == 0:
         raise InvalidInputError(
@@ -135,7 +153,7 @@ def _check_own_share(honest: int, summing: Summing) -> None:
             " the result takes its own share of the noise out of it, and the people of the"
             " others need the rest"
         )
-    # an ideal sum has no number of corrupt clients, so one of its silos is not counted
+    # with a trusted server no number of corrupt silos is stated: assume one
     least = summing.honest_clients - 1
     if summing.terms is None and honest > least:
         raise InvalidInputError(

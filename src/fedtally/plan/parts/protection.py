@@ -2,9 +2,10 @@
 
 A *release* is a sum that is opened, of one or several rounds.
 
-1. The noise is drawn once for each release, or each client adds a share of it.
-2. Nothing that anybody sees may depend on a sum without its noise (`Sums.SECRET`).
-3. Each release is charged to the privacy budget before its noise is drawn and before it is opened.
+1. Either the noise is drawn once for each release, or each client adds a share of the noise.
+2. If a sum is exact and needs noise, nothing that anybody sees may depend on it before the noise is
+   added (`Sums.SECRET`).
+3. Each release is charged to the privacy budget before its noise is drawn, and before it is opened.
 
 >>> from fedtally.privacy.config import propose
 >>> from fedtally.sketch import Schedule
@@ -37,11 +38,11 @@ By = Literal["nobody", "aggregator", "clients", "servers"]
 
 
 class Sums(StrEnum):
-    """The state of a sum at the moment when it is opened.
+    """The state of a sum when the server gets it.
 
     `PUBLIC`: the sum is exact, and anybody may see it. `SECRET`: the sum is exact, and nobody may
-    see it before an aggregator adds the noise. `NOISED`: the sum holds noise, which came with the
-    clients' vectors or from two servers.
+    see it before an aggregator adds noise. `NOISED`: the sum already holds noise, added by the
+    clients or by two servers.
     """
 
     PUBLIC = "public"
@@ -50,14 +51,15 @@ class Sums(StrEnum):
 
 
 def releases_by(by: str, schedule: Schedule, num_rounds: int) -> list[range]:
-    """Return the rounds of each release: their sums are added up before the total is opened.
+    """Return the releases of a campaign: for each opened sum, the range of rounds that it adds up.
 
-    An aggregator, or two servers, first add up the rounds that share their hashes, because the
-    total needs noise only once.
+    If an aggregator or two servers add the noise, the rounds of a batch (which share their hashes)
+    are added up first, because their total needs noise only once. Otherwise each round is opened by
+    itself.
 
     Args:
-        by: the party that adds the noise, as `Protection.by`.
-        schedule: the hashes of each round.
+        by: the party that adds the noise: "nobody", "aggregator", "clients" or "servers".
+        schedule: which rounds share their hashes.
         num_rounds: the number of planned rounds.
     """
     match by:
@@ -69,14 +71,16 @@ def releases_by(by: str, schedule: Schedule, num_rounds: int) -> list[range]:
 
 @dataclass(frozen=True)
 class Protection:
-    """The party that adds the noise of a campaign, and what follows from this.
+    """The party that adds the noise of a campaign, and what follows from it.
 
     Args:
-        terms: the privacy of the plan; None: the plan has none, or has none yet.
-        schedule: the hashes of each round.
+        terms: the plan's terms of privacy; None: the plan has no privacy, or its terms are not
+            known yet.
+        schedule: which rounds share their hashes.
         num_rounds: the number of planned rounds.
-        has_secure_sum: whether a protocol sums the vectors, and not a trusted server.
-        by: the party that adds the noise; if `terms` are given, their party replaces it.
+        has_secure_sum: whether a protocol sums the vectors; False: a trusted server sums.
+        by: the party that adds the noise. If `terms` are given, `by` is replaced by the party in
+            them.
     """
 
     terms: PrivacyConfig | None
@@ -91,77 +95,79 @@ class Protection:
 
     @property
     def _noise(self) -> PrivacyConfig:
-        return cast("PrivacyConfig", self.terms)  # where `by` is somebody
+        return cast("PrivacyConfig", self.terms)  # callers know that somebody adds noise
 
     @property
     def is_charged(self) -> bool:
-        """Whether releases are charged to a privacy budget: somebody adds noise."""
+        """Whether somebody adds noise, so that each release is charged to a privacy budget."""
         return self.by != "nobody"
 
     @property
     def is_once(self) -> bool:
-        """Whether noise is added once to each sum that is opened, and not by each client.
+        """Whether the noise is added once to each opened sum, by an aggregator or by two servers.
 
-        Then it is better to add up rounds before they are opened.
+        If so, rounds are better added up before they are opened: their total needs noise only once.
         """
         return self.by in ("aggregator", "servers")
 
     @property
     def is_in_sums(self) -> bool:
-        """Whether a secure sum itself holds noise, of its clients or of two servers.
+        """Whether the secure sum itself holds noise, because clients or two servers add it.
 
-        The modulus of the sum must then have room for this noise.
+        If so, the modulus of the sum must be large enough for the noise, too.
         """
         return self.by in ("clients", "servers")
 
     @property
     def sums(self) -> Sums:
-        """The state of sums when they are opened."""
+        """The state of a sum when the server gets it."""
         match self.by:
             case "nobody":
                 return Sums.PUBLIC
             case "aggregator":
                 return Sums.SECRET
-            case _:  # a trusted server sums without noise, and adds the noise at the release
+            case _:  # a trusted server gets exact vectors, and adds the noise before the release
                 return Sums.NOISED if self.has_secure_sum else Sums.SECRET
 
     @property
     def is_secret(self) -> bool:
-        """Whether sums are exact, and must not be seen before an aggregator has noised them."""
+        """Whether sums reach the server exact, and must be noised before anybody sees them."""
         return self.sums is Sums.SECRET
 
     def leaves_exact(self, vector: Vector) -> bool:
-        """Return whether the answer is exact: items share no counters, and nobody adds noise.
+        """Return whether estimates are exact: items share no counters, and nobody adds noise.
 
         Args:
-            vector: the kind of a client's vector.
+            vector: the kind of vector that a client sends: sketch or histogram.
         """
         return not vector.shares_counters and self.by == "nobody"
 
     @property
     def releases(self) -> list[range]:
-        """The rounds of each release: their sums are added up before the total is opened."""
+        """The releases: for each sum that is opened, the range of rounds that it adds up."""
         return releases_by(self.by, self.schedule, self.num_rounds)
 
     @property
     def participations(self) -> int:
-        """The most rounds that one client takes part in.
+        """The most rounds that one client takes part in; 1 without privacy.
 
-        If the terms have `per_rounds`, it is the most of any `per_rounds` rounds in a row.
+        If the terms have `per_rounds`, it is the most among any `per_rounds` rounds in a row.
         """
         return 1 if self.terms is None else self.terms.event.participations
 
     @property
     def lifetime(self) -> int:
-        """The most rounds that one client takes part in, in the whole campaign."""
+        """The most rounds of the campaign that one client takes part in; 1 without privacy."""
         return 1 if self.terms is None else self.terms.event.lifetime
 
     def allows(self, taken: Collection[int], round: int) -> bool:
-        """Return whether a client may take part in a round.
+        """Return whether a client may take part in another round.
+
+        Without privacy a client may take part in one round only.
 
         Args:
-            taken: the rounds in which the client takes part already.
-            round: the other round that is asked about.
+            taken: the rounds that the client has taken part in.
+            round: the other round.
         """
         return not taken if self.terms is None else self.terms.event.allows(taken, round)
 
@@ -171,26 +177,33 @@ class Protection:
         return None if self.terms is None else self.terms.event.clip_norm
 
     def mark(self, fingerprint: str) -> NoiseMark | None:
-        """Return the mark of sums that hold the noise of a plan; None: they are exact."""
+        """Return the mark that a sum carries if it holds this plan's noise; None without privacy.
+
+        Args:
+            fingerprint: the fingerprint of the plan.
+        """
         return None if self.terms is None else NoiseMark(self.by, fingerprint)
 
     def of_client(self) -> Noise | None:
-        """Return the noise that each client adds to its vector; None: clients add none."""
+        """Return the noise that one client adds to each counter; None if clients add no noise."""
         return self._noise.share() if self.by == "clients" else None
 
     def of_server(self) -> Noise | Geometric | None:
-        """Return the noise that each of two servers adds to a sum; None: they add none."""
+        """Return the noise that each of two servers adds to each counter; None if they add none."""
         return self._noise.noise() if self.by == "servers" else None
 
     def of_release(self) -> Noise | Geometric | None:
-        """Return the noise that an aggregator adds to a release; None: it adds none."""
+        """Return the noise that an aggregator adds to each counter; None if it adds no noise."""
         return self._noise.noise() if self.by == "aggregator" else None
 
     def of_sum(self, clients: int) -> list[Noise | Geometric]:
-        """Return the noise draws that are in a released sum; all clients' shares count as one draw.
+        """Return the distributions of the noise draws in a counter of one released sum.
+
+        The list is empty without noise. The shares of all clients together count as one draw. Two
+        servers make two draws.
 
         Args:
-            clients: the number of clients (persons or silos) in the sum.
+            clients: the number of clients (persons or silos) whose vectors are in the sum.
         """
         match self.by:
             case "nobody":
@@ -199,29 +212,30 @@ class Protection:
                 return [self._noise.noise()]
             case "clients":
                 return [self._noise.share(clients)]
-            case _:  # each of two servers adds all of the noise, since the other may add none
+            case _:  # each of two servers adds enough noise alone: the other one may add none
                 return [self._noise.noise()] * 2
 
     def stddev(self, clients: int, sums: int = 1) -> float:
-        """Return the standard deviation of the noise in a counter of the total of released sums.
+        """Return the standard deviation of a counter's noise in the total of released sums.
 
         Args:
-            clients: the number of clients in all of these sums, without any that dropped out.
-            sums: the number of released sums.
+            clients: the number of clients whose vectors are in these sums, all sums together;
+                clients that dropped out are not counted.
+            sums: the number of released sums that the total adds up.
         """
         match self.by:
             case "nobody":
                 return 0.0
-            case "clients":  # shares add up, over clients and over sums
+            case "clients":  # `clients` counts the shares of all sums, so `sums` is not needed
                 return self._noise.largest_stddev(clients)
             case _:
                 return self._noise.largest_stddev(clients) * float(sums**0.5)
 
     def bound(self, counters: int, clients: int) -> int:
-        """Return a bound on the absolute noise in any counter of a secure sum.
+        """Return a bound on the absolute value of the noise in every counter of a secure sum.
 
-        It is exceeded with a probability of at most 2^-40. An aggregator adds its noise after the
-        secure sum: then the bound is 0.
+        Some counter exceeds it with a probability of at most 2^-40. The bound is 0 if an aggregator
+        adds the noise, because it does so after the secure sum.
 
         Args:
             counters: the number of entries of a client's vector.
@@ -235,24 +249,25 @@ class Protection:
                 law, rounding = "skellam", 0
             case _:  # each of two servers rounds its noise to integers, by at most 1/2
                 law, rounding = "discrete-gaussian", 1
-        # here, so that a plan without a secure sum loads no cryptography
+        # imported only here: a plan without a secure sum then loads no cryptography
         from fedtally.secagg import params
 
         return params.noise_bound(self.stddev(clients), counters, law) + rounding
 
     def row_bound(self, rows: int, width: int, clients: int) -> int:
-        """Return a bound on the l1 norm of the noise in any row of a secure sum.
+        """Return a bound on the sum of the absolute noise values in each row of a secure sum.
 
-        The probability that any row exceeds it is at most 2^-40.
+        Some row exceeds it with a probability of at most 2^-40. The bound is 0 if the secure sum
+        holds no noise.
 
         Args:
             rows: the number of rows of the sketch, including the rows that spell names.
-            width: the number of counters of a row.
+            width: the number of counters in a row.
             clients: the most clients in a sum.
         """
         if not self.is_in_sums:
             return 0
         from fedtally.privacy.row_noise import row_noise_bound
 
-        draws = cast("list[Noise]", self.of_sum(clients))  # geometric noise is never in sums
+        draws = cast("list[Noise]", self.of_sum(clients))  # only aggregators add geometric noise
         return row_noise_bound(tuple(draws), self.stddev(clients), rows, width)

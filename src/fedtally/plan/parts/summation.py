@@ -1,4 +1,4 @@
-"""The requested way to sum rounds, before there are terms of a protocol.
+"""The way to sum rounds that a user requests, before the terms of the protocol are computed.
 
 >>> Summation("secagg", max_cohort=1000).sizes(2500), Summation("two-server").sizes(2500)
 ([834, 833, 833], [2500])
@@ -19,26 +19,28 @@ from fedtally.privacy.events import NoiseBy
 from fedtally.secagg.config import SecureSum, Terms, needed_keys
 from fedtally.secagg.params import MAX_CLIENTS, Adversary, Validity, corrupt_clients
 
-# smaller if active: then the cost of each client grows with its cohort
+# With an active adversary a client's cost grows with its cohort, so the default is smaller.
 MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}
 
 
 @dataclass(frozen=True)
 class Summation:
-    """The requested way to sum the rounds of a simulation.
+    """The way to sum rounds that a user requests, and the dropouts and corrupt clients to plan for.
 
     Args:
-        method: the secure sum, a `SecureSum` or its name.
-        adversary: the adversary of "secagg": "semi-honest" or "active".
-        dropout: the share of every cohort that drops out, 0 to below 1.
-        max_corrupt: the share of a cohort that may be corrupt, 0 to below 1.
-        max_cohort: the most clients in a cohort; a larger round is split.
-        min_cohort: the fewest clients of a cohort: a session opens with these, even if fewer than
-            `max_cohort` have come; None: the smallest cohort of an even split of the rounds.
-        validity: whether reports of "two-server" have proofs, a `Validity` or its name; None: they
-            have proofs if the plan allows proofs.
-        max_dropout: the share of a cohort that may drop out without loss of the sum; None:
-            `dropout`, at least 5 %.
+        method: "ideal" (one trusted server), "secagg" (among the clients of a cohort) or
+            "two-server"; a `SecureSum` or its name.
+        adversary: the adversary that "secagg" resists: "semi-honest" or "active".
+        dropout: the share of every cohort that drops out in a simulation, 0 <= dropout < 1.
+        max_corrupt: the share of a cohort that may be corrupt, 0 <= max_corrupt < 1.
+        max_cohort: the most clients in a cohort, at least 3; a round with more clients is split.
+            None: 2000, or 200 against an active adversary.
+        min_cohort: the fewest clients with which a cohort is summed, even if fewer than
+            `max_cohort` have come. None: the smallest cohort when each round is split evenly.
+        validity: whether the reports of "two-server" have proofs that they are valid, a `Validity`
+            or its name. None: they have proofs if the plan allows proofs.
+        max_dropout: the share of a cohort that may drop out while the sum can still be opened, at
+            least `dropout`. None: the larger of `dropout` and 5 %.
 
     Raises:
         InvalidInputError: a value is out of bounds, or does not go with the method.
@@ -89,32 +91,38 @@ class Summation:
 
     @property
     def is_two_server(self) -> bool:
-        """Whether two servers sum: they add up the rounds of a release before they open it."""
+        """Whether two servers sum; they open only the total of all rounds of a release."""
         return self.method is SecureSum.TWO_SERVER
 
     @property
     def opens_rounds(self) -> bool:
-        """Whether the sum of each round is opened as soon as the round is complete."""
+        """Whether the sum of each round is opened by itself, as soon as the round is complete."""
         return not self.is_two_server
 
     @property
     def has_cohorts(self) -> bool:
-        """Whether the clients of a round are summed in cohorts, by secure aggregation."""
+        """Whether a round is split into cohorts, each with its own sum ("secagg")."""
         return self.method is SecureSum.SECAGG
 
     @property
     def has_identities(self) -> bool:
-        """Whether clients prove who they are, so that each needs a registered identity."""
+        """Whether each client needs a registered identity, with which it proves who it is."""
         return "allow_list" in needed_keys(self.method, Adversary.parse(self.adversary))
 
     @property
     def borne(self) -> float:
-        """The share of a cohort that may drop out without loss of the sum."""
+        """The share of a cohort that may drop out while the sum can still be opened."""
         assert self.max_dropout is not None
         return self.max_dropout
 
     def sizes(self, num_clients: int) -> list[int]:
-        """Return the sizes of the cohorts that a round is split into.
+        """Return the sizes of the cohorts that a round is split into, the larger ones first.
+
+        The sizes differ by at most 1. Two servers do not split a round. An empty round has no
+        cohorts.
+
+        Args:
+            num_clients: the number of clients of the round.
 
         >>> Summation("secagg", max_cohort=1000).sizes(2500)
         [834, 833, 833]
@@ -125,17 +133,20 @@ class Summation:
         return shared_out(num_clients, number) if number else []
 
     def rounds_of_sum(self, releases: Sequence[range]) -> list[int]:
-        """Return the different numbers of rounds that one sum may add up, the smallest first.
+        """Return the different numbers of rounds that a secure sum may add up, smallest first.
 
         Args:
-            releases: the rounds of each release.
+            releases: the rounds of each release (a sum that is opened).
         """
         return sorted({len(rounds) for rounds in releases}) if self.is_two_server else [1]
 
     def fits(self, sums: Sequence[int]) -> bool:
-        """Return whether the method can make sums of these numbers of clients.
+        """Return whether the method can make secure sums with these numbers of clients.
 
-        Only two servers have a limit here: they sum a whole release at once.
+        Only two servers have a limit: one run of their protocol sums all clients of a release.
+
+        Args:
+            sums: the number of clients of each secure sum, which the method `sums` returned.
         """
         return not self.is_two_server or max(sums) <= MAX_CLIENTS
 
@@ -144,9 +155,12 @@ class Summation:
         return self.has_cohorts and num_clients > self.most_clients
 
     def clients_of_sum(self, num_clients: float) -> float:
-        """Return the number of clients in one sum of a round, if as many drop out as may.
+        """Return the mean number of clients in a sum of a round, if as many drop out as may.
 
-        If a trusted server sums, nobody drops out. The number is not rounded.
+        The number is not rounded. If a trusted server sums, nobody drops out.
+
+        Args:
+            num_clients: the number of clients of the round.
 
         >>> round(Summation("secagg", max_cohort=1000, max_dropout=0.1).clients_of_sum(2500))
         750
@@ -160,20 +174,28 @@ class Summation:
     def sums(self, sizes: Sequence[int], releases: Sequence[range]) -> list[int]:
         """Return the number of clients of each secure sum, before rounds are split into cohorts.
 
-        Two servers add up the rounds of a release; other methods sum every round by itself.
+        Two servers sum all rounds of a release together. The other methods sum each round by
+        itself.
 
         Args:
             sizes: the number of clients of each round.
-            releases: the rounds of each release.
+            releases: the rounds of each release (a sum that is opened).
         """
         if not self.is_two_server:
             return list(sizes)
         return [sum(sizes[release.start : release.stop]) for release in releases]
 
     def extremes(self, least: int, most: int) -> list[int]:
-        """Return round sizes, from `least` to `most`, with the smallest and the largest cohorts.
+        """Return sizes of a round, within limits, that have the smallest and largest cohorts.
 
-        All other round sizes in this range have cohorts of sizes between these.
+        Every other size of the round between `least` and `most` has cohorts of sizes between these.
+
+        Args:
+            least: the fewest clients that the round may have.
+            most: the most clients that the round may have.
+
+        Returns:
+            The sizes of the round, in rising order.
 
         >>> Summation("secagg", max_cohort=1000).extremes(1990, 2010)
         [1990, 2000, 2001, 2010]
@@ -188,10 +210,12 @@ class Summation:
     def sharers(
         self, noise_by: NoiseBy | None, num_clients: Sequence[int], agreed: Terms | None = None
     ) -> int | None:
-        """Return the fewest honest clients whose noise is surely in a sum; None: clients add none.
+        """Return the fewest honest clients that are sure to be in a sum and to add noise.
+
+        Returns None if the clients add no noise.
 
         Args:
-            noise_by: the parties that add the noise; None: nobody adds noise.
+            noise_by: the party that adds the noise; None: nobody adds noise.
             num_clients: the number of clients of each round.
             agreed: the terms of the secure sum; None: a trusted server sums.
         """
@@ -200,10 +224,11 @@ class Summation:
         return self.honest_clients(num_clients) if agreed is None else agreed.honest_survivors
 
     def honest_clients(self, num_clients: Sequence[int]) -> int:
-        """Return the fewest honest clients whose noise is surely in a sum of a trusted server.
+        """Return the fewest honest clients that are sure to be in a trusted server's sum.
 
-        In this simulation the trusted server stands for secagg, with its corrupt clients and
-        dropouts.
+        The trusted server stands for secagg in a simulation. So the same shares of corrupt clients
+        and of dropouts are assumed. The smallest round is taken, with the number of corrupt clients
+        of the largest.
 
         Args:
             num_clients: the number of clients of each round; empty rounds are ignored.
@@ -224,12 +249,12 @@ class Summation:
 
     @property
     def most_clients(self) -> int:
-        """The most clients of a cohort of secagg."""
+        """The most clients of a cohort: `max_cohort`, or else the default for the adversary."""
         return self.max_cohort or MAX_COHORT[Adversary.parse(self.adversary)]
 
 
 def unmet_by(method: SecureSum) -> dict[Need, str]:
-    """Return the needs of options that a method of summing does not meet; see `plan.rules`."""
+    """Return the needs of options that a method of summing does not meet (`plan.rules.unmet`)."""
     return unmet(
         secagg=method is not SecureSum.SECAGG and method,
         two_server=method is not SecureSum.TWO_SERVER and method,

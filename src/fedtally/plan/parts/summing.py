@@ -1,4 +1,4 @@
-"""How the vectors of a round are summed: by a trusted server, among cohorts, or by two servers.
+"""The way to sum the vectors of a round: by a trusted server, in cohorts, or by two servers.
 
 >>> ideal = Summing(None, 50)
 >>> ideal.kind, ideal.most_clients, ideal.cohorts, ideal.missing_keys
@@ -25,11 +25,11 @@ class Summing:
     """The way to sum the vectors of a round, and what follows from it.
 
     Args:
-        terms: the terms of the protocol; None: a trusted server sums.
+        terms: the terms of the secure sum; None: a trusted server sums, without a protocol.
         max_round_clients: the number of clients in the largest round.
 
     Attributes:
-        kind: the way to sum, one of `secagg.config.SecureSum`.
+        kind: "ideal" (a trusted server), "secagg" (in cohorts) or "two-server".
     """
 
     terms: Terms | None
@@ -41,10 +41,10 @@ class Summing:
         object.__setattr__(self, "kind", cast("Kind", kind))
 
     def check(self, clients: Clients) -> None:
-        """Refuse silos whose vectors are summed by two servers.
+        """Refuse clients that are silos, if two servers sum.
 
         Args:
-            clients: the senders of the vectors.
+            clients: the kind of clients: persons or silos.
 
         Raises:
             InvalidInputError: the clients are silos, and two servers sum.
@@ -57,19 +57,24 @@ class Summing:
 
     @property
     def cohorts(self) -> SecAggConfig | None:
-        """The terms of secure aggregation in cohorts; None: there are no cohorts."""
+        """The terms of secure aggregation in cohorts; None for other methods.
+
+        A cohort is a group of clients whose vectors are summed together.
+        """
         return cast("SecAggConfig", self.terms) if self.kind == "secagg" else None
 
     @property
     def servers(self) -> TwoServerConfig | None:
-        """The terms of the protocol with two servers; None: another method sums."""
+        """The terms of the protocol with two servers; None for other methods."""
         return cast("TwoServerConfig", self.terms) if self.kind == "two-server" else None
 
     def of_cohorts(self) -> SecAggConfig:
-        """Return the terms of secure aggregation in cohorts, for code that runs only this method.
+        """Return the terms of secure aggregation in cohorts; refuse other methods.
+
+        It is for callers that can run only this method.
 
         Raises:
-            InvalidInputError: there are no cohorts.
+            InvalidInputError: another method sums.
         """
         if self.cohorts is None:
             raise InvalidInputError(
@@ -79,7 +84,9 @@ class Summing:
         return self.cohorts
 
     def of_servers(self) -> TwoServerConfig:
-        """Return the terms of the protocol with two servers, for code that runs only this method.
+        """Return the terms of the protocol with two servers; refuse other methods.
+
+        It is for callers that can run only this method.
 
         Raises:
             InvalidInputError: another method sums.
@@ -98,12 +105,18 @@ class Summing:
 
     @property
     def least_clients(self) -> int:
-        """The fewest clients in one sum; for cohorts, the fewest that are invited to a cohort."""
+        """The fewest clients with which a sum may begin.
+
+        Of the clients of a cohort, some may drop out later.
+        """
         return 1 if self.terms is None else self.terms.least_clients
 
     @property
     def fewest_summed(self) -> int | None:
-        """The fewest clients whose vectors are in a sum; None: a trusted server sums any number."""
+        """The fewest clients whose vectors are in an opened sum.
+
+        None: a trusted server sums, and opens any sum.
+        """
         match self.kind:
             case "ideal":
                 return None
@@ -116,34 +129,34 @@ class Summing:
     def honest_clients(self) -> int:
         """The fewest honest clients that are sure to be in one sum.
 
-        If a trusted server sums, the plan states no such number: it is then the number of clients
-        in the largest round, an upper bound.
+        If a trusted server sums, the plan does not state this number. The result is then only an
+        upper bound: the number of clients in the largest round.
         """
         return self.max_round_clients if self.terms is None else self.terms.honest_survivors
 
     @property
     def is_listed(self) -> bool:
-        """Whether only clients of an allow-list take part.
+        """Whether only clients on an allow-list (a list of public keys) may take part.
 
-        A lying server may choose which clients sum together. So the number of corrupt clients,
-        `corrupt`, is counted over the whole list.
+        Then `corrupt` limits the corrupt clients on the whole list, and not in each sum: a server
+        that lies may choose which clients sum together.
         """
         return self.terms is not None and "allow_list" in self.terms.needed_keys
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
-        """The names of the keys that the protocol needs and does not have yet."""
+        """The names of the public keys that the protocol needs and the plan does not have yet."""
         return () if self.terms is None else self.terms.missing_keys
 
     def sums(self, rounds: Sequence[int], releases: Sequence[range]) -> list[int]:
-        """Return the number of clients of each sum; rounds without clients have none.
+        """Return the number of clients of each sum; rounds without clients have no sum.
 
-        A round is split into the fewest cohorts that the limit allows, whose sizes differ by at
-        most 1. Two servers add up the rounds of each release.
+        A round is split into as few cohorts as possible, whose sizes differ by at most 1. Two
+        servers instead sum all rounds of a release together.
 
         Args:
             rounds: the number of clients of each round.
-            releases: the rounds of each release.
+            releases: the rounds of each release (a sum that is opened).
         """
         if self.servers is not None:
             rounds = [sum(rounds[release.start : release.stop]) for release in releases]
@@ -153,16 +166,16 @@ class Summing:
         return [part for size in rounds if size for part in shared_out(size, -(-size // most))]
 
     def opened_together(self, releases: list[range]) -> list[range]:
-        """Return the releases whose rounds the protocol itself adds up before it opens a sum.
+        """Return the releases whose rounds the servers open only as a total.
 
-        Two servers open one sum of each whole release. Other methods open a sum of each round: then
-        the list is empty.
+        With two servers these are all `releases`. With other methods there are none: the sum of
+        each round is opened by itself.
         """
         return [] if self.servers is None else releases
 
 
 def shared_out(clients: int, parts: int) -> list[int]:
-    """Return the sizes of `parts` nearly equal parts of the clients, the larger ones first.
+    """Return `parts` sizes that add up to `clients` and differ by at most 1, the larger ones first.
 
     >>> shared_out(11, 3)
     [4, 4, 3]

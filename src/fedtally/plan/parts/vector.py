@@ -1,7 +1,7 @@
-"""The vector that a client sends: a sketch, or a histogram with a counter for each candidate.
+"""The vector that a client sends: a sketch, or a histogram with one counter for each candidate.
 
-`fedtally.sketch` finds the counters of an item. `fedtally.base.encoding` bounds how much one client
-may change.
+`fedtally.sketch` says which counters an item changes. `fedtally.base.encoding` bounds how much one
+client may change them.
 
 >>> sketch, histogram = Vector(Encoding.SKETCH), Vector(Encoding.HISTOGRAM)
 >>> sketch.shares_counters, sketch.lowest(10, 2), sketch.has_parity(1)
@@ -27,42 +27,45 @@ Kind = Literal["sketch", "histogram"]
 
 @dataclass(frozen=True)
 class Vector:
-    """The kind of the vector that a client sends, and what follows from it.
+    """The kind of the vector that a client sends, and what follows from the kind.
 
     Args:
-        encoding: the way in which items become counters.
+        encoding: whether items are counted in a sketch or in a histogram.
     """
 
     encoding: Encoding
 
     @property
     def kind(self) -> Kind:
-        """The kind, "sketch" or "histogram"."""
+        """The name of the encoding: "sketch" or "histogram"."""
         return cast("Kind", str(self.encoding))
 
     @property
     def shares_counters(self) -> bool:
-        """Whether items share counters, so that the error depends on the frequencies."""
+        """Whether items share counters, so that the error depends on how frequent items are."""
         return self.kind == "sketch"
 
     def first_id(self, candidates: Candidates | Domain) -> int | None:
-        """Return the id that the first counter counts; None: hashes choose the counters.
+        """Return the id of the candidate that the first counter of a histogram counts.
+
+        The other counters follow in the order of the ids. Returns None for a sketch, where hashes
+        choose the counters.
 
         Args:
-            candidates: the candidates, or their domain.
+            candidates: the candidates, or the domain that lists them.
         """
         return None if self.kind == "sketch" else candidates.first_id
 
     def check(self, candidates: Candidates, width: int) -> None:
-        """Refuse a histogram that has not exactly one counter for each candidate.
+        """Refuse a histogram whose number of counters is not the number of candidates.
 
         Args:
             candidates: the candidates.
-            width: the number of counters of a row.
+            width: the number of counters in a row.
 
         Raises:
-            InvalidInputError: the candidates do not fit a histogram, or the width is not their
-                number.
+            InvalidInputError: a histogram cannot count these candidates (`check_histogram_domain`),
+                or the width is not the number of candidates.
         """
         if self.kind == "sketch":
             return
@@ -76,17 +79,20 @@ class Vector:
     def lowest(self, most: int, noise: int) -> int:
         """Return the least value that a counter of a sum may have.
 
+        It is negative for a sketch even without noise, because an item may subtract from a counter.
+
         Args:
-            most: the most that all clients together add to a counter.
-            noise: the largest absolute value of the noise in a counter.
+            most: the most that all clients together add to a counter, without noise.
+            noise: a bound on the absolute value of the noise in a counter.
         """
         return -noise - (most if self.kind == "sketch" else 0)
 
     def has_parity(self, max_items: int) -> bool:
-        """Return whether the total of each row of a sum has the parity of the number of clients.
+        """Return whether the sum of a row's counters shows if the number of clients is even or odd.
 
-        A client with one item adds 1 to each row of a sketch, or subtracts 1. The total of a row is
-        then odd if and only if the number of clients is odd. Several items of a client may cancel.
+        This is so for a sketch with one item per client. Each client then adds 1 to one counter of
+        each row, or subtracts 1. So the sum of a row is odd if the number of clients is odd, and
+        even if it is even. With several items, two items of a client may cancel.
 
         Args:
             max_items: the most items of one client.

@@ -1,9 +1,9 @@
 """The distributions of noise: all that the accountant must know of each mechanism.
 
 To add a mechanism, write NAME.py in this folder, with a subclass of `law.Law`, and add a row to
-`LAWS`. Add its name to `events.Mechanism`, and the parties that may add it to
-`events.NoiseBy.mechanisms`. Nothing else in `privacy` depends on which mechanism it is. `recovery`
-uses its `Law.total`.
+`LAWS`. Add its name to `events.Mechanism`, and say in `events.NoiseBy.mechanisms` which parties may
+add this noise. Nothing else in `privacy` depends on the mechanism. Outside, `recovery` uses
+`Law.total`.
 """
 
 from __future__ import annotations
@@ -31,27 +31,26 @@ LAWS: Mapping[Mechanism, Law] = MappingProxyType(
 
 
 def gaussian_bound(events: Event | Sequence[Event]) -> float:
-    """Return the mu of a Gaussian mechanism that dominates all the events together.
+    """Return a mu such that the Gaussian mechanism with shift mu dominates all the events together.
 
-    Everything that the events show is a function of one Gaussian that is shifted by mu standard
-    deviations. So the events are mu-Gaussian differentially private (Dong, Roth and Su 2022), also
-    if later events were chosen in view of earlier ones.
+    This means: everything that the events show can be computed from one Gaussian number, which is
+    shifted by mu standard deviations between neighbours. So the events are mu-Gaussian
+    differentially private (Dong, Roth and Su 2022), even if later events were chosen in view of
+    earlier events.
 
-    The mu of an event with rounded Gaussian noise is its l2 sensitivity divided by the standard
-    deviation. With Skellam noise of variance v it is the l2 sensitivity times
-    2 Phi^-1((1 + p) / 2), where p = e^-v I_0(v) is the probability of 0. The factor is about
-    (1 + 1 / (6 v)) / sqrt(v). This mu holds for every integer vector of that Euclidean length, and
-    is the smallest for a vector with a single 1. Proof: docs/privacy-proofs/skellam.md.
+    Rounded Gaussian noise: mu is the l2 sensitivity divided by the standard deviation. Skellam
+    noise of variance v: mu is the l2 sensitivity times 2 Phi^-1((1 + p) / 2), where p = e^-v I_0(v)
+    is the probability of 0; this factor is about (1 + 1 / (6 v)) / sqrt(v). No smaller factor holds
+    for a vector with a single 1. Proof: docs/privacy-proofs/skellam.md.
 
-    With geometric noise, a counter that changes by k has a privacy loss of at most k times the rate
-    of the noise. A loss of at most l has the mu 2 Phi^-1(e^l / (1 + e^l)), about 1.25 l for small
-    l. It is the smallest mu for a counter that changes by 1. Proof:
-    docs/privacy-proofs/geometric.md.
+    Geometric noise: a counter that changes by k has a privacy loss l of at most k times the noise's
+    rate. Its mu is 2 Phi^-1(e^l / (1 + e^l)), about 1.25 l for a small l. No smaller mu holds for a
+    change by 1. Proof: docs/privacy-proofs/geometric.md.
 
     >>> event = Event("skellam", 5, "zero-out", variance=500.0, honest_survivors=90)
     >>> round(gaussian_bound(event) / (5 / 500) ** 0.5, 5)
     1.00033
     """
     found = checked_events(events)
-    # Shifts in independent Gaussians are one shift in a rotated Gaussian, so lengths add in squares
+    # Independent Gaussians can be rotated, so that all shifts become one: squares of mu add up
     return math.sqrt(sum(LAWS[event.mechanism].square(event) for event in found))

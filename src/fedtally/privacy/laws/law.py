@@ -1,7 +1,7 @@
-"""`Law`: what a plan and the accountant must know of a mechanism of noise.
+"""`Law`, the interface to one mechanism of noise: how it is drawn, and what its privacy costs.
 
-All distributions of noise are symmetric, over the integers, and log-concave. So the privacy loss of
-a shift rises with the outcome.
+Each distribution of noise is symmetric, over the integers, and log-concave. So, if a counter is
+shifted, the privacy loss rises with the outcome.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ if TYPE_CHECKING:
     from fedtally.privacy.geometric import Geometric
     from fedtally.privacy.mechanism import Noise
 
-# A table of a sum ends at this many standard deviations: less than 2^-60 of the mass is beyond.
+# Tables of sums end at this number of standard deviations: a mass of less than 2^-60 is beyond.
 REACH = 10.0
-# Above this standard deviation, the table of a sum would be long, and the sum is normal up to 1e-9.
+# Above this standard deviation a sum counts as normal: its table would be long, and the difference
+# is 1e-9.
 WIDE = 1e5
-VANISHING = 1e-290  # a probability below it has lost digits, since doubles end at 1e-308
-# The total variation of one draw from a table of 2^20 entries; none is longer
-# (docs/privacy-proofs/table_sampler.md).
+VANISHING = 1e-290  # smaller probabilities lose digits: doubles end at 1e-308
+# A bound on the total variation of one draw from a table. It holds up to 2^20 entries, and no table
+# is longer (docs/privacy-proofs/table_sampler.md).
 DRAW_VARIATION = 2.0**-108
 
 
 class Total(NamedTuple):
-    """The distribution of a sum of draws of one mechanism: symmetric, over the integers.
+    """The distribution of a sum of several draws of noise: symmetric, over the integers.
 
     Attributes:
         stddev: the standard deviation of the sum, in counts.
         beyond: float64 [k], the probabilities that the absolute value of the sum exceeds 0, 1, ...,
-            k - 1. None: the sum is so wide that it counts as normal.
+            k - 1. None: the sum is so wide that it counts as normally distributed.
     """
 
     stddev: float
@@ -45,16 +46,16 @@ class Total(NamedTuple):
 
 
 class Law(ABC):
-    """The distribution of the noise of one mechanism.
+    """What a plan and the accountant must know of the noise of one mechanism.
 
     Attributes:
-        words: the name of the noise in a privacy statement.
-        least_variance: the variance below which nearly every draw is 0.
-        normal_from: the variance above which the noise enters loss distributions as the Gaussian
-            that dominates it.
-        method: the accountant's method for the bound by the dominating Gaussian.
-        sums_of_part: the number of secure sums for one contribution of a client; each costs a delta
-            of its own.
+        words: the name of the noise, for people to read.
+        least_variance: the least variance that a plan may have. Below it, nearly every draw is 0.
+        normal_from: a variance. Noise with a larger variance enters privacy-loss distributions as
+            the Gaussian that dominates it.
+        method: the name of the bound that is computed from the dominating Gaussian.
+        sums_of_part: the number of secure sums that one contribution of a client is in; each adds
+            2^-40 to delta.
     """
 
     words: ClassVar[str]
@@ -69,63 +70,75 @@ class Law(ABC):
     def at_once(self, variance: float) -> Noise | Geometric:
         """Return the noise that an aggregator, or each of two servers, adds to every counter.
 
+        Args:
+            variance: the variance of the noise.
+
         Raises:
-            InvalidInputError: the noise comes in shares.
+            InvalidInputError: clients add this noise, in shares.
         """
 
     def in_shares(self, variance: float) -> Noise:
-        """Return the noise of one or more shares of clients, with their total variance.
+        """Return the noise of one client's share, or of several clients' shares together.
+
+        Args:
+            variance: the variance of these shares together.
 
         Raises:
-            InvalidInputError: the noise is drawn at once.
+            InvalidInputError: an aggregator or servers add this noise.
         """
         raise InvalidInputError("this noise is drawn at once, not in shares of the clients")
 
     @abstractmethod
     def draws(self, counters: int, clients: int) -> int:
-        """Return the most draws from tables in a sum; 0 where draws are exact.
+        """Return the most draws from tables in one sum; 0 if the noise is drawn exactly.
 
         Args:
-            counters: the counters of the sum.
+            counters: the number of counters of the sum.
             clients: the most clients in the sum.
         """
 
     def refused(self, trust: Trust) -> float:
-        """Return the probability that a party refuses its draws, which changes their distribution.
+        """Return the probability that a party refuses the noise it drew, and stops.
+
+        Without such draws, the noise has another distribution than the ideal one.
 
         Args:
-            trust: the parties that the noise trusts.
+            trust: who must be honest (`events.Trust`).
         """
         return 0.0
 
     def total_variation(self, trust: Trust, counters: int, clients: int) -> float:
-        """Return a bound on the total variation of all draws of one release from the ideal noise.
+        """Return a bound on the total variation distance of a release's noise from ideal noise.
 
-        Proof: docs/privacy-proofs/table_sampler.md.
+        It is for all draws of the release together. Proof: docs/privacy-proofs/table_sampler.md.
 
         Args:
-            trust: the parties that the noise trusts.
-            counters: the counters of a client's vector.
+            trust: who must be honest (`events.Trust`).
+            counters: the number of counters of a client's vector.
             clients: the most clients in the sum.
         """
-        draws = self.draws(counters + 1, clients)  # one more for the number of clients
+        draws = self.draws(counters + 1, clients)  # one more counter may hold the number of clients
         if not draws:
             return 0.0
-        # Rounded up to a power of two, so that a small change of a plan does not change the bound.
+        # Rounded up to a power of two. Otherwise each small change of a plan would change the
+        # bound.
         return DRAW_VARIATION * 2.0 ** math.ceil(math.log2(draws)) + self.refused(trust)
 
     # ---- what it costs ----
 
     @abstractmethod
     def half(self, variance: float) -> F64:
-        """Return the probabilities that the noise is 0, 1, ...: float64 [k].
+        """Return the probabilities that the noise is 0, 1, ..., k - 1: float64 [k].
 
-        It ends where they are about `VANISHING`. Noise is symmetric, so this is half of it.
+        The array ends where probabilities are about `VANISHING`. A value -j is as probable as j.
+
+        Args:
+            variance: the variance of the noise; for rounded Gaussian noise, before rounding.
         """
 
     @abstractmethod
     def total(self, variance: float, number: int) -> Total:
-        """Return the distribution of a sum of independent draws.
+        """Return the distribution of the sum of several independent draws.
 
         Args:
             variance: the variance of one draw; for rounded Gaussian noise, before rounding.
@@ -134,23 +147,25 @@ class Law(ABC):
 
     @abstractmethod
     def square(self, event: Event) -> float:
-        """Return mu^2, for the mu of the Gaussian mechanism that dominates an event."""
+        """Return mu^2, where mu is the shift of a Gaussian mechanism that dominates the event."""
 
     def pure_losses(self, event: Event) -> list[tuple[float, int]] | None:
-        """Return the largest privacy losses of the counters that a client changes.
+        """Return the largest privacy loss of each counter that a client changes.
 
-        A list of pairs: a loss, and the number of counters that have it. None: losses have no
-        bound.
+        A list of pairs: a loss, and the number of counters that have this largest loss. None if
+        losses are unbounded.
         """
         return None
 
     def rho(self, event: Event) -> float:
-        """Return the rho of an event's zero-concentrated differential privacy."""
-        mu = math.sqrt(self.square(event))  # as `gaussian_bound` rounds it
+        """Return the rho of the event's zero-concentrated differential privacy."""
+        mu = math.sqrt(self.square(event))  # rounded as in `gaussian_bound`, so that both agree
         return mu**2 / 2
 
     def divergence(self, variance: float, shift: int, order: float) -> float | None:
-        """Return the Renyi divergence between the noise and the noise shifted; None: no formula.
+        """Return the Renyi divergence between the noise and the shifted noise.
+
+        None if there is no formula for it.
 
         Args:
             variance: the variance of the noise.
@@ -160,65 +175,78 @@ class Law(ABC):
         return None
 
     def bend(self, variance: float, k: int, shift: int) -> float:
-        """Return a bound on how much faster probabilities p fall at an outcome `shift` further out.
+        """Return a bound on how much faster the noise's probabilities p fall further out.
 
-        Let q(j) = p(j + 1) / p(j). The bound is for ln(q(j) / q(j + shift)), at j = k and at every
-        larger j. Infinity: no bound is known.
+        Let q(j) = p(j + 1) / p(j). The bound holds for ln(q(j) / q(j + shift)), for every j >= k.
+        Infinity means that no bound is known.
+
+        Args:
+            variance: the variance of the noise.
+            k: the first place of the bound, 0 or more.
+            shift: the distance between the two places that are compared, 1 or more.
         """
         return math.inf
 
     def atoms(self, variance: float, shift: int, loss: F64, mass: F64) -> tuple[F64, F64]:
-        """Return the distinct values of the loss and their probabilities: float64 [k] each.
+        """Return the distinct values of the privacy loss and their probabilities: float64 [k] each.
 
         Args:
             variance: the variance of the noise.
             shift: the change of a counter, 1 or more.
-            loss: float64 [n], the loss of each outcome.
+            loss: float64 [n], the privacy loss of each outcome.
             mass: float64 [n], the probability of each outcome.
         """
         return loss, mass
 
     def guess(self, event: Event, epsilon: float, delta: float) -> float:
-        """Return a first guess of the variance at which an event is (epsilon, delta)-private."""
+        """Return a first guess of the variance with which the event is (epsilon, delta)-private."""
         return (event.l2_sensitivity * noise_multiplier(epsilon, delta)) ** 2
 
 
 def table(noise: Noise) -> Noise:
-    """Return the noise after checking that its total variation is at most `DRAW_VARIATION`."""
+    """Return the noise unchanged; assert that its total variation is at most `DRAW_VARIATION`."""
     assert noise.total_variation <= DRAW_VARIATION
     return noise
 
 
 def outcomes(variance: float) -> F64:
-    """Return the outcomes 0, 1, ..., n - 1, beyond which the probabilities vanish: float64 [n].
+    """Return the integers 0, 1, ..., n - 1 as float64 [n], enough for Gaussian and Skellam noise.
 
-    This holds for Gaussian and for Skellam noise of a variance.
+    Noise of this variance is larger with a probability below `VANISHING`.
     """
-    # A Gaussian falls below 1e-290 within 37 standard deviations. Skellam tails of small variances
-    # are heavier; 250 more integers hold them.
+    # A Gaussian falls below 1e-290 within 37 standard deviations. Skellam noise with a small
+    # variance has heavier tails; 250 more integers are enough for them.
     return np.arange(math.ceil(38 * math.sqrt(variance)) + 250, dtype=np.float64)
 
 
 def cut(probabilities: Any) -> F64:
-    """Return the probabilities of 0, 1, ..., cut before the first that is at most `VANISHING`.
+    """Return the probabilities of 0, 1, ..., up to the last one above `VANISHING`.
 
-    Smaller ones have lost digits, so that their quotients would be wrong privacy losses.
+    Smaller probabilities have lost digits, so that their quotients would be wrong privacy losses.
+
+    Args:
+        probabilities: the probabilities of 0, 1, 2, ..., falling.
+
+    Returns:
+        float64 [k], k at least 1.
     """
     half = np.asarray(probabilities, np.float64)
     return half[: int(np.argmin(np.append(half[1:], 0.0) > VANISHING)) + 1]
 
 
 def summed(one: F64, number: int, reach: int) -> F64:
-    """Return the probabilities that a sum of symmetric draws is 0, 1, ...: float64.
+    """Return the probabilities that a sum of independent symmetric draws is 0, 1, ..., as float64.
+
+    They end at `reach`; if `number` is 1, the result is `one`.
 
     Args:
         one: float64 [n], the probabilities that one draw is 0, 1, ..., n - 1.
         number: the number of draws.
-        reach: a value that the sum exceeds with negligible probability.
+        reach: a value so large that the probability of a larger sum may be ignored.
     """
     if number == 1:
         return one
-    size = 1 << (2 * max(reach, len(one)) + 1).bit_length()  # so that nothing wraps around
+    size = 1 << (2 * max(reach, len(one)) + 1).bit_length()  # or tails would wrap around
     circle = np.zeros(size)
     circle[: len(one)] = one
     circle[-1 : -len(one) : -1] = one[1:]
@@ -227,9 +255,10 @@ def summed(one: F64, number: int, reach: int) -> F64:
 
 
 def exceeded(masses: F64) -> F64:
-    """Return the probabilities that the absolute value of a draw exceeds 0, 1, ...: float64 [n].
+    """Return the probabilities that the absolute value of a draw exceeds 0, 1, ..., n - 1.
 
-    They are summed from the far end, where they are small. The last one is 0.
+    They are float64 [n], summed from the largest value down, where the terms are small. The last
+    one is 0.
 
     Args:
         masses: float64 [n], the probabilities that the draw is 0, 1, ..., n - 1.

@@ -1,4 +1,4 @@
-"""Gaussian noise rounded to integers: the guarantee of the Gaussian holds for it too."""
+"""Gaussian noise, rounded to integers: rounding cannot weaken the guarantee of the Gaussian."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from fedtally.privacy.laws.law import (
 )
 from fedtally.privacy.mechanism import MIN_GAUSSIAN_VARIANCE, Noise, rounded_gaussian
 
-# The probability that one of two servers draws noise that does not fit a counter, and stops. The
-# distribution of the noise is then not the ideal one (docs/privacy-proofs/two_servers.md).
+# With this probability, one of two servers draws noise that does not fit into a counter, and stops.
+# The noise of opened sums is then not the ideal noise (docs/privacy-proofs/two_servers.md).
 _REFUSED = 2.0**-80
 
 
 class RoundedGaussian(Law):
-    """A Gaussian rounded to the nearest integer, which an aggregator or two servers add."""
+    """A Gaussian, rounded to the nearest integer. An aggregator adds it, or each of two servers."""
 
     words = "rounded Gaussian noise"
     least_variance = MIN_GAUSSIAN_VARIANCE
-    normal_from = 1e4  # rounding changes epsilon by less than 1e-5 of it there
+    normal_from = 1e4  # above it, rounding changes epsilon by a relative 1e-5 at most
     method = Method.ANALYTIC_GAUSSIAN
 
     def at_once(self, variance: float) -> Noise:
-        """Return rounded Gaussian noise of a variance."""
+        """Return rounded Gaussian noise; `variance` is its variance before rounding."""
         return table(rounded_gaussian(variance))
 
     def draws(self, counters: int, clients: int) -> int:
@@ -48,27 +48,27 @@ class RoundedGaussian(Law):
         return _REFUSED if trust is Trust.DISTRIBUTED else 0.0
 
     def half(self, variance: float) -> F64:
-        """Return the probabilities of 0, 1, ... until they vanish: float64 [k]."""
+        """Return the probabilities that the noise is 0, 1, ... (see `Law.half`)."""
         stddev, k = math.sqrt(variance), outcomes(variance)
         at = library.special()
         return cut(at.ndtr((0.5 - k) / stddev) - at.ndtr((-0.5 - k) / stddev))
 
     def total(self, variance: float, number: int) -> Total:
-        """Return the distribution of a sum of rounded Gaussians, each rounded by itself."""
+        """Return the distribution of the sum of `number` Gaussians, each rounded by itself."""
         stddev = math.sqrt(variance)
-        whole = math.sqrt(number * (variance + 1 / 12))  # rounding adds 1/12 where it matters
+        whole = math.sqrt(number * (variance + 1 / 12))  # rounding adds about 1/12
         if whole > WIDE:
             return Total(whole, None)
         edges = np.arange(math.ceil(REACH * stddev) + 2) + 0.5
-        # ndtr(-x) and not 1 - ndtr(x), which would lose far tails
+        # ndtr(-x), not 1 - ndtr(x), which is 0 in the far tails
         upper = library.special().ndtr(-edges / stddev)
         one = np.append(1.0 - 2.0 * upper[0], -np.diff(upper))
         return Total(whole, exceeded(summed(one, number, math.ceil(REACH * whole) + 2)))
 
     def square(self, event: Event) -> float:
-        """Return mu^2 of the Gaussian before it is rounded."""
+        """Return mu^2 of the Gaussian before rounding, which dominates the rounded noise."""
         return (event.l2_sensitivity * (1 / math.sqrt(event.noise_variance))) ** 2
 
     def divergence(self, variance: float, shift: int, order: float) -> float:
-        """Return the Renyi divergence of the Gaussian before it is rounded."""
+        """Return the Renyi divergence of the Gaussian before rounding, which is an upper bound."""
         return order * shift**2 / (2 * variance)

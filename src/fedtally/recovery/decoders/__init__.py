@@ -1,11 +1,11 @@
-"""The registry of the decoders: the facts that a plan needs, and access to their code.
+"""The registry of decoders: the facts about each that a plan needs, and access to its code.
 
-To add a decoder, write a module or a package NAME beside this file, which ends with its `KIND`
-(`kind.DecoderKind`). Add its row to `Recovery` and its name to `options.DECODERS`. Other code looks
-a decoder up here. Only the end of a campaign (`known_error`) and pilots use the class of joint
-recovery directly.
+To add a decoder, write a module or a package NAME beside this file that defines `KIND`
+(`kind.DecoderKind`). Add a member to `Recovery`, and the name to `options.DECODERS`. All other code
+finds decoders here. Only belief propagation, the end of a campaign (`known_error`) and pilots use
+the class of joint recovery directly.
 
-A decoder's code is loaded when it is first used, so that a plan need not wait for it.
+A decoder's code is loaded when it is first used, so that planning starts faster.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _WHY = (
 
 
 class Recovery(StrEnum):
-    """The decoder of landed sums: its name, the fewest rows that it needs, and the encoding.
+    """The decoders of landed sums, by name.
 
-    `JOINT` fits the heavy items together, `MEDIAN` is the paper's decoder, and `BELIEF` is belief
-    propagation between all items and all cells. `DIRECT` reads the counters of a histogram, which
-    are the counts.
+    `JOINT` fits the heavy items together. `MEDIAN` is the paper's decoder. `BELIEF` is belief
+    propagation between all items and all cells (counters). `DIRECT` reads the counters of a
+    histogram, which are the counts.
 
-    Joint recovery needs three rows, and so does belief propagation, which starts from it. With one
-    row nothing tells a heavy item from another candidate of its cell. With two rows that disagree,
-    nothing tells which of them is right.
+    Joint recovery and belief propagation, which starts from it, need three rows. With one row,
+    nothing distinguishes a heavy item from the other candidates in its cell. If two rows disagree,
+    nothing shows which of them is right.
 
     Attributes:
-        fewest_rows: the fewest rows that the decoder needs.
-        encoding: the encoding whose sums the decoder decodes.
+        fewest_rows: the smallest number of rows that the decoder can decode.
+        encoding: the encoding of the sums that the decoder can decode.
 
     >>> str(Recovery.DIRECT.encoding), Recovery.JOINT.fewest_rows
     ('histogram', 3)
@@ -56,21 +56,21 @@ class Recovery(StrEnum):
     DIRECT = "direct", 1, Encoding.HISTOGRAM
 
     def __new__(cls, name: str, fewest_rows: int = 1, encoding: Encoding = Encoding.SKETCH) -> Self:
-        """Return a member: a text that equals the name, with the two attributes."""
+        """Make a member: a str equal to `name`, with the two attributes."""
         row = str.__new__(cls, name)
         row._value_, row.fewest_rows, row.encoding = name, fewest_rows, encoding
         return row
 
     @classmethod
     def parse(cls, name: str, argument: str = "recovery") -> Recovery:
-        """Return the decoder of that name.
+        """Return the decoder with a given name.
 
         Args:
-            name: its name.
-            argument: the argument that held the name, for the error.
+            name: the name of the decoder.
+            argument: what the error message calls the argument that held the name.
 
         Raises:
-            InvalidInputError: there is no such decoder.
+            InvalidInputError: no decoder has this name.
 
         >>> str(Recovery.parse("joint"))
         'joint'
@@ -84,7 +84,7 @@ class Recovery(StrEnum):
 
     @property
     def kind(self) -> DecoderKind:
-        """The facts and functions of the decoder: `KIND` of the module with its name.
+        """The facts and functions of the decoder: the `KIND` of its module, which is now imported.
 
         >>> Recovery.MEDIAN.kind.usual_rows
         15
@@ -93,7 +93,7 @@ class Recovery(StrEnum):
         return found
 
     def check_encoding(self, encoding: Encoding) -> None:
-        """Raise InvalidInputError unless the decoder decodes sums of this encoding.
+        """Raise InvalidInputError if the decoder cannot decode sums of this encoding.
 
         >>> Recovery.JOINT.check_encoding(Encoding.HISTOGRAM)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -107,7 +107,7 @@ class Recovery(StrEnum):
             )
 
     def check_rows(self, rows: int) -> None:
-        """Raise InvalidInputError unless the decoder can decode sketches of this number of rows.
+        """Raise InvalidInputError if the decoder needs more rows than this.
 
         >>> Recovery.JOINT.check_rows(1)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -120,17 +120,18 @@ class Recovery(StrEnum):
             )
 
 
-# The decoder that plans and pilots rest on where none is asked for.
+# The decoder that plans and pilots use by default.
 USUAL = Recovery.JOINT
 # The decoder that finds the hashes of an open domain.
 OPEN = Recovery.JOINT
-# The decoder of each encoding that assumes nothing of the sums: for sketches it is the paper's.
+# For each encoding, the decoder that makes no assumptions about the sums. For sketches it is the
+# paper's decoder.
 SIMPLEST: Mapping[Encoding, Recovery] = MappingProxyType(
     {Encoding.SKETCH: Recovery.MEDIAN, Encoding.HISTOGRAM: Recovery.DIRECT}
 )
 
 
-# A campaign may end early, once the predicted error of the decoder ENDS_BY is small enough. It must
-# then be decoded by one of the decoders in AS_EXACT: their errors are no larger.
+# A campaign may end early when the predicted error of the decoder ENDS_BY is small enough. Its sums
+# must then be decoded by a decoder in AS_EXACT: its errors are not larger than those of ENDS_BY.
 ENDS_BY = Recovery.JOINT
 AS_EXACT = (Recovery.JOINT, Recovery.BELIEF)

@@ -1,8 +1,7 @@
-"""Counts that are read from the counters of a histogram, their intervals and predicted errors.
+"""The decoder of histograms: reads counts from counters, with intervals and predicted errors.
 
-No two items share a counter, so the only error is the noise of privacy. The plan gives the
-distribution of this noise (`recovery.noise_law`), and limits are its quantiles. docs/recovery.md
-says more.
+No two items share a counter, so the only error is privacy noise. The plan gives the distribution of
+this noise (`recovery.noise_law`). Limits are its quantiles. docs/recovery.md says more.
 """
 
 from __future__ import annotations
@@ -39,21 +38,22 @@ if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
 
 
-_SAME = 1e-9  # relative: by rounding, a frequency times the clients may miss a whole count by this
+_SAME = 1e-9  # relative: rounding may move frequency * clients by this from an integer
 
 
 class DirectDecoder(CampaignDecoder):
     """Reads the counts of a campaign from the counters of a histogram.
 
     Args:
-        sketches: landed sums, all of one spec, at most one per round; rounds may be missing.
-        noise: the distribution of the noise in one counter of all sums together.
+        sketches: landed sums of histograms, all of one spec, at most one per round; rounds may be
+            missing.
+        noise: the distribution of the noise in one counter, summed over all sketches.
 
     Attributes:
-        counted: the noun for what is counted: "clients", or "people" where clients are silos.
+        counted: what is counted: "clients", or "people" if clients are silos (organisations).
 
     Raises:
-        InvalidInputError: no sum, two of one round, or sums of a sketch.
+        InvalidInputError: there is no sum, two are of one round, or they are no histograms.
         IncompatibleError: the specs differ.
 
     >>> from fedtally.sketch import SketchSpec
@@ -78,10 +78,10 @@ class DirectDecoder(CampaignDecoder):
         self._counts: F64 = np.sum([s.counters[0].astype(np.float64) for s in sketches], axis=0)
 
     def at(self, ids: U64) -> F64:
-        """Return the counts of chosen ids: float64 [n].
+        """Return the count of each id: float64 [n].
 
         Raises:
-            InvalidInputError: an id belongs to no candidate.
+            InvalidInputError: an id is no candidate.
         """
         found: F64 = self._counts[self._places.places(ids, self.spec.width)]
         return found
@@ -93,22 +93,23 @@ class DirectDecoder(CampaignDecoder):
         return self._counts[start : start + count].copy()
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the counts to be shrunk, and the plan's noise, which is taken as normal."""
+        """Return the counts that the objective l2 shrinks, and their noise, treated as normal."""
         stddev = self.noise.stddev
         return Noisy(stddev, NORMAL, lambda ids: (ask(self, ids) / stddev, stddev))
 
 
 class DirectIntervals(UsualIntervals):
-    """Intervals around the counts of a histogram: the quantiles of the plan's noise.
+    """Intervals around the counts of a histogram, from the quantiles of the plan's noise.
 
-    Without noise they have no width. The noise of counters is independent. So simultaneous
-    intervals need no union bound: each of d intervals has the confidence to the power 1 / d.
+    Without noise they have the width 0. The noise of different counters is independent. So
+    simultaneous intervals of d candidates need no union bound: each has the confidence to the power
+    1 / d.
 
     Args:
-        decoder: decoder of the sums.
+        decoder: a decoder of the sums.
         size: the number of candidates.
-        confidence: confidence of each interval, above 0 and below 1.
-        kind: kind as for `make_intervals`.
+        confidence: the confidence of the intervals, above 0 and below 1.
+        kind: the kind of intervals, as in `make_intervals`.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class DirectIntervals(UsualIntervals):
 
     @cached_property
     def predicted_linf(self) -> float:
-        """The median of the largest error of all candidates' frequencies."""
+        """The median of the largest error among the frequencies of all candidates."""
         return self._noise.half(1.0 - 0.5 ** (1 / self._size)) / self._clients
 
     def at(self, ids: Ids) -> Limits:
@@ -138,11 +139,11 @@ class DirectIntervals(UsualIntervals):
         return Limits(values - self.half - self._slack, values + self.half + self._slack)
 
     def centres(self, ids: Ids) -> F64:
-        """Return the values, in frequencies, whose errors the limits bound."""
+        """Return the frequencies around which the limits lie: float64 [n]."""
         return self._values(ids)
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies; as `Intervals.listed`."""
+        """Return the limits of the items of a list, in frequencies; see `Intervals.listed`."""
         low, high = self.at(ids)
         if self._kind != "auto" or not len(ids) or not self._noise.stddev:
             return Limits(low, high)
@@ -154,7 +155,7 @@ class DirectIntervals(UsualIntervals):
         return Limits(listed_lows(values, least, low, threshold, given, self._at_least), high)
 
     def _at_least(self, error: F64) -> F64:
-        # An estimate that equals the threshold has reached it, whatever rounding says.
+        # Subtract ROUNDING: an estimate equal to the threshold has reached it despite rounding.
         return self._noise.at_least((error - ROUNDING) * self._clients)
 
     def _values(self, ids: Ids) -> F64:
@@ -182,11 +183,11 @@ def _limits(
 
 
 def _predict(known: F64, sums: Sums, numbers: F64, probability: float) -> Prediction:
-    """Return the predicted error, which depends on the noise and not on the frequencies.
+    """Return the predicted error, which depends only on the noise, not on the frequencies.
 
-    The noise of counters is independent. So the largest of d errors exceeds a size with probability
-    p if each error exceeds it with probability 1 - (1 - p)^(1/d). The noise is of integers: with a
-    small standard deviation its tails are far from those of a normal distribution.
+    The noise of different counters is independent. So the largest of d errors exceeds a size with
+    probability p if each error exceeds it with probability 1 - (1 - p)^(1/d). Noise is an integer.
+    If its standard deviation is small, its tails differ much from those of a normal distribution.
     """
     if not sums.noise:
         return Prediction(0.0, 0.0, 0.0)
@@ -196,7 +197,7 @@ def _predict(known: F64, sums: Sums, numbers: F64, probability: float) -> Predic
 
 
 def _failure(known: F64, sums: Sums, numbers: F64, tau: float) -> float:
-    """Return the probability that the largest error exceeds tau, a frequency."""
+    """Return the probability that the largest error exceeds tau, a frequency above 0."""
     if not sums.noise:
         return 0.0
     each = float(_law(sums).exceeded(tau * sums.clients * (1 + _SAME)))

@@ -1,4 +1,4 @@
-"""The interface of decoders: facts that are known before there are sums, and the decoder itself."""
+"""The interface of decoders: the decoder itself, and facts about it that plans need beforehand."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Progress = Callable[[int, int], None]
 
 
 class CampaignDecoder(ABC):
-    """Reads the landed sums of a campaign.
+    """Estimates counts from the landed sums of a campaign.
 
     Attributes:
-        recovery: the decoder's name, as in `fedtally.recovery.decoders.Recovery`.
+        recovery: the decoder's name, a value of `fedtally.recovery.decoders.Recovery`.
         spec: the spec of the sketches.
-        num_clients: the clients of all landed rounds.
+        num_clients: the number of clients in all landed rounds.
     """
 
     recovery: ClassVar[str]
@@ -40,7 +40,7 @@ class CampaignDecoder(ABC):
 
     @abstractmethod
     def at(self, ids: U64) -> F64:
-        """Return the estimated counts of chosen ids: float64 [n]."""
+        """Return the estimated count of each id: float64 [n]."""
 
     @abstractmethod
     def range(self, first_id: int, count: int) -> F64:
@@ -48,7 +48,7 @@ class CampaignDecoder(ABC):
 
     @abstractmethod
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the values that objective l2 shrinks, and their noise.
+        """Return the values that the objective l2 shrinks towards 0, and their noise.
 
         Args:
             candidates: the candidate items.
@@ -56,30 +56,36 @@ class CampaignDecoder(ABC):
 
     @property
     def instead(self) -> CampaignDecoder:
-        """The decoder whose estimates recovery "auto" returns: this one, unless it gave up."""
+        """The decoder whose estimates are returned if recovery is "auto"; usually this one.
+
+        A decoder that gave up returns the decoder that answers in its place.
+        """
         return self
 
     @property
     def found(self) -> FoundFit | None:
-        """The result of the fit, for a later decoder of the same sums to reuse; None: nothing."""
+        """The result of the fit, with which a later decoder of the same sums is faster; or None."""
         return None
 
     @property
     def heavy_ids(self) -> U64:
-        """The ids that stand out of the noise: uint64 [n]; empty if the decoder looks for none."""
+        """The ids that stand out of the noise: uint64 [n].
+
+        The array is empty if the decoder does not search for such ids.
+        """
         return np.empty(0, np.uint64)
 
     def notes(self) -> Iterator[str]:
-        """Yield notes for the reader of the estimates, such as why another decoder answered."""
+        """Yield notes for readers of the estimates, such as why another decoder answered."""
         yield from ()
 
 
 class Measured(NamedTuple):
-    """Values of items, to which no prior was applied: float64 [n] each, in clients.
+    """The values of items' counts before any prior is applied, in clients: float64 [n] each.
 
     Attributes:
         value: the item's count plus an error that is nearly normal.
-        stddev: standard deviation of the error.
+        stddev: the standard deviation of this error.
     """
 
     value: F64
@@ -87,14 +93,14 @@ class Measured(NamedTuple):
 
 
 class FittedDecoder(CampaignDecoder):
-    """A decoder whose fit of many batches of rounds also gives the counts in some of them.
+    """A decoder that fits all batches of rounds and can then estimate the counts in some of them.
 
-    Some of the batches are a window. The window's values rest on what the fit knows of all batches,
-    but their errors come from the window's own signs.
+    Some batches, which a caller chooses, are called a window. The values of a window use the fit of
+    all batches. Their errors come from the signs of the window's own batches.
 
     Attributes:
-        batches: the batches of the fit, rising.
-        clients: float64 [batches], the clients of each.
+        batches: the numbers of the batches, ascending.
+        clients: float64 [batches], the number of clients in each batch.
     """
 
     batches: list[int]
@@ -103,28 +109,31 @@ class FittedDecoder(CampaignDecoder):
     @property
     @abstractmethod
     def has_fit(self) -> bool:
-        """Whether a fit answers, so that there are windows."""
+        """Whether windows can be decoded; False if the fit was given up and the median answers."""
 
     @abstractmethod
     def measured(self, ids: Ids) -> Measured:
-        """Return the values of any ids and the standard deviations of their errors."""
+        """Return the count of each id plus an error, and the standard deviation of the error.
+
+        Both are in clients. No prior is applied.
+        """
 
     @abstractmethod
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
-        """Return a decoder of the counts in some batches, which rests on the fit of all batches.
+        """Return a decoder of the counts in some batches that uses the fit of all batches.
 
-        Its `measured`, and its limits, are calibrated by phantoms of its own.
+        Phantoms, ids that nobody holds, calibrate the errors in the window again.
 
         Args:
-            chosen: bool [batches], at least one with clients.
-            learned: whether the new decoder must give estimates and limits; False: it gives
-                `measured` alone, which takes less time. Then the errors may be larger, since items
-                that stand out in the window alone are not fitted.
+            chosen: bool [batches], which batches are in the window; at least one has clients.
+            learned: True if the new decoder must give estimates and limits. False takes less time:
+                then only its `measured` may be used. Its errors may be larger, because items that
+                stand out only in the window are not fitted.
         """
 
 
 class Make(Protocol):
-    """A function that makes a decoder, and ignores the named arguments that it does not need."""
+    """The type of functions that make a decoder; they ignore arguments that they do not need."""
 
     def __call__(
         self,
@@ -135,46 +144,45 @@ class Make(Protocol):
         terms: PrivacyConfig | None = None,
         found: FoundFit | None = None,
     ) -> CampaignDecoder:
-        """Return the decoder of landed sums.
+        """Return a decoder of landed sums.
 
         Args:
             sketches: the landed sums.
             domain: the candidates.
-            progress: called with (looks done, all looks).
-            terms: the privacy terms of the plan: they alone say how much noise is in a histogram,
-                while the sums of a sketch show theirs.
-            found: what `CampaignDecoder.found` said of the same sums.
+            progress: called with the number of looks at all candidates that are done, and the
+                number of all looks.
+            terms: the privacy terms of the plan. Only they say how much noise a histogram has; the
+                sums of a sketch show it themselves.
+            found: the result `CampaignDecoder.found` of an earlier decoder of the same sums.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderFacts:
-    """The facts of a decoder that are known before there are sums; "auto" and the planner use them.
+    """The facts about a decoder that are known without sums; "auto" and the planner use them.
 
     Attributes:
         fits_items: whether it finds the heavy items and fits them together. Such a decoder looks at
-            every candidate, so that the domain must be enumerable. It finds rare items, too. Its
-            error jumps near the width that the items need. More rows of the same bytes
-            change its error little.
-        largest_support: the most items that it fits, as a share of the counters of a sketch: with
-            one batch of rounds, and with several.
+            each candidate, so the domain must be enumerable. It also finds rare items. Its error
+            rises sharply if the width is too small for the items. More and shorter rows, with the
+            same number of bytes, hardly change its error.
+        largest_support: the most items that it fits, as a share of the number of counters of a
+            sketch: with one batch of rounds, and with several.
         has_collisions: whether items share counters, so that their errors depend on each other.
-        most_candidates: the most candidates for which "auto" chooses the decoder. Of several
-            decoders that are possible, "auto" chooses the one with the smallest number here. 0:
-            "auto" never chooses the decoder.
+        most_candidates: the most candidates for which "auto" chooses it. If several decoders are
+            possible, "auto" chooses the one for which this number is smallest. 0: never.
         most_messages: the largest product of candidates, rows and batches for which "auto" chooses
-            the decoder.
-        auto_rows: the fewest rows for which "auto" chooses the decoder.
-        fewest_cells: the fewest cells, in all batches together, for which the decoder itself
-            answers.
-        rests_on: the decoder whose predicted error a plan uses instead. This decoder's own error
-            depends on how many items are rare, and how rare, which may be unknown. In small
-            sketches the other decoder also answers. "": a plan can use this decoder's own error.
-        planned_rows: the rows among which a planner searches. With fewer rows the error is not
+            it.
+        auto_rows: the fewest rows for which "auto" chooses it.
+        fewest_cells: the fewest cells, in all batches together, for which it answers itself.
+        rests_on: the name of another decoder whose predicted error a plan uses in place of this
+            one's, or "". This decoder's own error depends on how many items are rare, and how rare,
+            which may be unknown; and in small sketches the other decoder answers.
+        planned_rows: the numbers of rows that a planner tries. With fewer rows the error is not
             predicted well.
-        usual_rows: the rows of a quick search.
-        schedules: the schedules that a planner tries for several rounds whose sums are exact.
-        on_even_rows: a note for the reader if the number of rows is even; "": none.
+        usual_rows: the number of rows in a quick search.
+        schedules: the schedules that a planner tries for several rounds without noise.
+        on_even_rows: a note to the reader if the number of rows is even; "": none.
     """
 
     fits_items: bool = False
@@ -192,27 +200,27 @@ class DecoderFacts:
 
     @property
     def finds_rare_items(self) -> bool:
-        """Whether the estimates show rare items, such as those of a few clients."""
+        """Whether estimates show rare items too, such as items that only a few clients hold."""
         return self.fits_items or not self.has_collisions
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderKind(DecoderFacts):
-    """All that others must know of a decoder, and what makes it, its limits and its predictions.
+    """All facts about a decoder, and the functions for its intervals, predictions and costs.
 
     Attributes:
-        decoder: its class.
-        make: makes it.
-        limits: makes the intervals of its estimates from the decoder, its sums, the candidates, the
-            confidence, and a kind as for `intervals.make_intervals`.
-        predict: predicts the error from rising frequencies, the sums in numbers, the number of
-            items of each frequency, and the probability with which the largest error exceeds
-            `linf`.
-        failure: predicts the probability that the largest error exceeds a size; it takes the size,
-            above 0, in place of the probability.
-        work: counts the operations of decoding, from the sums to an estimate of every candidate.
-        held_bytes: bytes of memory besides its estimates, from the numbers of candidates, rows and
-            batches.
+        decoder: the class of the decoder.
+        make: makes a decoder.
+        limits: makes the intervals of its estimates. Arguments: a decoder, its sums, the domain,
+            the confidence, and the kind of intervals as in `intervals.make_intervals`.
+        predict: predicts the error. Arguments: ascending frequencies, the sizes of the sums, the
+            number of items of each frequency, and the probability with which the largest error
+            exceeds the result's `linf`.
+        failure: predicts the probability that the largest error exceeds a size. Its last argument
+            is this size, a frequency above 0; the others are those of `predict`.
+        work: counts the operations of decoding the sums and estimating every candidate.
+        held_bytes: returns the bytes of memory besides the estimates. Arguments: the numbers of
+            candidates, rows and batches.
     """
 
     decoder: type[CampaignDecoder]

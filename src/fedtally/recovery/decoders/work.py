@@ -1,7 +1,7 @@
-"""The cost of decoding, in operations: a decoder counts them, and a host says how long each takes.
+"""The cost of decoding in operations: how many a decoder makes, and how long each takes.
 
-The number of operations follows from sizes, before there are sums. `fedtally.plan.costs` adds up
-their times.
+The number of operations follows from the sizes of the sums, before there are any.
+`fedtally.plan.costs` adds up their times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Work = Mapping[str, float]
 
 
 class Operation(NamedTuple):
-    """An operation of decoding, in words, and the CPU seconds that it takes on a reference host."""
+    """A kind of operation in decoding, in words, and its CPU seconds on a reference host."""
 
     about: str
     seconds: float
@@ -43,18 +43,19 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Sums to decode, by their sizes.
+    """A decoding task, described by the sizes of its sums.
 
     Args:
-        rows: rows of the sketch.
-        width: counters of a row.
-        batches: batches of rounds.
-        is_fresh: whether each batch has locations of its own.
-        candidates: candidates whose estimates are asked for.
+        rows: the number of rows of the sketch.
+        width: the number of counters in a row.
+        batches: the number of batches of rounds.
+        is_fresh: whether each batch has its own locations.
+        candidates: the number of candidates to estimate.
         single: whether counts are small enough for single precision.
-        backend: the kernels, one of `kernels.available_backends`.
-        heavy: items that stand out of the noise; None: not known.
-        repetitions: repetitions of a decoder that repeats until it settles; 0: it does not begin.
+        backend: the implementation of the kernels, one of `kernels.available_backends`.
+        heavy: the number of items that stand out of the noise; None: not known.
+        repetitions: how often a decoder that iterates until it settles repeats its step; 0: it does
+            not begin.
     """
 
     rows: int
@@ -69,17 +70,17 @@ class Task:
 
     @property
     def cells(self) -> int:
-        """The counters of one sketch."""
+        """The number of counters of one sketch."""
         return self.rows * self.width
 
 
 def looked(task: Task, candidates: int, itemsize: int) -> dict[str, float]:
-    """Return the operations of a decoder that looks at each candidate once.
+    """Return how many operations of each kind a decoder makes that decodes each candidate once.
 
     Args:
-        task: the sums.
+        task: the sizes of the sums.
         candidates: the number of candidates.
-        itemsize: the bytes of a counter that is looked at.
+        itemsize: the bytes of a counter in the decoder's tables.
     """
     parts, together = (task.batches, 1) if task.is_fresh else (1, task.batches)
     shape = (together, task.rows, task.width)
@@ -96,10 +97,10 @@ def looked(task: Task, candidates: int, itemsize: int) -> dict[str, float]:
 def _gathered(
     shape: tuple[int, int, int], itemsize: int, candidates: int, backend: str
 ) -> tuple[float, int]:
-    """Return the cost of one look at a candidate in one row, and how many sums a row tabulates.
+    """Return the cost of a candidate in one row, and how many sums are tabulated for a row.
 
-    The cost is in units of the operation "gather". The compiled kernels tabulate the sums of
-    batches for every pattern of their signs. The NumPy kernels look at the counter of each batch.
+    The cost is in units of the operation "gather". Compiled kernels tabulate the sums of batches
+    under every pattern of their signs. NumPy kernels read the counter of each batch instead.
     """
     batches, _, width = shape
     if backend == "numpy":
@@ -111,5 +112,5 @@ def _gathered(
 
 
 def extended(work: Work, **more: float) -> Work:
-    """Return the numbers of operations in `work`, plus the numbers in `more`."""
+    """Return the operations of `work` and `more` added up, by name."""
     return {name: work.get(name, 0) + more.get(name, 0) for name in work.keys() | more.keys()}

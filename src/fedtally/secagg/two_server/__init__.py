@@ -1,12 +1,14 @@
-"""Two-server summation: each client sends one report, and two servers learn the sum of a batch.
+"""Sum vectors with two servers: each client sends one report, and the sum of a batch is opened.
 
-The leader gets the client's vector under a mask, and the helper the seed of the mask: both are
+The leader gets the client's vector under a mask, and the helper the seed of the mask; both are
 sealed. A batch is opened once: the leader asks, and the helper answers with the sum of the masks.
-As long as the two do not collude, nothing but a sum over at least `min_batch - corrupt` honest
-identities leaves the pair, whichever of the two lies. docs/protocol.md has every byte,
-and what is not claimed. Without proofs nothing protects from clients that report false vectors;
-`make_proven_report` has proofs, and so have a `Leader` and a `Helper` that are made with a
-`ReportProof` (docs/protocol.md).
+As long as the two servers do not collude, nothing leaves them but a sum over at least `min_batch -
+corrupt` honest clients, even if one of the two lies. docs/protocol.md has every byte, and what is
+not claimed.
+
+Without proofs nothing protects the sum from clients that report false vectors. With proofs,
+`make_proven_report` makes the reports, and `Leader` and `Helper` get a `ReportProof` in place of
+the parameters.
 
 The modules have no input, output, clock or randomness: frames come and go as bytes. What a server
 must not forget is in its `Journal`.

@@ -1,9 +1,9 @@
-"""The code of a server that depends on whether reports have proofs: `NoProofs` or `Proofs`.
+"""Do what differs if reports have proofs: `NoProofs` and `Proofs`, each with all such steps.
 
-`NoProofs` accepts every report that has the right form. `Proofs` is for reports with proofs
-(docs/protocol.md): the helper sends a check of each report, and the leader decides.
-Both classes read the parts of a report, and add reports up. The object that they return for a
-report is opaque to the servers: they store it and pass it back, and do not look into it.
+`NoProofs` accepts every report that has the right form. With `Proofs` each report has a proof
+(docs/protocol.md): the helper sends a check of it, and the leader decides. Both classes read the
+parts of a report, and add reports up. For each report they return an object, the *held* report. The
+servers store it and pass it back, and do not look into it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ I64 = npt.NDArray[np.int64]
 
 
 class Check(ABC):
-    """The base of `NoProofs` and `Proofs`.
+    """Read reports and add them up, for a leader or a helper: the base of `NoProofs` and `Proofs`.
 
     Attributes:
         parameters: the parameters of the plan.
@@ -62,7 +62,7 @@ class Check(ABC):
         """Return the size in bytes of the payload of a server's part of a report, unsealed.
 
         Args:
-            kind: LEADER_REPORT or HELPER_REPORT; it says which server.
+            kind: LEADER_REPORT for the leader's part, HELPER_REPORT for the helper's.
         """
 
     @abstractmethod
@@ -73,13 +73,13 @@ class Check(ABC):
         part from the client: the signature covers them.
 
         Args:
-            kind: LEADER_REPORT or HELPER_REPORT; it says which server.
-            part: this server's part of a report.
+            kind: LEADER_REPORT if this server is the leader, HELPER_REPORT if it is the helper.
+            part: this server's part of a report, unsealed.
         """
 
     @abstractmethod
     def of_leader(self, part: Part, signed: tuple[bytes, ...]) -> Any:
-        """Return the object that the leader holds for a report.
+        """Return the held report of the leader: what it stores of a report, to add it up later.
 
         Args:
             part: the leader's part of the report.
@@ -91,7 +91,7 @@ class Check(ABC):
 
     @abstractmethod
     def of_helper(self, part: Part, signed: tuple[bytes, ...], key: PrivateKey) -> Any:
-        """Return the object that the helper holds for a report; it has a method `wipe`.
+        """Return the held report of the helper, to add it up later; it has a method `wipe`.
 
         Args:
             part: the helper's part of the report.
@@ -108,15 +108,15 @@ class Check(ABC):
 
     @abstractmethod
     def add_leader(self, total: Array, held: Sequence[Any]) -> None:
-        """Add reports that the leader holds to `total`, its share of a sum, in place."""
+        """Add held reports of the leader to `total`, its share of a sum, in place."""
 
     @abstractmethod
     def add_helper(self, total: Array, held: Sequence[Any]) -> None:
-        """Add reports that the helper holds to `total`, its share of a sum, in place."""
+        """Add held reports of the helper to `total`, its share of a sum, in place."""
 
     @abstractmethod
     def message(self, total: Array, drawn: I64 | None) -> bytes:
-        """Return a server's share of a sum, with its noise added, encoded.
+        """Add a server's noise to its share of a sum, and encode the result.
 
         Args:
             total: the share of the sum; this call may change it.
@@ -128,7 +128,14 @@ class Check(ABC):
 
     @abstractmethod
     def whole(self, own: bytes, other: bytes) -> Any:
-        """Return the sum of both servers' shares, which are encoded as by `message`.
+        """Add up the two servers' shares of a sum.
+
+        Args:
+            own: the leader's share, from `message`.
+            other: the helper's share, from `message`.
+
+        Returns:
+            The sum, for `entries`.
 
         Raises:
             InvalidInputError: a share cannot be read.
@@ -141,17 +148,18 @@ class Check(ABC):
         Args:
             total: the sum, from `whole`.
             count: the number of reports in it.
-            any_entries: whether only the checksum entries are checked.
+            any_entries: whether all entries are accepted; then only the checksum entries are
+                checked.
         """
 
 
 def check_of(terms: TwoServerParameters | ReportProof) -> Check:
-    """Return `Proofs` if the terms are a proof, else `NoProofs`."""
+    """Make the `Check` for the terms: `Proofs` if they are a `ReportProof`, else `NoProofs`."""
     return Proofs(terms) if isinstance(terms, ReportProof) else NoProofs(terms)
 
 
 class NoProofs(Check):
-    """The check of reports without proofs: a wrong report can be noticed only in the sum."""
+    """Read and add up reports without proofs: a wrong report can be noticed only in the sum."""
 
     proof = None
 
@@ -159,19 +167,19 @@ class NoProofs(Check):
         self.parameters, self.context = parameters, parameters.context
 
     def part_bytes(self, kind: Kind) -> int:
-        """Return the size in bytes of a salt and masked vector, or of a sealed seed."""
+        """Return the size in bytes of a salt and a masked vector, or of a sealed seed."""
         leader = SALT_BYTES + self.parameters.packed_bytes
         return leader if kind is Kind.LEADER_REPORT else SEALED_BYTES
 
     def digests(self, kind: Kind, part: Part) -> tuple[bytes, ...]:
-        """Return the digest of the leader's part and the digest of the helper's part."""
+        """Return the digest of the leader's part, then the digest of the helper's part."""
         own = part_digest(kind, part.payload)
         return (own, part.other) if kind is Kind.LEADER_REPORT else (part.other, own)
 
     def of_leader(self, part: Part, signed: tuple[bytes, ...]) -> bytes:
         """Return the masked vector, packed."""
         share = part.payload[SALT_BYTES:]
-        self._vector(share)  # a bad vector is refused now; later it would spoil the whole batch
+        self._vector(share)  # refuses a bad vector: later it would stop the whole batch
         return share
 
     def of_helper(self, part: Part, signed: tuple[bytes, ...], key: PrivateKey) -> Secret:
@@ -182,25 +190,25 @@ class NoProofs(Check):
         return mask
 
     def nothing(self) -> Lanes:
-        """Return a vector of 0: lane(bits) [V + checksum entries]."""
+        """Return a new vector of zeros: lane(bits) [V + checksum entries]."""
         parameters = self.parameters
         length = parameters.length + parameters.checksum_entries
         return np.zeros(length, lane(parameters.bits))
 
     def add_leader(self, total: Lanes, held: Sequence[bytes]) -> None:
-        """Add the masked vectors."""
+        """Add masked vectors to `total`, in place."""
         for share in held:
             total += self._vector(share)
 
     def add_helper(self, total: Lanes, held: Sequence[Secret]) -> None:
-        """Subtract the masks."""
+        """Subtract the masks from `total`, in place."""
         masking = Masking(total)
         for key in held:
             masking.subtract(key)
         masking.wipe()
 
     def message(self, total: Lanes, drawn: I64 | None) -> bytes:
-        """Return the vector with the noise added, packed."""
+        """Add the noise to the vector, reduce it mod 2^bits and pack it; this changes `total`."""
         total += self._noise(drawn)
         return packed(self.parameters, total)
 
@@ -209,14 +217,14 @@ class NoProofs(Check):
         return self._vector(other) + self._vector(own)
 
     def entries(self, total: Lanes, count: int, *, any_entries: bool) -> I64 | None:
-        """Return the entries of a sum, or None if `count` reports cannot have it."""
+        """Return a sum's entries, int64 [V], or None if `count` reports cannot have this sum."""
         bits, length = self.parameters.bits, self.parameters.length
         entries, checksum_entries = np.split(
             self.parameters.read(centred(total, bits), 1 << bits), [length]
         )
-        # If a mask is wrong, the checksum entries equal the number of reports with a probability of
-        # 2^-64. An entry that no sum of sketches can have comes from a false vector, or from a
-        # wrong answer of the helper.
+        # If a mask is wrong, the checksum entries are all the number of reports with a probability
+        # of only 2^-64. An entry that no sum can have comes from a false vector, or from a wrong
+        # answer of the helper.
         possible = any_entries or self.parameters.is_possible(entries, count)
         return entries if possible and (checksum_entries == count).all() else None
 
@@ -235,7 +243,7 @@ class NoProofs(Check):
 
 
 class Proofs(Check):
-    """The check of reports with proofs: a report that is not valid is left out of the batch."""
+    """Read and add up reports with proofs: a report that is not valid is left out of the batch."""
 
     proof: ReportProof
 
@@ -245,14 +253,14 @@ class Proofs(Check):
     def part_bytes(self, kind: Kind) -> int:
         """Return the size in bytes of a payload.
 
-        The leader's payload has a salt, words and its share of the proof. The helper's payload has
-        the sealed seed and the digest of the leader's share of the proof.
+        The leader's payload is the salt, its share of the words, and its share of the proof. The
+        helper's payload is the sealed seed and the digest of the leader's share of the proof.
         """
         leader = SALT_BYTES + self.proof.words_bytes + self.proof.proof_bytes
         return leader if kind is Kind.LEADER_REPORT else SEALED_BYTES + KEY_BYTES
 
     def digests(self, kind: Kind, part: Part) -> Digests:
-        """Return the digests of the words, of the sealed seed and of the leader's proof share."""
+        """Return the digests of the leader's words, the sealed seed and the leader's proof."""
         bound, other, signature, payload = part
         if kind is Kind.LEADER_REPORT:
             return self.proof.digests(LeaderPart(bound, other, signature, *self._split(payload)))
@@ -260,17 +268,17 @@ class Proofs(Check):
         return self.proof.digests(HelperPart(bound, other, proof, signature, sealed))
 
     def of_leader(self, part: Part, signed: tuple[bytes, ...]) -> LeaderShare:
-        """Return the words with the leader's share of the proof."""
+        """Return the leader's share of the words and of the proof."""
         _, words, proof = self._split(part.payload)
         return self.proof._read_leader(part.bound, Digests(*signed), words, proof)
 
     def of_helper(self, part: Part, signed: tuple[bytes, ...], key: PrivateKey) -> HelperShare:
-        """Return the keys of the masks of the words and of the proof."""
+        """Return the keys of the helper's share of the words and of the proof."""
         sealed = part.payload[:SEALED_BYTES]
         return self.proof._read_helper(part.bound, Digests(*signed), sealed, key)
 
     def nothing(self) -> Array:
-        """Return words of 0: counters and checksum words."""
+        """Return new words of 0: counters and checksum words."""
         return self.proof.nothing()
 
     def add_leader(self, total: Array, held: Sequence[LeaderShare]) -> None:
@@ -282,7 +290,7 @@ class Proofs(Check):
         self.proof.accumulate(total, held)
 
     def message(self, total: Array, drawn: I64 | None) -> bytes:
-        """Return the words with the noise added, encoded."""
+        """Add the noise to the words and encode them; this changes `total`."""
         return self.proof.share_of(total, drawn)
 
     def whole(self, own: bytes, other: bytes) -> Array:
@@ -290,10 +298,10 @@ class Proofs(Check):
         return self.proof._whole(own, other)
 
     def entries(self, total: Array, count: int, *, any_entries: bool) -> I64 | None:
-        """Return the counters of a sum, or None if `count` reports cannot have this sum."""
+        """Return a sum's counters, int64 [V], or None if `count` reports cannot have this sum."""
         return self.proof._counted(total, count, any_entries=any_entries)
 
     def _split(self, payload: bytes) -> tuple[bytes, bytes, bytes]:
-        """Return the salt, the words and the proof share in the leader's payload."""
+        """Split the leader's payload into the salt, the words and the proof share."""
         end = SALT_BYTES + self.proof.words_bytes
         return payload[:SALT_BYTES], payload[SALT_BYTES:end], payload[end:]

@@ -1,6 +1,7 @@
-"""The entries of one batch in the journal of a server: their names and their values.
+"""Name and encode the entries of one batch in the journal of a server.
 
-An entry is never changed or removed. So these rules hold for ever:
+An entry is never changed or removed. So these rules hold for ever (an identity is a client's public
+key):
 
 1. An identity has one report in a range of rounds, and an id names one report.
 2. A round belongs to one range, and a range has one batch: a report is in at most one batch.
@@ -20,7 +21,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class BatchFacts:
-    """The entries of one batch in the journal of a server.
+    """Read and write the entries of one batch in the journal of a server.
 
     Args:
         journal: the journal of the server.
@@ -29,7 +30,7 @@ class BatchFacts:
         noise_source: a name for the origin of the server's noise.
 
     Attributes:
-        range: the context, and the first and last round, encoded in 8 bytes.
+        range: the context (32 bytes); and the first and last round, encoded in 8 bytes.
     """
 
     def __init__(
@@ -42,11 +43,14 @@ class BatchFacts:
     def check_key(self, public: bytes) -> None:
         """Record the server's public key for this context; refuse it if another context has it.
 
+        Args:
+            public: the server's public key, 32 bytes.
+
         Raises:
             BatchRefusedError: the journal has this key for another plan.
         """
         # A key is destroyed after the last sum of its plan, so that nobody can read the plan's
-        # reports later. A key that another plan still needs could not be destroyed.
+        # reports later. A key of two plans could not be destroyed while one of them still needs it.
         if self._journal.keep(b"key" + public, self._context) != self._context:
             raise BatchRefusedError(
                 "this journal keeps this key as that of another plan: make new keys for each plan"
@@ -65,7 +69,11 @@ class BatchFacts:
         return self._of_id(id), self._of_identity(identity)
 
     def report_of(self, identity: bytes) -> bytes | None:
-        """Return the SHA-256 of the report of an identity, or None if it has no report."""
+        """Return the SHA-256 of the report of a client, or None if the client has no report.
+
+        Args:
+            identity: the client's public key, 32 bytes.
+        """
         return self._journal.kept(self._of_identity(identity))
 
     def report(self, id: bytes) -> bytes | None:
@@ -73,9 +81,14 @@ class BatchFacts:
         return self._journal.kept(self._of_id(id))
 
     def keep_report(self, names: tuple[bytes, bytes], digest: bytes) -> bool:
-        """Record the SHA-256 of a report under its two names.
+        """Record the SHA-256 of a report under its two names, where they have no value yet.
 
-        Return whether the journal has this digest under both names now.
+        Args:
+            names: the names from `names`.
+            digest: the SHA-256 of the report's frame, 32 bytes.
+
+        Returns:
+            Whether the journal has this digest under both names now.
         """
         return all(self._journal.keep(name, digest) == digest for name in names)
 
@@ -96,7 +109,7 @@ class BatchFacts:
         return b"noise" + b"".join(self.range)
 
     def recorded(self) -> bytes | None:
-        """Return the entry of the batch if the batch is closed, or None if it is open.
+        """Return the entry of the batch, or None if the batch is still open.
 
         The entry has the query and this server's message; see `parts_of`.
 
@@ -109,10 +122,14 @@ class BatchFacts:
         return entry
 
     def record(self, query: bytes, message: bytes) -> bytes:
-        """Record a query and this server's message, which closes the batch; return its entry.
+        """Record a query and this server's message, which closes the batch; return the entry.
 
-        There is one entry for these rounds. If another process recorded its own first, that entry
-        is returned.
+        There is one entry for these rounds. If another process has recorded its own before, the
+        result is that entry.
+
+        Args:
+            query: the leader's query, a frame.
+            message: a helper's answer; or a leader's share of the sum and the refused reports.
 
         Raises:
             BatchRefusedError: a round is in another batch, or the batch has noise from another
@@ -131,13 +148,16 @@ class BatchFacts:
         return self._journal.keep(self._batch, entry)
 
     def _check_noise_source(self, kept: bytes | None) -> None:
-        """Refuse a batch whose noise came from another source.
+        """Refuse the batch unless its recorded noise is from this server's source.
+
+        Args:
+            kept: the recorded name of the source; None if there is none.
 
         Raises:
-            BatchRefusedError: the recorded source, `kept`, is not this server's.
+            BatchRefusedError: the source is another one.
         """
-        # The other source may have drawn no noise. The sum would be published as noised all the
-        # same.
+        # The other source may have drawn no noise, and the sum would be published as one with
+        # noise.
         if kept != self._noise_source:
             raise BatchRefusedError(
                 f"the batch of rounds {shown(self._rounds)} in this journal has noise of another"
@@ -151,35 +171,45 @@ class BatchFacts:
         return b"answer" + b"".join(self.range)
 
     def may_hear(self, digest: bytes) -> bool:
-        """Tell whether the leader has accepted no answer yet, or the answer with this SHA-256."""
+        """Return whether the leader may accept an answer: it accepted none before, or the same one.
+
+        Args:
+            digest: the SHA-256 of the answer, 32 bytes.
+        """
         return self._journal.kept(self._answer) in (None, digest)
 
     def hear(self, digest: bytes) -> bool:
-        """Record the SHA-256 of the answer that the leader accepts.
+        """Record the answer that the leader accepts, unless another one is recorded.
 
-        Return whether the journal has this digest now, and not the digest of another answer.
+        Args:
+            digest: the SHA-256 of the answer, 32 bytes.
+
+        Returns:
+            Whether this answer is the recorded one.
         """
         return self._journal.keep(self._answer, digest) == digest
 
 
 def end_of_query(entry: bytes) -> int:
-    """Return the offset in bytes at which the query of a batch's entry ends and its message begins.
+    """Return the number of bytes of a batch's entry before the server's message.
+
+    They are the length of the query and the query.
 
     Args:
-        entry: the entry of a closed batch.
+        entry: the entry of a closed batch, from `BatchFacts.record`.
     """
     return _LENGTH.size + int.from_bytes(entry[: _LENGTH.size], "little")
 
 
 def parts_of(entry: bytes, size: int) -> tuple[bytes, bytes]:
-    """Return the query of a closed batch, and the server's message, from the batch's entry.
+    """Split the entry of a closed batch into the query and the server's message.
 
     Args:
-        entry: the entry of a closed batch.
-        size: the number of bytes of the message.
+        entry: the entry of a closed batch, from `BatchFacts.record`.
+        size: the number of bytes that the message must have.
 
     Raises:
-        BatchRefusedError: the message has another length, as in the journal of another server.
+        BatchRefusedError: the message has another length: the journal is of the other server.
     """
     end = end_of_query(entry)
     query, message = entry[_LENGTH.size : end], entry[end:]

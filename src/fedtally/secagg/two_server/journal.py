@@ -1,4 +1,4 @@
-"""The storage of a server of a batch: a journal of facts, and the frames of reports."""
+"""Define what a server of a batch stores: a journal of facts, and the frames of reports."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ Side = Literal["leader", "helper"]
 
 
 class Journal(Protocol):
-    """The facts that a server must never forget: named values, each written once and never changed.
+    """Store what a server must never forget: named values, each written once and never changed.
 
     Each server has its own journal, for all its batches. A restart, a second process or a restored
     backup must not lose an entry. Without the entries, a server could sum two overlapping batches,
-    whose difference shows few clients. Or it could draw noise twice for one sum, and two noises
-    average out. docs/protocol.md lists the names, and before which message each entry is written.
+    and the difference of the sums shows few clients. Or it could draw noise twice for one sum, and
+    the average of two noises hides less. docs/protocol.md lists the names, and before which message
+    each entry is written.
     """
 
     def kept(self, name: bytes) -> bytes | None:
-        """Return the value under a name, or None."""
+        """Return the value under a name, or None if the name has none."""
 
     def keep(self, name: bytes, value: bytes) -> bytes:
         """Write a value under a name if the name has none; return the value that the name has.
@@ -33,13 +34,16 @@ class Journal(Protocol):
 
 
 class MemoryJournal:
-    """A journal in memory, lost when the process ends: only for simulation and tests."""
+    """Store the facts in memory only: for simulation and tests.
+
+    They are lost when the process ends.
+    """
 
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}
 
     def kept(self, name: bytes) -> bytes | None:
-        """Return the value under a name, or None."""
+        """Return the value under a name, or None if the name has none."""
         return self._values.get(name)
 
     def keep(self, name: bytes, value: bytes) -> bytes:
@@ -48,7 +52,7 @@ class MemoryJournal:
 
 
 class Reports(Protocol):
-    """The stored frames of a batch's reports, for a server that holds no reports in memory.
+    """Store the frames of a batch's reports, for a server that does not keep reports in memory.
 
     The frames are stored as they came, sealed, and are erased once they are no longer needed. When
     the server reads a frame back, it compares it with the digest in its journal.
@@ -58,9 +62,9 @@ class Reports(Protocol):
         """Return the ids of all reports, in any order."""
 
     def put(self, id: bytes, frame: bytes, names: Sequence[bytes]) -> bool:
-        """Store a frame, and its SHA-256 in the journal under each of these names.
+        """Store a frame, and also its SHA-256 in the journal under each of some names.
 
-        Nothing is stored if the journal has another value under one of the names. The call is one
+        If the journal has another value under one of the names, nothing is stored. The call is one
         transaction, on disk before it returns. If the caller has begun a group of calls, it is on
         disk before the group ends; until then no sender may be told that its report was accepted.
 
@@ -74,27 +78,24 @@ class Reports(Protocol):
         """
 
     def frames(self, ids: Sequence[bytes]) -> Sequence[bytes | None]:
-        """Return the frames of these ids, in the order of `ids`; None for each missing frame."""
+        """Return the frames with these ids, in the order of `ids`; a missing frame is None."""
 
     def keep_answer(self, sealed: bytes) -> None:
-        """Store the sealed answer of the helper; it replaces an earlier one."""
+        """Store the sealed answer of the helper; it replaces a stored one."""
 
     def answer(self) -> bytes | None:
-        """Return the stored answer of the helper, sealed, or None."""
+        """Return the stored answer of the helper, still sealed, or None if there is none."""
 
     def erase(self) -> None:
-        """Erase all frames and the answer.
-
-        A call that was interrupted can be repeated.
-        """
+        """Erase all frames and the answer; a call that was interrupted can be repeated."""
 
 
 @runtime_checkable
 class ReportJournal(Protocol):
-    """A client's journal that stores a report until both servers have it.
+    """Store a client's report until both servers have it: a client's journal can also be this one.
 
-    With a `secagg.client.Journal` alone, a crash before the report is sent loses it: its items are
-    marked as spent, and the report is never made again.
+    With a `secagg.client.Journal` alone, a crash before the report is sent loses the report: its
+    items are marked as spent, and it is never made again.
     """
 
     def spend_report(self, report: Report) -> bool:

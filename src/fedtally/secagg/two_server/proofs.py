@@ -1,17 +1,17 @@
-"""Proofs that reports to two servers are valid: the computations of a client and both servers.
+"""Prove that reports to two servers are valid: the computations of a client and of both servers.
 
-The functions here make the parts of reports, find the verdict on each report, and sum the valid
-reports. `proven` has the messages. docs/protocol.md has every byte.
+The functions here make the parts of reports, decide about each report, and add up the valid
+reports. `proven` makes the messages. docs/protocol.md has every byte.
 
 Each value of a report is split into two shares, modulo a prime. The helper's share is a stream that
-a seed expands to. The leader's share is the value minus the helper's share. The helper answers a
-report with a *check*: the point at which the proof is tested, and its verifier share. The leader
-adds its own verifier share, and decides.
+a seed expands to. The leader's share is the value minus the helper's share. For each report the
+helper sends a *check*: the point at which the proof is tested, and its verifier share (see
+`flp.proof`). The leader adds its own verifier share, and decides.
 
-**Two checks of one report at different points reveal its whole vector.** So the point is a function
-of the report and of the helper's secret key, which opens the report. Whoever asks again, after a
-restart or with an old copy of a journal, gets the same check. Whoever has another key cannot read
-the report. The parameters fix the circuit, and a report is sealed and signed for them.
+**Two checks of one report at different points reveal its whole vector.** So the point depends only
+on the report and on the helper's secret key, which opens the report. Whoever asks again, after a
+restart or with an old copy of a journal, gets the same check. A helper with another key cannot read
+the report. The parameters fix the circuit, and a report is sealed and signed for the parameters.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ from fedtally.secagg.two_server.reports import (
 )
 
 SHARES = 2
-WORDS_AT_ONCE = 1 << 20  # most words verified at a time: 8 MiB, and a few times as much on the way
+WORDS_AT_ONCE = 1 << 20  # the most words verified together: 8 MiB, and a few times more for results
 
 
 class Digests(NamedTuple):
-    """The digests that a client signs, 32 bytes each.
+    """Hold the digests that a client signs, 32 bytes each.
 
     Args:
         leader: the digest of the salt and the leader's share of the words.
-        helper: the digest of the sealed seed; it does not cover the proof, which depends on it.
+        helper: the digest of the sealed seed. It does not cover the proof: the proof depends on it.
         proof: the digest of the salt and the leader's share of the proof.
     """
 
@@ -81,7 +81,7 @@ class Digests(NamedTuple):
 
 @dataclass(frozen=True)
 class LeaderPart:
-    """The part of a report that the leader gets.
+    """Hold the part of a report that the leader gets.
 
     Args:
         bound: the context, nonce, round, identity and time of the report.
@@ -102,13 +102,13 @@ class LeaderPart:
 
 @dataclass(frozen=True)
 class HelperPart:
-    """The part of a report that the helper gets.
+    """Hold the part of a report that the helper gets.
 
     Args:
         bound: the context, nonce, round, identity and time of the report.
         leader: the digest of the leader's share of the words, as the client states it; 32 bytes.
         proof: the digest of the leader's share of the proof, as the client states it; 32 bytes.
-        signature: the same signature as in the leader's part, 64 bytes.
+        signature: the client's signature, the same as in the leader's part; 64 bytes.
         sealed: the seed of the helper's shares, sealed to the helper's key; 80 bytes.
     """
 
@@ -121,13 +121,13 @@ class HelperPart:
 
 @dataclass(frozen=True, eq=False)
 class LeaderShare:
-    """The leader's share of a report whose signature is verified, from `ReportProof.of_leader`.
+    """Hold the leader's share of a report; its signature is verified (`ReportProof.of_leader`).
 
     Args:
         bound: the context, nonce, round, identity and time of the report.
         digests: the digests that the client signed.
         words: the leader's share of the vector's words, encoded; every word is below p.
-        proof: the leader's share of the proof, encoded.
+        proof: the leader's share of the proof, encoded; every word is below p.
     """
 
     bound: Bound
@@ -138,13 +138,13 @@ class LeaderShare:
 
 @dataclass(frozen=True, eq=False)
 class HelperShare:
-    """The helper's share of a report whose signature is verified, from `ReportProof.of_helper`.
+    """Hold the helper's share of a report; its signature is verified (`ReportProof.of_helper`).
 
     Args:
         bound: the context, nonce, round, identity and time of the report.
         digests: the digests that the client signed.
-        mask_key: the key of the helper's share of the words, 32 bytes.
-        proof_mask_key: the key of the helper's share of the proof, 32 bytes.
+        mask_key: the key whose stream is the helper's share of the words, 32 bytes.
+        proof_mask_key: the key whose stream is the helper's share of the proof, 32 bytes.
     """
 
     bound: Bound
@@ -153,14 +153,14 @@ class HelperShare:
     proof_mask_key: Secret
 
     def wipe(self) -> None:
-        """Forget both keys."""
+        """Overwrite both keys with zeros."""
         self.mask_key.wipe()
         self.proof_mask_key.wipe()
 
 
 @dataclass(frozen=True)
 class ReportProof:
-    """The proof system of the reports under one set of parameters.
+    """Make and check the proofs of reports under one set of parameters, and add up the reports.
 
     The circuit, which is the statement to prove, and its field follow from the arguments. `context`
     covers all arguments, and a report is sealed and signed for its context. So a report can be
@@ -168,8 +168,9 @@ class ReportProof:
 
     Args:
         parameters: the parameters that clients and servers agree on. `largest_entry` must be 1,
-            `bits` that of a field that is large enough for the sums (16, 24 or 32), and `widths`
-            the widths of the sketch's rows. If `signed` is true, an entry may be -1.
+            `bits` the size of the prime of a field that is large enough for the sums (16, 24 or
+            32), and `widths` the widths of the vector's rows. If `signed` is true, an entry may be
+            -1.
         abstain: whether a client without an item may report the zero vector.
 
     Raises:
@@ -195,7 +196,7 @@ class ReportProof:
 
     def __post_init__(self) -> None:
         parameters = self.parameters
-        if not isinstance(self.abstain, bool):  # 2 would be another circuit with the same digest
+        if not isinstance(self.abstain, bool):  # otherwise only the use of `circuit` would fail
             raise InvalidInputError(f"abstain must be True or False, got {self.abstain!r}")
         if parameters.largest_entry != 1:
             raise InvalidInputError(
@@ -211,7 +212,7 @@ class ReportProof:
 
     @property
     def _field(self) -> Field:
-        # The field is no argument, since in a field that is too small invalid vectors pass.
+        # The field is no argument: a caller could choose one so small that invalid vectors pass.
         bits, fields = self.parameters.bits, self._fields
         return next((field for field in fields if field.prime.bit_length() == bits), fields[0])
 
@@ -224,7 +225,7 @@ class ReportProof:
 
     @property
     def modulus(self) -> int:
-        """The prime p of the field; words are added modulo p."""
+        """The prime p of the field; words are integers mod p."""
         return self._field.prime
 
     @cached_property
@@ -236,7 +237,7 @@ class ReportProof:
 
     @cached_property
     def flp(self) -> FullyLinearProof:
-        """The proof system of the circuit, which knows nothing of reports and servers."""
+        """The fully linear proof of the circuit, without reports and servers."""
         return FullyLinearProof(self.circuit)
 
     @cached_property
@@ -266,8 +267,8 @@ class ReportProof:
     def added_bytes(self) -> int:
         """The number of bytes that the proof adds to a report.
 
-        They are the share of the proof, its digest and, with `abstain`, one word that says whether
-        the client abstains.
+        They are the leader's share of the proof, its digest, and with `abstain` one word that says
+        whether the client has an item.
         """
         return self.proof_bytes + KEY_BYTES + self.circuit.abstain * self.circuit.field.word_bytes
 
@@ -277,13 +278,16 @@ class ReportProof:
         return 2 * KEY_BYTES + self.flp.verifier_length * self._element_bytes
 
     def bound(self, nonce: bytes, round: int, identity: bytes, time: int) -> Bound:
-        """Return the values that every key and signature of a report is bound to.
+        """Collect the values that every key and signature of a report is bound to.
 
         Args:
             nonce: 16 random bytes.
             round: the round of the campaign, 0 .. 2^32 - 1.
             identity: the client's public key, 32 bytes.
             time: the time that the client signs, Unix seconds, 0 .. 2^64 - 1.
+
+        Raises:
+            InvalidInputError: a value has another size or range.
         """
         return Bound(
             self.context,
@@ -304,7 +308,7 @@ class ReportProof:
         identity: SigningKey,
         random: Callable[[int], bytes],
     ) -> tuple[LeaderPart, HelperPart]:
-        """Return both parts of the report of a client.
+        """Make both parts of a client's report.
 
         To send a report again, send the same parts: do not make it again.
 
@@ -313,18 +317,19 @@ class ReportProof:
             round: the round of the campaign, 0 .. 2^32 - 1.
             now: the time that the client signs, Unix seconds.
             identity: the client's signing key.
-            random: a function that returns as many uniform bytes as it is asked for, from a
-                cryptographic source. It is called for a nonce of 16 bytes, then for the seed, the
-                salt and the prove seed, 32 bytes each.
+            random: a function that takes a number of bytes, and returns as many uniform bytes from
+                a cryptographic source. It is called for a nonce of 16 bytes; then for the seed, the
+                salt and the seed of the proof's randomness, 32 bytes each.
 
         Raises:
-            InvalidInputError: the vector, the round or the random bytes are not as above.
+            InvalidInputError: the vector, the round, the time, the identity or the random bytes are
+                not as described.
         """
         identity = is_signing_key(identity)
         # The secrets are wiped at the end, also after an error, whose traceback refers to them.
         with ExitStack() as secrets:
             words = self.circuit.encode(vector)
-            secrets.callback(words.fill, 0)  # the words reveal the item
+            secrets.callback(words.fill, 0)  # they reveal the item
             nonce = exactly(NONCE_BYTES, random_nonce=random(NONCE_BYTES))
             bound = self.bound(nonce, round, identity.public, now)
 
@@ -340,8 +345,9 @@ class ReportProof:
             )
             share = self._less(words, self._words([kept(mask_key(seed, bound))], len(words)))
             # The proof and all of its randomness depend on these two digests, which do not cover
-            # the proof. So if a report is sealed again, by mistake with the same seeds, it gets
-            # another proof.
+            # the proof. A report that is made again, by mistake with the same seeds, is sealed
+            # differently. So its proof has other randomness: two proofs with the same masks would
+            # reveal their difference.
             digests = _words_digest(salt, share), _sealed_digest(sealed)
             joint = self._joint_key(bound, *digests)
             prove_key = kept(hkdf(prove_seed, joint, Label.TWO_SERVER_PROVE))
@@ -350,7 +356,7 @@ class ReportProof:
                 self._elements([prove_key], self.flp.prove_random_length)[0],
                 self._elements([Secret(joint)], self.circuit.joint_length)[0],
             )
-            secrets.callback(proof.fill, 0)  # the proof is not masked yet, and depends on the item
+            secrets.callback(proof.fill, 0)  # it is not masked, and depends on the item
             proof_mask_key = kept(_proof_mask_key(seed, joint))
             proof_share = self._less(proof, self._elements([proof_mask_key], self.flp.proof_length))
         signed = Digests(*digests, _proof_digest(salt, proof_share))
@@ -365,8 +371,11 @@ class ReportProof:
     def digests(self, part: LeaderPart | HelperPart) -> Digests:
         """Return the digests that the client must have signed.
 
-        The digests of this part are computed. The digests of the other server's part are taken from
-        the client.
+        The digests of this server's part are computed. The digests of the other server's part are
+        in `part`, as the client states them.
+
+        Args:
+            part: the part of a report that this server got.
 
         Raises:
             InvalidInputError: a field of the part has another length.
@@ -385,7 +394,7 @@ class ReportProof:
         )
 
     def of_leader(self, part: LeaderPart) -> LeaderShare:
-        """Return the leader's share of a report, after verifying its signature.
+        """Verify the signature of the leader's part of a report, and read the part.
 
         Raises:
             RejectedError: the client did not sign this.
@@ -396,7 +405,7 @@ class ReportProof:
         return self._read_leader(bound, digests, part.words, part.proof)
 
     def of_helper(self, part: HelperPart, key: hpke.PrivateKey) -> HelperShare:
-        """Return the helper's share of a report, after verifying its signature.
+        """Verify the signature of the helper's part of a report, and derive the keys of its shares.
 
         Args:
             part: the part of the report that came from the client.
@@ -413,23 +422,32 @@ class ReportProof:
     def _read_leader(
         self, bound: Bound, digests: Digests, words: bytes, proof: bytes
     ) -> LeaderShare:
-        """Return the leader's share of a report whose signature is verified already."""
-        for data in (words, proof):  # a word that is not below p is refused now
+        """Read the leader's part of a report whose signature is verified already.
+
+        Raises:
+            InvalidInputError: a word is not below p.
+        """
+        for data in (words, proof):  # otherwise a word that is not below p would fail later
             self.circuit.field.check(data)
         return LeaderShare(bound, digests, words, proof)
 
     def _read_helper(
         self, bound: Bound, digests: Digests, sealed: bytes, key: hpke.PrivateKey
     ) -> HelperShare:
-        """Return the helper's share of a report whose signature is verified already."""
+        """Derive the keys of the helper's shares of a report whose signature is verified already.
+
+        Raises:
+            RejectedError: the seal does not open.
+            InvalidInputError: the key is another one.
+        """
         seed = self.parameters.own_key(key).open(sealed, Label.TWO_SERVER_SEED, *bound.fields)
         joint = self._joint_key(bound, digests.leader, digests.helper)
         share = HelperShare(bound, digests, mask_key(seed, bound), _proof_mask_key(seed, joint))
-        seed.wipe()  # both keys are all that the helper needs
+        seed.wipe()  # the helper needs only the two keys
         return share
 
     def check(self, shares: Sequence[HelperShare], key: hpke.PrivateKey) -> list[bytes]:
-        """Return the helper's check of each report, `check_bytes` long.
+        """Compute the helper's check of each report, `check_bytes` long, in the order of `shares`.
 
         A check is a function of the report and of the helper's key. It must depend on nothing else:
         no nonce, nothing from the leader, no batch.
@@ -442,7 +460,7 @@ class ReportProof:
             InvalidInputError: the key is another one, or a report has another context.
         """
         key = self.parameters.own_key(key)  # another key would make another test point
-        digests = [self._joint_digest(share) for share in shares]  # may raise: no key derived yet
+        digests = [self._joint_digest(share) for share in shares]  # may raise: no key exists yet
         verify_key = key.derive(self.context, Label.TWO_SERVER_VERIFY_KEY)
         seeds = [
             bytes(hkdf(verify_key, joint, Label.TWO_SERVER_POINT).reveal()) for joint in digests
@@ -456,17 +474,16 @@ class ReportProof:
         ]
 
     def decide(self, shares: Sequence[LeaderShare], checks: Sequence[bytes]) -> list[Verdict]:
-        """Return the leader's verdict on each report.
+        """Decide about each report, as the leader: return its verdict, in the order of `shares`.
 
         Args:
             shares: the leader's shares of the reports.
             checks: the helper's check of each report, in the same order.
 
         Raises:
-            InvalidInputError: a report has another context. Or the helper did not follow the
+            InvalidInputError: a report has another context; or the helper did not follow the
                 protocol: the number of checks is not that of the reports, a check has another
-                length, or a word of it is not below p. Then no report is to blame, and none is
-                decided.
+                length, or a word of it is not below p. No verdict is returned then.
         """
         if len(checks) != len(shares):
             raise InvalidInputError(
@@ -479,7 +496,7 @@ class ReportProof:
             same.append(hmac.compare_digest(check[:KEY_BYTES], self._joint_digest(share)))
             seeds.append(check[KEY_BYTES : 2 * KEY_BYTES])
             verifiers.append(check[2 * KEY_BYTES :])
-        # Checks that cannot be read are refused before anything is derived.
+        # Checks that cannot be read are refused first: that costs no derivation.
         sent = self._read(b"".join(verifiers), length)
         total = self.circuit.field.reduce(self._query(shares, seeds) + sent)
         valid = self.flp.decide(total)
@@ -493,24 +510,26 @@ class ReportProof:
     def add(
         self, shares: Sequence[LeaderShare | HelperShare], noise: npt.NDArray[np.int64] | None
     ) -> bytes:
-        """Return a server's share of the sum of a batch, encoded: counters and checksum words.
+        """Add up a server's shares of the reports of a batch and its noise: its share of the sum.
 
         Args:
-            shares: this server's shares of the reports of the batch; the leader has found every
-                report valid.
+            shares: this server's shares of the reports; the leader has found every report valid.
             noise: int64 [counters], within +-parameters.noise; the noise of this server; None if
                 the parameters have none.
 
+        Returns:
+            The share of the sum, encoded: counters and checksum words.
+
         Raises:
             InvalidInputError: there are fewer than min_batch reports or more than n_max, a report
-                occurs twice or has another context, or the noise is not as above.
+                occurs twice or has another context, or the noise is not as described.
         """
         parameters = self.parameters
         low, high = parameters.min_batch, parameters.n_max
         ids = {self._of_this_context(share.bound).id for share in shares}
         if not low <= len(shares) <= high:
             raise InvalidInputError(f"a batch must have {low} .. {high} reports, got {len(shares)}")
-        if len(ids) < len(shares):  # a report that counts twice would stand out in the sum
+        if len(ids) < len(shares):  # the item of a report that counts twice would stand out
             raise InvalidInputError(
                 f"a report must be in a batch once, got {len(shares)} reports of {len(ids)} ids"
             )
@@ -519,18 +538,18 @@ class ReportProof:
         return self.share_of(total, noise)
 
     def nothing(self) -> Array:
-        """Return the sum of no reports: counters and checksum words, all 0."""
+        """Return a share of the sum of no reports: counters and checksum words, all 0."""
         return np.zeros(self.circuit.counters + self.circuit.checksum, self.circuit.field.dtype)
 
     def accumulate(self, total: Array, shares: Sequence[LeaderShare | HelperShare]) -> None:
-        """Add at most n_max reports to `total`, a server's share of a sum, mod p, in place."""
-        # The sum of 2^20 words below 2^32, and of one sum before them, fits into 64 bits.
+        """Add up to n_max reports to `total`, a server's share of a sum, mod p, in place."""
+        # No overflow: `total` and 2^20 words, all below 2^32, add up to less than 2^63.
         for share in shares:
             total += self.circuit.truncate(self._words_of([share])[0])
         total[...] = self.circuit.field.reduce(total)
 
     def less(self, total: Array, part: Array) -> Array:
-        """Return a server's share of a sum without some of its reports, as a new array.
+        """Subtract reports from a server's share of a sum, mod p; return a new array.
 
         Args:
             total: the share of the sum of all reports.
@@ -539,7 +558,7 @@ class ReportProof:
         return self.circuit.field.reduce(total - part)
 
     def share_of(self, total: Array, noise: npt.NDArray[np.int64] | None) -> bytes:
-        """Return a server's share of a sum with its noise, encoded; this changes `total`.
+        """Add a server's noise to its share of a sum, and encode the result; this changes `total`.
 
         Args:
             total: the share of the sum: counters and checksum words.
@@ -556,17 +575,20 @@ class ReportProof:
         return field.encode(field.reduce(total))
 
     def open(self, leader: bytes, helper: bytes, count: int) -> npt.NDArray[np.int64]:
-        """Return the sum of a batch, with the noise of both servers: int64 [counters].
+        """Open the sum of a batch from both servers' shares.
 
         Args:
             leader: the leader's share of the sum, from `add`.
             helper: the helper's share of the sum, from `add`.
             count: the number of reports in the batch.
 
+        Returns:
+            int64 [counters]; the sum, with the noise of both servers.
+
         Raises:
             InvalidInputError: a share cannot be read.
-            BatchRefusedError: a checksum word is not the number of reports, or a counter is larger
-                than these reports can make it: a server added up something else.
+            BatchRefusedError: a checksum word is not the number of reports, or no honest reports
+                could add up to a counter: a server added up something else.
         """
         counters = self._counted(self._whole(leader, helper), count)
         if counters is None:
@@ -579,11 +601,15 @@ class ReportProof:
 
     @property
     def sum_bytes(self) -> int:
-        """The size in bytes of a share of the sum."""
+        """The size in bytes of an encoded share of the sum."""
         return (self.circuit.counters + self.circuit.checksum) * self.circuit.field.word_bytes
 
     def _whole(self, leader: bytes, helper: bytes) -> Array:
-        """Return the counters and the checksum words of the sum, mod p, from its two shares."""
+        """Add up two encoded shares of a sum, mod p: counters and checksum words.
+
+        Raises:
+            InvalidInputError: a share cannot be read.
+        """
         field, size = self.circuit.field, self.sum_bytes
         one = field.decode(exactly(size, leader=leader))
         return field.reduce(one + field.decode(exactly(size, helper=helper)))
@@ -593,7 +619,11 @@ class ReportProof:
     ) -> npt.NDArray[np.int64] | None:
         """Return the counters of a sum, or None if `count` reports cannot have this sum.
 
-        With `any_entries` only the checksum words are checked.
+        Args:
+            total: words; the sum, from `_whole`.
+            count: the number of reports in it.
+            any_entries: whether all counters are accepted; then only the checksum words are
+                checked.
         """
         prime = self.circuit.field.prime
         total = np.where(total > prime // 2, total - prime, total).astype(np.int64)
@@ -605,12 +635,12 @@ class ReportProof:
     # ---- what is refused ----
 
     def _of_this_context(self, bound: Bound) -> Bound:
-        """Return the bound values of a report, if their context is this one.
+        """Return `bound` unchanged if its context is this one.
 
         Raises:
             InvalidInputError: the report has another context.
         """
-        if bound.context != self.context:  # another circuit would make another test point
+        if bound.context != self.context:  # with another circuit a check would be at another point
             raise InvalidInputError(
                 "the report is of another context: use the proof of the parameters, and of the"
                 " abstain, that it was made for"
@@ -630,7 +660,7 @@ class ReportProof:
         return digests, bound
 
     def _query(self, shares: Sequence[LeaderShare | HelperShare], seeds: Sequence[bytes]) -> Array:
-        """Return this server's verifier share of each report: [reports, verifier_length, K].
+        """Compute this server's verifier share of each report: [reports, verifier_length, K].
 
         K is the number of words of an element of the extension field.
 
@@ -656,7 +686,11 @@ class ReportProof:
     # ---- what is derived from what ----
 
     def _words_of(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
-        """Return a server's shares of the words of each report: [reports, length]."""
+        """Return a server's shares of the words of reports: [reports, length].
+
+        Args:
+            shares: all of the leader, or all of the helper.
+        """
         length, field = self.circuit.length, self.circuit.field
         if read := [share.words for share in shares if isinstance(share, LeaderShare)]:
             return field.decode(b"".join(read)).reshape(-1, length)
@@ -664,7 +698,11 @@ class ReportProof:
         return self._words(keys, length)
 
     def _proofs_of(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
-        """Return a server's shares of the proof of each report: [reports, proof_length, K]."""
+        """Return a server's shares of the proofs of reports: [reports, proof_length, K].
+
+        Args:
+            shares: all of the leader, or all of the helper.
+        """
         length = self.flp.proof_length
         if read := [share.proof for share in shares if isinstance(share, LeaderShare)]:
             return self._read(b"".join(read), length)
@@ -672,9 +710,9 @@ class ReportProof:
         return self._elements(keys, length)
 
     def _joint_key(self, bound: Bound, leader: bytes, helper: bytes) -> bytes:
-        """Return the key of the joint randomness of a report (r1, r2, r3 in docs/protocol.md).
+        """Compute the key of the joint randomness of a report (r1, r2, r3 in docs/protocol.md).
 
-        It depends on both shares of the words, and not on the proof.
+        It depends on both shares of the words, and not on the proof: the proof depends on it.
 
         Args:
             bound: the bound values of the report.
@@ -684,7 +722,7 @@ class ReportProof:
         return digest(Label.TWO_SERVER_JOINT_RANDOMNESS, *bound.fields, leader, helper)
 
     def _joint(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
-        """Return the joint randomness of each report: [reports, joint_length, K]."""
+        """Derive the joint randomness of each report: [reports, joint_length, K]."""
         keys = [
             Secret(self._joint_key(share.bound, share.digests.leader, share.digests.helper))
             for share in shares
@@ -692,18 +730,23 @@ class ReportProof:
         return self._elements(keys, self.circuit.joint_length)
 
     def _joint_digest(self, share: LeaderShare | HelperShare) -> bytes:
-        """Return the digest of everything that the client signed for a report: 32 bytes.
+        """Compute the digest of everything that the client signed for a report: 32 bytes.
 
-        It includes the proof: otherwise a client could choose the proof once it knows the point.
+        It includes the proof: otherwise a client could choose the proof once it knows the test
+        point.
         """
         bound = self._of_this_context(share.bound)
         return digest(Label.TWO_SERVER_JOINT_DIGEST, *bound.fields, *share.digests)
 
     def _query_random(self, seeds: Sequence[bytes]) -> Array:
-        """Return the query randomness of each report: [reports, query_random_length, K].
+        """Derive the query randomness of each report: [reports, query_random_length, K].
 
-        The last element is the test point: the first one in the stream of the seed that is allowed.
-        The elements before it are factors of the circuit's outputs.
+        The last element is the test point. Elements that may not be a test point are skipped: it is
+        the first allowed one in the stream of the seed. The elements before it are factors of the
+        circuit's outputs.
+
+        Args:
+            seeds: the seed of each report, 32 bytes.
         """
         count = self.flp.query_random_length
         drawn = self._elements([Secret(seed) for seed in seeds], count)
@@ -715,17 +758,17 @@ class ReportProof:
         return drawn
 
     def _less(self, values: Array, mask: Array) -> bytes:
-        """Return the leader's share of values, encoded: the values minus the helper's share."""
+        """Compute the leader's share of values, encoded: the values minus the helper's share."""
         field = self.circuit.field
         return field.encode(field.reduce(values - mask))
 
     def _elements(self, keys: Sequence[Secret], count: int) -> Array:
-        """Return uniform elements of the stream of each key: [keys, count, K]."""
+        """Draw uniform elements from the stream of each key: [keys, count, K]."""
         degree = self.circuit.field.degree
         return self._words(keys, count * degree).reshape(-1, count, degree)
 
     def _words(self, keys: Sequence[Secret], count: int) -> Array:
-        """Return uniform words of the stream of each key: [keys, count]."""
+        """Draw uniform words from the stream of each key: [keys, count]."""
         return self.circuit.field.samples([partial(prg.expand, key) for key in keys], count)
 
     @property
@@ -733,7 +776,7 @@ class ReportProof:
         return self.circuit.field.degree * self.circuit.field.word_bytes
 
     def _read(self, data: bytes, count: int) -> Array:
-        """Return encoded elements, `count` of them for each report: [reports, count, K]."""
+        """Decode elements, `count` of them for each report: [reports, count, K]."""
         return self.circuit.field.decode(data).reshape(-1, count, self.circuit.field.degree)
 
 
@@ -750,6 +793,6 @@ def _proof_digest(salt: bytes, share: bytes) -> bytes:
 
 
 def _proof_mask_key(seed: Secret, joint: bytes) -> Secret:
-    # The salt is the key of the joint randomness, on which the proof depends, too. So two different
+    # The HKDF salt is the key of the joint randomness, which the proof depends on. So two different
     # proofs never have the same mask.
     return hkdf(seed, joint, Label.TWO_SERVER_PROOF_MASK)

@@ -1,8 +1,8 @@
-"""Two-server summation of reports with proofs: how a client makes a report, and message sizes.
+"""Make reports with proofs for two servers, and compute the sizes of their messages.
 
-A `Leader` and a `Helper` that are made with a `ReportProof` accept these reports. docs/protocol.md
-says how the helper checks each report. The leader puts only valid reports into a batch, and a
-refused report affects no other client.
+A `Leader` and a `Helper` that are made with a `ReportProof` accept these reports. The helper checks
+each report (docs/protocol.md says how), and the leader puts only valid ones into a batch. A refused
+report affects no other client.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from fedtally.secagg.wire import HEADER
 
 
 def proven_message_bytes(proof: ReportProof, reports: int, held: int) -> dict[Kind, int]:
-    """Return the size in bytes of each type of message of a batch, for reports with proofs.
+    """Return the size in bytes of each type of message of a batch of reports with proofs.
 
-    It is as `reports.message_bytes`. All frames of checks together count as one message.
+    Headers are included. All frames of checks together count as one message.
 
     Args:
         proof: the proof system of the reports.
         reports: the number of reports in the batch.
-        held: the number of reports that the helper checks.
+        held: the number of reports that the helper checks; it may hold more than the batch has.
     """
     sizes, frames = message_bytes(proof.parameters, reports), -(-held // servers.CHECKS_OF_A_FRAME)
     sizes[Kind.HELPER_REPORT] += KEY_BYTES  # the digest of the leader's share of the proof
@@ -53,10 +53,10 @@ def make_proven_report(
     policy: BatchPolicy,
     random: Callable[[int], bytes],
 ) -> Report:
-    """Return the report of a client, with its proof.
+    """Make a client's report with a proof that its vector is valid.
 
-    A client sends the helper's part first. It sends the leader's part once the helper accepted: a
-    report that only the leader holds is in no batch. To send a report again, send the same bytes.
+    A client sends the helper's part first. It sends the leader's part once the helper has accepted:
+    a report that only the leader holds is in no batch. To send a report again, send the same bytes.
 
     Args:
         proof: the proof system that the plan demands.
@@ -64,13 +64,14 @@ def make_proven_report(
         round: the round of the campaign, 0 .. 2^32 - 1.
         now: the time that the client signs, Unix seconds.
         identity: the client's signing key; its public key is in the allow-list.
-        policy: the demands of this client on the parameters.
-        random: a function that returns as many uniform bytes as it is asked for, from a
+        policy: what this client demands of the parameters.
+        random: a function that takes a number of bytes, and returns as many uniform bytes from a
             cryptographic source.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
-        InvalidInputError: the vector, the round, the identity or the random bytes are not as above.
+        InvalidInputError: the vector, the round, the time, the identity or the random bytes are not
+            as described.
     """
     policy.check(proof.parameters, has_proofs=True)
     leader, helper = proof.report(vector, round=round, now=now, identity=identity, random=random)

@@ -1,4 +1,4 @@
-"""The reports of two-server summation: parameters, a client's report, the bytes of messages."""
+"""Define the reports of two-server summation: parameters, a client's report, bytes of messages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from fedtally.secagg.params import (
 )
 from fedtally.secagg.wire import HEADER, MAGIC, SERVER, UNLISTED, VERSION
 
-# nonces need not be secret; seeds and salts must not be guessed
+# A nonce may be known. Nobody must be able to guess a seed or a salt.
 NONCE_BYTES, ID_BYTES, SEED_BYTES, SALT_BYTES = 16, 16, 32, 32
 SEALED_BYTES = SEED_BYTES + hpke.OVERHEAD_BYTES
 LEADER, HELPER = SERVER, SERVER - 1
@@ -53,11 +53,11 @@ BATCH = struct.Struct("<III")
 
 
 class BatchRefusedError(FedtallyError):
-    """Refuse to open a batch, or the sum that came out of it; the message says why."""
+    """Report that a batch, or the sum that came out of it, is refused; the message says why."""
 
 
 class Verdict(Enum):
-    """The leader's verdict on a report with a proof.
+    """Name the leader's verdict on a report with a proof.
 
     VALID: the report counts. INVALID: the vector is not valid, or its proof does not show that it
     is. INCONSISTENT: the client gave the two servers different reports with one id, or one server
@@ -70,7 +70,7 @@ class Verdict(Enum):
 
 
 class Refused(NamedTuple):
-    """A report that is in no sum.
+    """Name a report that is in no sum, because the leader's verdict on it was not VALID.
 
     Args:
         identity: the public key of its client. This is no proof against the client: a server could
@@ -83,7 +83,7 @@ class Refused(NamedTuple):
 
 
 class Kind(IntEnum):
-    """The type of a message, as the number in its header; `messages.Kind` has other numbers."""
+    """Number the types of messages, as in their headers; `messages.Kind` has other numbers."""
 
     LEADER_REPORT = 32
     HELPER_REPORT = 33
@@ -95,20 +95,21 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TwoServerParameters:
-    """The public parameters that clients and both servers agree on, consistent with each other.
+    """Hold the public parameters that clients and both servers agree on; they must fit each other.
 
     `BatchPolicy` decides whether they are safe.
 
     Args:
         widths: the number of entries in each row of the vector. The whole vector with its checksum
             entries takes at most 2^30 bytes.
-        bits: b, at most 64, enough for sums of n_max entries of `largest_entry` and `noise`.
-        n_max: the most reports in a batch, at most 2^20.
-        min_batch: the fewest reports in a batch, at least 2 more than corrupt.
-        corrupt: C, the most identities of the allow-list that are corrupt.
+        bits: b, the number of bits of an entry: at most 64, and enough for sums of n_max entries of
+            `largest_entry` and `noise`.
+        n_max: the most reports in a batch, 2 .. 2^20.
+        min_batch: the fewest reports in a batch, at least corrupt + 2.
+        corrupt: C, the most clients of the allow-list that are corrupt.
         leader_key: the leader's public key, 32 bytes; it must differ from the helper's.
         helper_key: the helper's public key, 32 bytes.
-        allow_list: the digest of the identities that may report, 32 bytes.
+        allow_list: the digest of the list of clients that may report, 32 bytes.
         fingerprint: the plan's fingerprint, 32 bytes.
         largest_entry: B, the largest absolute value of an entry of one client.
         noise: tau, the largest absolute value of the noise of both servers together in an entry,
@@ -141,12 +142,12 @@ class TwoServerParameters:
 
         bounded(2, MAX_CLIENTS, "n_max")
         bounded(0, self.n_max - 2, "corrupt")
-        # At least two honest clients: corrupt clients can subtract their own vectors from a sum,
-        # and would see the vector of a single honest client.
+        # A sum needs at least two honest clients. Corrupt clients can subtract their own vectors
+        # from it, and of one honest client they would see the vector.
         bounded(self.corrupt + 2, self.n_max, "min_batch")
         bounded(1, None, "largest_entry")
         bounded(0, None, "noise")
-        if not isinstance(self.signed, bool):  # 2 would make another circuit with the same digest
+        if not isinstance(self.signed, bool):  # `modulus_bits` computes with it: 2 would add bits
             raise InvalidInputError(f"signed must be True or False, got {self.signed!r:.80}")
         sums = self.n_max, self.largest_entry, self.noise
         bounded(modulus_bits(*sums, multiple=1, signed=self.signed), MAX_BITS, "bits")
@@ -156,7 +157,7 @@ class TwoServerParameters:
         validate.integer(1, most, length=self.length)
         exactly(KEY_BYTES, allow_list=self.allow_list)
         exactly(KEY_BYTES, fingerprint=self.fingerprint)
-        # anybody can open what is sealed to a key of low order
+        # Anybody can open what is sealed to a key of low order.
         check_point(self.leader_key)
         check_point(self.helper_key)
         # Whoever has both secret keys can open both parts of a report, and read its vector.
@@ -166,10 +167,14 @@ class TwoServerParameters:
             )
 
     def read(self, total: I64, modulus: int) -> I64:
-        """Return the entries of a sum as integers that vectors and noise can add up to.
+        """Read the entries of a sum as integers that vectors and noise can add up to.
 
-        `total` has the entries mod `modulus`, as integers around 0. If vectors have no negative
-        entries, an integer below -noise stands for a large positive one.
+        If no entry of a vector is negative (`signed` is False), an integer below -noise stands for
+        a large positive one: the modulus is added to it.
+
+        Args:
+            total: int64; the entries mod `modulus`, as integers around 0.
+            modulus: the modulus of the sum.
         """
         return total if self.signed else lifted(total, -self.noise, modulus)
 
@@ -179,15 +184,25 @@ class TwoServerParameters:
         return (-most if self.signed else -self.noise), most
 
     def is_possible(self, entries: I64, count: int) -> bool:
-        """Tell whether `count` vectors and noise can add up to entries that `read` returned."""
+        """Return whether `count` vectors and noise can add up to these entries.
+
+        Args:
+            entries: int64; the entries that `read` returned.
+            count: the number of vectors.
+        """
         least, most = self.bounds(count)
         return least <= int(entries.min()) and int(entries.max()) <= most
 
     def check_noise(self, noise: object) -> None:
-        """Raise an error unless noise is given exactly if these parameters have noise.
+        """Raise an error if the parameters have noise and none is given, or the other way round.
 
-        `noise` is the noise or its source; None: there is none. Otherwise a sum without noise would
-        be read as a sum with noise, or the other way round.
+        Otherwise a sum without noise would be published as one with noise, or the other way round.
+
+        Args:
+            noise: the noise or its source; None: there is none.
+
+        Raises:
+            InvalidInputError: the noise is missing, or is not allowed.
         """
         if (noise is None) != (self.noise == 0):
             raise InvalidInputError(
@@ -196,9 +211,15 @@ class TwoServerParameters:
             )
 
     def own_key(self, key: hpke.PrivateKey, kind: Kind = Kind.HELPER_REPORT) -> hpke.PrivateKey:
-        """Return a server's secret key; raise an error if it is not the key that clients seal to.
+        """Return a server's secret key unchanged, if clients seal to its public key.
 
-        `kind`, the type of the reports that the server gets, says which server it is.
+        Args:
+            key: the secret key.
+            kind: the type of the reports that the server gets: LEADER_REPORT for the leader,
+                HELPER_REPORT for the helper.
+
+        Raises:
+            InvalidInputError: the key is another one.
         """
         is_leader = kind is Kind.LEADER_REPORT
         if key.public != (self.leader_key if is_leader else self.helper_key):
@@ -220,12 +241,12 @@ class TwoServerParameters:
 
     @property
     def packed_bytes(self) -> int:
-        """The size in bytes of a packed vector with its checksum entries."""
+        """The size in bytes of a packed vector, with its checksum entries."""
         return packed_length(self.length + self.checksum_entries, self.bits)
 
     @property
     def report_bytes(self) -> int:
-        """The size in bytes of a report without a proof: both frames together."""
+        """The size in bytes of a report without a proof, both frames together."""
         sizes = message_bytes(self, 0)
         return sizes[Kind.LEADER_REPORT] + sizes[Kind.HELPER_REPORT]
 
@@ -245,18 +266,19 @@ class TwoServerParameters:
             self.allow_list,
             self.fingerprint,
         )
-        # The number of widths comes first, so that different widths never give the same bytes.
+        # The number of widths comes first. Otherwise the end of `terms` would not say where the
+        # widths begin.
         rows = b"".join(number.to_bytes(4, "little") for number in (len(self.widths), *self.widths))
         return digest(Label.TWO_SERVER_CONTEXT, bytes([VERSION]), terms, rows)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPolicy:
-    """The demands of one party on the parameters; each client and each server has its own.
+    """State what one party demands of the parameters; every client and server has its own policy.
 
     Args:
-        min_honest: the fewest honest identities in a sum, at least 2.
-        corrupt: the least number of corrupt identities that the parameters must allow for.
+        min_honest: the fewest honest clients in a sum, min_batch - corrupt; at least 2.
+        corrupt: the least number of corrupt clients that the parameters must allow for.
         max_clients: the most reports in a batch.
         max_length: the most entries of a vector.
         max_age: the largest age of a report that a server accepts: the seconds since the time that
@@ -324,11 +346,11 @@ class BatchPolicy:
 
 @dataclass(frozen=True)
 class Report:
-    """The report of one client: one frame for each server.
+    """Hold the report of one client: one frame for each server.
 
     Args:
-        leader: the frame for the leader, sealed to its key.
-        helper: the frame for the helper. Its seed is sealed, so anybody may forward it.
+        leader: the frame for the leader; its share of the vector is sealed to the leader's key.
+        helper: the frame for the helper; its seed is sealed to the helper's key.
     """
 
     leader: bytes = field(repr=False)
@@ -345,7 +367,7 @@ def make_report(
     policy: BatchPolicy,
     random: Callable[[int], bytes],
 ) -> Report:
-    """Return the report of a client.
+    """Make a client's report without a proof.
 
     A client makes one report for each range of rounds that is summed in one batch. The servers
     refuse a second one.
@@ -356,15 +378,16 @@ def make_report(
         round: the round of the campaign, 0 .. 2^32 - 1.
         now: the time that the client signs, Unix seconds.
         identity: the client's signing key; its public key is in the allow-list.
-        policy: the demands of this client on the parameters.
-        random: a function that returns as many uniform bytes as it is asked for, from a
+        policy: what this client demands of the parameters.
+        random: a function that takes a number of bytes, and returns as many uniform bytes from a
             cryptographic source.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
-        InvalidInputError: the vector, the round, the identity or the random bytes are not as above.
+        InvalidInputError: the vector, the round, the time, the identity or the random bytes are not
+            as described.
     """
-    policy.check(parameters, has_proofs=False)  # before anything of their size is allocated
+    policy.check(parameters, has_proofs=False)  # first: large parameters would exhaust the memory
     identity = is_signing_key(identity)
     round = validate.integer(0, 2**32 - 1, round=round)
     now = validate.integer(0, LAST_TIME, now=now)
@@ -377,8 +400,8 @@ def make_report(
         # could try likely vectors until the digest fits.
         salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
         # HPKE (RFC 9180) with these fields as `info`: nobody can move the sealed seed to another
-        # plan, round or identity. Without the identity a corrupt client could sign a copy of this
-        # report as its own, and this client's vector would be in one batch twice.
+        # plan, round or identity. If the identity were not one of them, a corrupt client could sign
+        # a copy of this report as its own, and this client's vector would be in one batch twice.
         bound = Bound(parameters.context, nonce, round, identity.public, now)
         sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
         key, checksum_entries = mask_key(seed, bound), with_checksum(parameters, vector, 1)
@@ -388,11 +411,11 @@ def make_report(
         try:
             masking.add(key)
         except BaseException:
-            checksum_entries.fill(0)  # they may not be masked yet
+            checksum_entries.fill(0)  # the vector may not be masked yet
             raise
     share = salt + packed(parameters, checksum_entries)
-    # One signature over both parts: no server can combine parts of two reports, and each sees that
-    # the other one got the part that the client meant.
+    # The signature covers both parts. So no server can combine parts of two reports, and each sees
+    # that the other one got the part that the client meant.
     digests = part_digest(Kind.LEADER_REPORT, share), part_digest(Kind.HELPER_REPORT, sealed)
     signature = identity.sign(Label.TWO_SERVER_REPORT, *bound.fields, *digests)
     return frames_of(
@@ -406,7 +429,7 @@ def make_report(
 
 
 class Bound(NamedTuple):
-    """The values that every key and signature of a report is bound to.
+    """Hold the values that every key and signature of a report is bound to.
 
     Attributes:
         context: the digest of the parameters, and with proofs of the circuit; 32 bytes.
@@ -424,7 +447,7 @@ class Bound(NamedTuple):
 
     @property
     def fields(self) -> tuple[bytes, ...]:
-        """The fields as bytes, in the form that is hashed and signed."""
+        """The values as bytes, in the form that is hashed and signed."""
         round, time = self.round.to_bytes(4, "little"), self.time.to_bytes(8, "little")
         return self.context, self.nonce, round, self.identity, time
 
@@ -432,15 +455,22 @@ class Bound(NamedTuple):
     def id(self) -> bytes:
         """The name of the report at both servers, 16 bytes.
 
-        It is a digest of all fields. If a client could choose it, an attacker who sees a report in
-        transit could send another report with the same id under another identity, and so keep the
-        first report out.
+        It is a digest of all values. If a client could choose its report's id, an attacker who sees
+        a report in transit could send another report with the same id under another identity, and
+        so keep the first report out.
         """
         return digest(Label.TWO_SERVER_ID, *self.fields)[:ID_BYTES]
 
 
 class Part(NamedTuple):
-    """The part of a report for one server; `other` is the digest of the other server's part."""
+    """Hold the part of a report for one server.
+
+    Attributes:
+        bound: the values that the report is bound to.
+        other: the digest of the other server's part, 32 bytes.
+        signature: the client's signature, 64 bytes.
+        payload: the content for this server.
+    """
 
     bound: Bound
     other: bytes
@@ -449,17 +479,30 @@ class Part(NamedTuple):
 
 
 def mask_key(seed: Secret, bound: Bound) -> Secret:
-    """Return the key of the mask of a report, from its seed."""
+    """Derive the key of the mask of a report from the report's seed: 32 bytes."""
     return hkdf(seed, bound.context + bound.id, Label.TWO_SERVER_MASK)
 
 
 def part_digest(kind: Kind, payload: bytes) -> bytes:
-    """Return the digest of one server's part, which the client signs and the other server gets."""
+    """Compute the digest of one server's part, which the client signs: 32 bytes.
+
+    The other server's part of the report has this digest.
+
+    Args:
+        kind: LEADER_REPORT for the leader's part, HELPER_REPORT for the helper's.
+        payload: the content that the digest covers.
+    """
     return digest(Label.TWO_SERVER_PART, bytes([kind]), payload)
 
 
 def name_of_batch(context: bytes, rounds: range, ids: Collection[bytes]) -> bytes:
-    """Return the digest of a batch, 32 bytes, by which an Answer names its batch."""
+    """Compute the digest of a batch, 32 bytes; the Answer names its batch by it.
+
+    Args:
+        context: the digest of the parameters, 32 bytes.
+        rounds: the rounds of the batch.
+        ids: the ids of its reports, in ascending order.
+    """
     return digest(Label.TWO_SERVER_BATCH, context, encode_ids(rounds, ids))
 
 
@@ -467,9 +510,15 @@ def name_of_batch(context: bytes, rounds: range, ids: Collection[bytes]) -> byte
 
 
 def frames_of(parameters: TwoServerParameters, leader: Part, helper: Part) -> Report:
-    """Return the report made of its two parts; the payload for the leader is sealed to its key."""
-    # The leader's share and the seed together give the vector. If TLS ends at a proxy, the operator
-    # of the proxy may also run the helper. So only the leader can open its share.
+    """Encode both parts of a report as frames; the leader's payload is sealed to its key.
+
+    Args:
+        parameters: the parameters of the plan.
+        leader: the leader's part, not sealed yet.
+        helper: the helper's part, its seed sealed already.
+    """
+    # The leader's payload and the seed together give the vector. If TLS ends at a proxy, the
+    # operator of the proxy may also run the helper. So only the leader can open its payload.
     share = Secret(leader.payload)
     sealed = hpke.seal(parameters.leader_key, share, Label.TWO_SERVER_SHARE, *leader.bound.fields)
     share.wipe()
@@ -486,12 +535,27 @@ def _report_frame(kind: Kind, part: Part) -> bytes:
 
 
 def frame_of(kind: Kind, context: bytes, sender: int, body: bytes) -> bytes:
-    """Return the bytes of a message; its session is the context."""
+    """Encode a message: header and body; the session in the header is the context.
+
+    Args:
+        kind: the type of the message.
+        context: the digest of the parameters, 32 bytes.
+        sender: LEADER, HELPER, or for a client UNLISTED.
+        body: the encoded body.
+    """
     return HEADER.pack(MAGIC, VERSION, kind, 0, context, sender, len(body)) + body
 
 
 def body_of(frame: bytes, kind: Kind, context: bytes, sender: int, most: int) -> bytes | None:
-    """Return the body of a frame with exactly this header and at most `most` bytes, or None."""
+    """Return the body of a frame that has exactly this header, or None if it is another frame.
+
+    Args:
+        frame: the bytes that came; any value is allowed.
+        kind: the type that the frame must have.
+        context: the digest of the parameters that the frame must have, 32 bytes.
+        sender: the sender that the frame must have.
+        most: the most bytes of the body.
+    """
     if not isinstance(frame, bytes) or not HEADER.size <= len(frame) <= HEADER.size + most:
         return None
     size = len(frame) - HEADER.size
@@ -500,7 +564,7 @@ def body_of(frame: bytes, kind: Kind, context: bytes, sender: int, most: int) ->
 
 
 class Ids(Collection[bytes]):
-    """Ids of reports, in strictly ascending order, as the bytes of an Offer or a Query have them.
+    """Hold ids of reports, in strictly ascending order, as the bytes of an Offer or a Query.
 
     In this form a million ids take 16 MB. In a list they would take five times as many bytes, in a
     set eight times.
@@ -519,7 +583,7 @@ class Ids(Collection[bytes]):
 
     @classmethod
     def of(cls, ids: Iterable[bytes]) -> Ids:
-        """Return ids as `Ids`; they must be in strictly ascending order already."""
+        """Join ids, which must be in strictly ascending order already."""
         joined = BytesIO()
         joined.writelines(ids)
         return cls(joined.getvalue())
@@ -542,7 +606,7 @@ class Ids(Collection[bytes]):
 
 
 def encode_ids(rounds: range, ids: Collection[bytes]) -> bytes:
-    """Return the body of an Offer or a Query: its rounds and its ids, in the given order."""
+    """Encode the body of an Offer or a Query: its rounds, and its ids in the given order."""
     body = BytesIO()
     body.write(BATCH.pack(rounds[0], rounds[-1], len(ids)))
     body.writelines(ids)
@@ -552,7 +616,7 @@ def encode_ids(rounds: range, ids: Collection[bytes]) -> bytes:
 def decode_ids(
     context: bytes, n_max: int, frame: bytes, kind: Kind, sender: int
 ) -> tuple[range, Ids]:
-    """Return the rounds and the ids of an Offer or a Query.
+    """Decode the rounds and the ids of an Offer or a Query.
 
     Args:
         context: the digest of the parameters, 32 bytes.
@@ -572,7 +636,8 @@ def decode_ids(
     if first > last or len(body) != BATCH.size + ID_BYTES * count:
         raise BatchRefusedError(f"the {kind.name.lower()} is malformed")
     ids = Ids(frame, HEADER.size + BATCH.size)
-    # So a batch has only one encoding, and no report counts twice: its vector would stand out.
+    # Otherwise a batch could have two encodings, and a report could count twice: its vector would
+    # stand out in the sum.
     if any(one >= other for one, other in itertools.pairwise(ids)):
         raise BatchRefusedError(
             f"the ids of the {kind.name.lower()} must be in strictly ascending order"
@@ -581,9 +646,17 @@ def decode_ids(
 
 
 def with_checksum(parameters: TwoServerParameters, entries: I64, constant: int) -> Lanes:
-    """Return entries as lanes, followed by the checksum entries, which are all `constant`.
+    """Return a vector's entries as lanes, followed by the checksum entries.
 
     Entries are reduced mod 2^w, where w is the number of bits of a lane (see `packing`).
+
+    Args:
+        parameters: the parameters of the plan.
+        entries: int64 [V].
+        constant: the value of all checksum entries: 1 in a vector, 0 in noise.
+
+    Returns:
+        lane(bits) [V + checksum entries].
     """
     checksum_entries = np.full(
         parameters.length + parameters.checksum_entries, constant, lane(parameters.bits)
@@ -593,13 +666,24 @@ def with_checksum(parameters: TwoServerParameters, entries: I64, constant: int) 
 
 
 def packed(parameters: TwoServerParameters, checksum_entries: Lanes) -> bytes:
-    """Return a vector with its checksum entries, reduced mod 2^b and packed; this changes it."""
+    """Reduce a vector mod 2^b and pack it; this changes the vector.
+
+    Args:
+        parameters: the parameters of the plan.
+        checksum_entries: lane(bits) [V + checksum entries]; the whole vector.
+    """
     checksum_entries &= checksum_entries.dtype.type((1 << parameters.bits) - 1)
     return pack(checksum_entries, parameters.bits)
 
 
 def entries_within(length: int, largest: int, **named: I64) -> I64:
-    """Return the named vector; raise an error unless it is int64 [length] within +-largest."""
+    """Return the named vector; raise an error unless it is int64 [length] within +-largest.
+
+    Pass it as the only keyword argument; messages name it by this keyword.
+
+    Raises:
+        InvalidInputError: the vector has another type or shape, or an entry is too large.
+    """
     ((name, vector),) = named.items()
     if not isinstance(vector, np.ndarray) or vector.dtype != np.int64 or vector.shape != (length,):
         got = (
@@ -616,7 +700,11 @@ def entries_within(length: int, largest: int, **named: I64) -> I64:
 
 
 def is_signing_key(identity: SigningKey) -> SigningKey:
-    """Return a client's signing key; raise an error if it is no `SigningKey`."""
+    """Return a client's signing key unchanged, if it is a `SigningKey`.
+
+    Raises:
+        InvalidInputError: it is something else.
+    """
     if not isinstance(identity, SigningKey):
         raise InvalidInputError(
             "identity must be the SigningKey that the client registered, whose public key is in"
@@ -626,7 +714,13 @@ def is_signing_key(identity: SigningKey) -> SigningKey:
 
 
 def exactly(length: int, **named: bytes) -> bytes:
-    """Return the named bytes; raise an error unless there are exactly `length`."""
+    """Return the named bytes unchanged; raise an error unless there are exactly `length`.
+
+    Pass them as the only keyword argument; messages name them by this keyword.
+
+    Raises:
+        InvalidInputError: it is not bytes, or has another length.
+    """
     ((name, value),) = named.items()
     if not isinstance(value, bytes) or len(value) != length:
         got = len(value) if isinstance(value, bytes) else type(value).__name__
@@ -635,15 +729,19 @@ def exactly(length: int, **named: bytes) -> bytes:
 
 
 def shown(rounds: range) -> str:
-    """Return a range of rounds as text: the first and the last one."""
+    """Format a range of rounds for messages: its first and its last round."""
     return f"{rounds[0]} .. {rounds[-1]}"
 
 
 def message_bytes(parameters: TwoServerParameters, reports: int) -> dict[Kind, int]:
     """Return the size in bytes of each type of message of a batch, headers included.
 
-    The batch has `reports` reports without proofs. If the helper offers more reports than the batch
-    has, its Offer is longer.
+    The reports have no proofs. If the helper holds more reports than the batch has, its Offer is
+    longer.
+
+    Args:
+        parameters: the parameters of the plan.
+        reports: the number of reports in the batch.
     """
     ids = BATCH.size + ID_BYTES * reports
     bodies = {

@@ -1,4 +1,7 @@
-"""The two servers: each collects the reports of one batch; together they open its sum, once."""
+"""Run the two servers: each collects the reports of one batch, and together they open its sum.
+
+They do so only once.
+"""
 
 from __future__ import annotations
 
@@ -51,18 +54,26 @@ from fedtally.secagg.wire import HEADER, UNLISTED
 
 I64 = npt.NDArray[np.int64]
 Noise = Callable[[], I64]
-CLOCK_SKEW = 3_600  # how many seconds a client's clock may be ahead of a server's clock
+CLOCK_SKEW = 3_600  # the most seconds that a client's clock may be ahead of a server's
 CHECKS_OF_A_FRAME = 4096
-# The most bytes and reports that are read from the disk together. Judging them takes about ten
-# times as many bytes of memory, and the process keeps some of it: with 2 MiB it kept more than all
-# held reports take.
+# The most bytes, and the most reports, that are read from the disk together. To decide about them
+# takes about ten times as many bytes of memory, and the process keeps some of it: with 2 MiB it
+# kept more than all held reports take.
 _READ_BYTES, _READ_AT_ONCE = 1 << 19, 1024
-_REFUSED = struct.Struct(f"<{KEY_BYTES}sB")  # in the journal: an identity, and its verdict
+_REFUSED = struct.Struct(f"<{KEY_BYTES}sB")  # a refused report in the journal: identity, verdict
 _VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
 
 
 class Outcome(StrEnum):
-    """The outcome of receiving a report; a report that is not accepted changes nothing."""
+    """Say what became of a received report; a report that is not accepted changes nothing.
+
+    CLOSED: the server accepts no more reports. OTHER_ROUND: the batch does not have the report's
+    round. OTHER_TIME: its time is too old, or too far in the future. FORGED: the client that it
+    names did not sign it, or (leader) it is not sealed to this server. SECOND_REPORT: this client
+    has another report in the batch, or another report has this id. UNREADABLE: its content has a
+    wrong form, or (helper) its seed is not sealed to this server. FULL: the server has n_max
+    reports.
+    """
 
     ACCEPTED = "accepted"
     CLOSED = "closed"
@@ -77,7 +88,12 @@ class Outcome(StrEnum):
 
 
 class BatchState(Enum):
-    """The state of a server; STOPPED, WAITING and ABORTED are states of a leader only."""
+    """Name the state of a server of a batch.
+
+    COLLECTING: it accepts reports. STOPPED (leader): it accepts no more, and has no query yet.
+    WAITING (leader): it has a query, and waits for the answer. DONE: the helper has answered; the
+    leader has the sum. ABORTED (leader): the sum was refused.
+    """
 
     COLLECTING = "collecting"
     STOPPED = "stopped"
@@ -87,7 +103,7 @@ class BatchState(Enum):
 
 
 class LostReportError(FedtallyError):
-    """Refuse to continue with a report whose stored frame is missing or was changed.
+    """Report that the stored frame of an accepted report is missing or was changed.
 
     Args:
         message: the text of the error.
@@ -100,7 +116,11 @@ class LostReportError(FedtallyError):
 
 
 class _Server(ABC):
-    """The base of both servers: it collects the reports of one batch."""
+    """Collect the reports of one batch: the base of both servers.
+
+    For each accepted report the server holds an object that `_check` made, the held report (see
+    `checks`). `Helper` and `Leader` describe the arguments.
+    """
 
     _kind: Kind
 
@@ -121,7 +141,7 @@ class _Server(ABC):
         parameters = self._check.parameters
         policy.check(parameters, has_proofs=self._check.proof is not None)
         parameters.check_noise(noise)
-        # Another list could have identities of an attacker, who could fill a batch around one
+        # Another list could have clients of an attacker, who could fill a batch around one honest
         # client with them.
         if allow_list.digest != parameters.allow_list:
             raise InvalidInputError(
@@ -139,9 +159,9 @@ class _Server(ABC):
         self._allow_list, self._draw, self._reserve = allow_list, noise, reserve
         self._facts = BatchFacts(journal, self._context, rounds, noise_source)
         self._state = BatchState.COLLECTING
-        # `_held` has accepted reports by id. Its values are the objects that `_check` returned, or
-        # None if the frames are in `reports`: there may be a million of them, so that only the ids
-        # are in memory.
+        # `_held` has the accepted reports by id: the held report that `_check` made, or None if the
+        # frames are in `reports`. There may be a million of them, so that then only the ids are in
+        # memory.
         self._reports = reports
         self._held: dict[bytes, Any] = {}
         # `_added` has the reports whose shares are in `_sum` already, and need not be read again
@@ -149,8 +169,8 @@ class _Server(ABC):
         # helper with `reports` they are the reports that it has checked.
         self._added: dict[bytes, Any] = {}
         self._sum: Array | None = None
-        self._out: set[bytes] = set()  # at a leader: the ids of refused reports
-        self._refused: list[Refused] = []  # at a leader: their identities and verdicts
+        self._out: set[bytes] = set()  # at a leader: the ids of the reports that it refused
+        self._refused: list[Refused] = []  # at a leader: the same reports, by identity and verdict
         self._counted = Ids(b"")  # the ids of the reports in the closed batch
         self._facts.check_key(key.public)
         # A batch that was closed before a restart stays closed. A second batch over other reports
@@ -196,14 +216,14 @@ class _Server(ABC):
         return len(self._held) + len(self._added)
 
     def _knows(self, id: bytes) -> bool:
-        """Tell whether a report was accepted since this server started, even if refused later."""
+        """Return whether this server holds a report, or has refused it since the server started."""
         return id in self._held or id in self._added or id in self._out
 
     def receive(self, frame: bytes, now: int) -> Outcome:
-        """Process the report of a client; a copy of an accepted report changes nothing.
+        """Process the report of a client; a copy of a report that is held already changes nothing.
 
-        Any party may forward a report, since its client signed it. `Outcome.ACCEPTED` is returned
-        after the report was written into the journal.
+        Anybody may forward a report, since its client signed it. `Outcome.ACCEPTED` is returned
+        only after the report was written into the journal.
 
         Args:
             frame: the frame that came from the client; any bytes are allowed.
@@ -226,12 +246,13 @@ class _Server(ABC):
         if not _is_signed(part, signed):
             return Outcome.FORGED
         identity = part.bound.identity
-        # An identity has one report in a range of rounds, for ever. With two reports it would count
+        # A client has one report in a range of rounds, for ever. With two reports it would count
         # twice, and two batches that differ in its report would reveal the difference.
         this, kept = hashlib.sha256(frame).digest(), self._facts.report_of(identity)
         if kept not in (None, this):
             return Outcome.SECOND_REPORT
-        # A report that is in the journal came in time, and may come again after a restart.
+        # A report that is in the journal came in time before. It may come again after a restart,
+        # when it is too old.
         if kept is None and not now - self._max_age <= part.bound.time <= now + CLOCK_SKEW:
             return Outcome.OTHER_TIME
         id = part.bound.id
@@ -240,19 +261,18 @@ class _Server(ABC):
         if len(self) >= self._parameters.n_max:
             return Outcome.FULL
         # The report is read before it is written into the journal. Otherwise a report that cannot
-        # be read would keep out a later, correct report of this identity.
+        # be read would keep out a later, correct report of this client.
         try:
             held = self._take(part, signed)
         except InvalidInputError:
             return Outcome.UNREADABLE
-        # The report is written before it counts, since another process may have accepted another
-        # report of this identity meanwhile. The id is written, too: two identities that work
-        # together can find two reports with the same id by 2^64 hashes. The second one would
-        # replace the first one, here or after a restart, and the verdict on the first one would
-        # count for it.
+        # The report is written before it counts: another process may have accepted another report
+        # of this client meanwhile. It is written under its id, too. Two clients that work together
+        # can find two reports with the same id by 2^64 hashes. The second report would replace the
+        # first one, here or after a restart, and the verdict on the first one would count for it.
         names = self._facts.names(id, identity)
         if self._reports is not None:
-            self._drop(held)  # it was read only to see that it can be read
+            self._drop(held)  # it was made only to see that the report can be read
             held, is_kept = None, self._reports.put(id, frame, names)
         else:
             is_kept = self._facts.keep_report(names, this)
@@ -262,13 +282,16 @@ class _Server(ABC):
         return Outcome.ACCEPTED
 
     def withdraw(self, ids: Iterable[bytes]) -> None:
-        """Remove reports by id from memory, as if they had not come; their frames may come again.
+        """Remove reports from memory, as if they had not come; their frames may come again.
 
-        This is for a group of reports that could not be written, and for a report that raised
-        `LostReportError`.
+        It is meant for a group of reports that could not be written, and for a report that raised
+        `LostReportError`. Ids that are not held have no effect.
+
+        Args:
+            ids: the ids of the reports, 16 bytes each.
 
         Raises:
-            LocalProtocolError: one of the reports was checked, and is in a sum.
+            LocalProtocolError: one of the reports was checked, and is in a sum; nothing is removed.
         """
         ids = list(ids)
         if any(id in self._added for id in ids):
@@ -281,9 +304,12 @@ class _Server(ABC):
     def _pages(
         self, ids: Iterable[bytes]
     ) -> Generator[tuple[Sequence[bytes], list[Any]], None, None]:
-        """Yield accepted reports, a page at a time: their ids, and the object of `_check` for each.
+        """Yield accepted reports, a page at a time: their ids, and the held report of each.
 
-        Reports that were read from the disk are wiped after each page.
+        Held reports that were read from the disk are wiped after each page.
+
+        Args:
+            ids: the ids of the reports.
         """
         size = max(1, min(_READ_AT_ONCE, _READ_BYTES // self._payload_bytes()))
         left = iter(ids)
@@ -292,11 +318,15 @@ class _Server(ABC):
                 yield some, self._page(some, read)
 
     def _page(self, ids: Sequence[bytes], read: ExitStack) -> list[Any]:
-        """Return the object of `_check` for each report.
+        """Return the held report of each id, in order.
 
         Args:
             ids: the ids of accepted reports.
-            read: a stack; when it is closed, the reports that were read from the disk are wiped.
+            read: a stack; when it is closed, the held reports that were read from the disk are
+                wiped.
+
+        Raises:
+            LostReportError: a stored frame is missing, or is not the accepted one.
         """
         if self._reports is None:
             return [self._held[id] if id in self._held else self._added[id] for id in ids]
@@ -307,7 +337,7 @@ class _Server(ABC):
         return page
 
     def _read(self, id: bytes, frame: bytes | None) -> Any:
-        """Return the object of `_check` for a report that was read from the disk.
+        """Make the held report of a frame that was read from the disk.
 
         Args:
             id: the id of the report, 16 bytes.
@@ -332,9 +362,15 @@ class _Server(ABC):
         return self._take(part, self._check.digests(self._kind, part))
 
     def _total_of(self, ids: Ids) -> Array:
-        """Return this server's share of the sum of the reports with these ids, without noise.
+        """Compute this server's share of the sum of some reports, without noise.
 
         `_sum` is not changed: if the batch is refused, more reports may come.
+
+        Args:
+            ids: the ids of the reports.
+
+        Raises:
+            LostReportError: a stored frame is missing, or is not the accepted one.
         """
         total, proof = self._check.nothing(), self._check.proof
         if proof is not None and self._sum is not None:
@@ -344,33 +380,37 @@ class _Server(ABC):
         return total
 
     def _copied_sum(self) -> Array:
-        """Return a copy of `_sum` to add to.
+        """Return a copy of `_sum`, to add reports to.
 
-        The caller sets `_sum` to it once nothing can fail any more.
+        The caller replaces `_sum` by it once nothing can fail any more.
         """
         return self._check.nothing() if self._sum is None else self._sum.copy()
 
     def _lacking(self, ids: Ids) -> list[bytes]:
-        """Return the ids of reports that are in `_sum` and not in `ids`."""
+        """Return the ids of the reports that are in `_sum` and not in `ids`."""
         if sum(id in self._added for id in ids) == len(self._added):
             return []
         return [id for id in self._added if id not in ids]
 
     def _read_into(self, total: Array, ids: Iterable[bytes]) -> None:
-        """Read reports by id, and add them to `total`, this server's share of a sum, in place."""
+        """Add reports to `total`, this server's share of a sum, in place; they are read by id.
+
+        Raises:
+            LostReportError: a stored frame is missing, or is not the accepted one.
+        """
         with closing(self._pages(ids)) as pages:
             for _, held in pages:
                 self._add(total, held)
 
     @abstractmethod
     def _add(self, total: Array, held: Sequence[Any]) -> None:
-        """Add reports to `total`, this server's share of a sum, in place."""
+        """Add held reports to `total`, this server's share of a sum, in place."""
 
     def _is_counted(self, frame: bytes) -> bool:
-        """Tell whether a frame is a copy of an accepted report, once the server has stopped.
+        """Return whether a frame is a copy of an accepted report, once the server has stopped.
 
-        If the batch is closed, the report must be in the batch. The client may send a copy because
-        it missed the first outcome.
+        If the batch is closed, the report must be in the batch. A client that missed the first
+        outcome may send such a copy.
         """
         part = self._parse(frame)
         if part is None or not (part.bound.id in self._counted or self._knows(part.bound.id)):
@@ -387,11 +427,13 @@ class _Server(ABC):
         return Part(bound, other, signature, body[HEAD.size :])
 
     def _payload_bytes(self) -> int:
-        """Return the size in bytes of the payload, which follows the head of a report."""
+        """Return the size in bytes of the payload of a report, which follows its head."""
         return self._check.part_bytes(self._kind)
 
     def _unsealed(self, part: Part) -> Part:
-        """Return a part of a report as its client signed it, with its payload unsealed.
+        """Return a part of a report with its payload unsealed, as its client signed it.
+
+        The helper's payload is not sealed as a whole, so that its part is returned unchanged.
 
         Raises:
             RejectedError: the payload does not open.
@@ -400,7 +442,7 @@ class _Server(ABC):
 
     @abstractmethod
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
-        """Return the object of `_check` for a part of a report.
+        """Make the held report of a part of a report.
 
         Args:
             part: this server's part, unsealed.
@@ -412,7 +454,7 @@ class _Server(ABC):
 
     @abstractmethod
     def _drop(self, held: Any) -> None:
-        """Wipe the object of `_check` for a report, if it is secret; None has nothing to wipe."""
+        """Wipe a held report, if it is secret; None has nothing to wipe."""
 
     def _ids_of(self, frame: bytes, kind: Kind, sender: int) -> tuple[range, Ids]:
         return decode_ids(self._context, self._parameters.n_max, frame, kind, sender)
@@ -432,17 +474,17 @@ class _Server(ABC):
             )
 
     def _make_reservation(self) -> None:
-        """Call `reserve`; this comes before noise is drawn and before a message opens the sum."""
+        """Call `reserve`, before noise is drawn and before a message opens the sum."""
         if self._reserve is not None:
             self._reserve()
 
     def _drawn(self) -> I64 | None:
-        """Return new noise, int64 [V] but not checked yet, or None if the parameters have none."""
+        """Draw new noise: int64 [V], not checked yet, or None if the parameters have none."""
         return None if self._draw is None else self._draw()
 
     @abstractmethod
     def _close(self, recorded: bytes) -> None:
-        """Close the batch as the journal has it: accept no more reports, and drop the held ones.
+        """Close the batch as the journal has it: accept no more reports, and wipe the held ones.
 
         Args:
             recorded: the entry of the batch in the journal.
@@ -458,7 +500,7 @@ class _Server(ABC):
 
 
 def _is_signed(part: Part, signed: tuple[bytes, ...]) -> bool:
-    """Tell whether the client signed its report with these digests."""
+    """Return whether the client signed its report with these digests."""
     label, bound = Label.TWO_SERVER_REPORT, part.bound
     try:
         verify(bound.identity, part.signature, label, *bound.fields, *signed)
@@ -468,21 +510,22 @@ def _is_signed(part: Part, signed: tuple[bytes, ...]) -> bool:
 
 
 class Helper(_Server):
-    """The server that holds the seeds of the masks, for one batch.
+    """Run the server that gets the seeds of the masks, for one batch.
 
     Args:
         terms: the parameters of the plan or, if reports have proofs, its `ReportProof`.
         rounds: the rounds whose reports are in the batch.
         allow_list: the list whose digest is in the parameters.
-        policy: the demands of the helper on the parameters.
+        policy: what the helper demands of the parameters.
         journal: the journal of the helper; no other server uses it.
         key: the secret key that belongs to `parameters.helper_key`.
         noise: a function that draws the helper's noise, new at each call: int64 [V], within
             +-parameters.noise; None if the parameters have none.
-        reserve: a function that is called before each answer; if it raises an error, no noise is
-            drawn and nothing is sent.
-        noise_source: a name for the origin of `noise`; `FrequencyServer` has one for plans' noise.
-            The journal has it beside the batch. A server with another source refuses that batch.
+        reserve: a function that charges the privacy budget, called before each answer. If it raises
+            an error, no noise is drawn and nothing is sent.
+        noise_source: a name for the origin of `noise`, which the journal records with the batch;
+            `FrequencyServer` has one for plans' noise. A server with another source refuses a batch
+            that is recorded already.
         reports: the storage of the reports until the batch is closed; None: this server holds them
             in memory only, and a restart loses them.
 
@@ -500,9 +543,9 @@ class Helper(_Server):
     _kind = Kind.HELPER_REPORT
 
     def offer(self) -> bytes:
-        """Return the frame for the leader that has the ids of the reports that are held.
+        """Return the offer to the leader: a frame with the ids of the reports that are held.
 
-        More reports may come until a batch is answered.
+        It changes nothing: more reports may come until a batch is answered.
         """
         return frame_of(Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, self._ids()))
 
@@ -511,7 +554,7 @@ class Helper(_Server):
         return sorted([*self._held, *self._added])
 
     def checks(self, ids: Collection[bytes] | None = None) -> list[bytes]:
-        """Return frames for the leader that have the checks of held reports.
+        """Return the checks of held reports, as frames for the leader, each of up to 4,096 reports.
 
         A report has the same check at every call, also after a restart. If reports have no proofs,
         the list is empty.
@@ -542,11 +585,11 @@ class Helper(_Server):
         ]
 
     def _sum_up(self, ids: Sequence[bytes], held: Sequence[Any]) -> None:
-        """Add reports to `_sum`, except for reports that are in it already.
+        """Add reports to `_sum`, except for those that are in it already.
 
         Args:
             ids: the ids of the reports.
-            held: the object of `_check` for each report, in the same order.
+            held: the held report of each id, in the same order.
         """
         new = [(id, one) for id, one in zip(ids, held, strict=True) if id in self._held]
         total = self._copied_sum()
@@ -556,7 +599,7 @@ class Helper(_Server):
             self._added[id] = self._held.pop(id)
 
     def _checks_of(self, ids: list[bytes], proof: ReportProof) -> bytes:
-        """Return a frame with the checks of the reports with these ids."""
+        """Return a frame with the checks of held reports, in the order of `ids`."""
         body = [BATCH.pack(self._rounds[0], self._rounds[-1], len(ids))]
         with closing(self._pages(ids)) as pages:
             for page, held in pages:
@@ -567,7 +610,7 @@ class Helper(_Server):
         return frame_of(Kind.CHECKS, self._context, HELPER, b"".join(body))
 
     def answer(self, query: bytes) -> bytes:
-        """Return the answer to a query: a frame with the helper's share of the sum, with its noise.
+        """Answer the leader's query: a frame with the helper's share of the sum, noise included.
 
         Only one query is answered. The same query again gets the same bytes, also after a restart.
 
@@ -575,10 +618,10 @@ class Helper(_Server):
             query: the query of the leader, a frame.
 
         Raises:
-            BatchRefusedError: the query is malformed, has other rounds or reports than are held,
-                has fewer than min_batch or more than n_max reports, overlaps another batch, or is
-                not the query that was answered; or the answer was recorded with noise from another
-                source.
+            BatchRefusedError: the query is malformed, has other rounds, has reports that are not
+                held, has fewer than min_batch or more than n_max reports, overlaps another batch,
+                or is not the query that was answered; or the answer was recorded with noise from
+                another source.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn.
             InvalidInputError: the noise that was drawn has another type or shape, or is too large.
@@ -586,7 +629,8 @@ class Helper(_Server):
         """
         rounds, ids = self._ids_of(query, Kind.QUERY, LEADER)
         self._check_rounds(rounds)
-        # Another process may have recorded the answer, with other noise and another ledger.
+        # Another process may have recorded the answer, and charged another ledger. So `reserve` is
+        # called also for a recorded answer.
         recorded = self._facts.recorded()
         if recorded is None:
             recorded = self._facts.record(query, self._summed(rounds, ids))
@@ -603,7 +647,7 @@ class Helper(_Server):
         return answer
 
     def _summed(self, rounds: range, ids: Ids) -> bytes:
-        """Return the answer: a frame with the helper's share of the sum, with new noise.
+        """Make the answer: a frame with the helper's share of the sum, with new noise.
 
         Args:
             rounds: the rounds of the query.
@@ -650,24 +694,25 @@ class Helper(_Server):
 
 
 class Leader(_Server):
-    """The server that holds the masked vectors, for one batch, and learns the sum.
+    """Run the server that gets the masked vectors, for one batch; it learns the sum.
 
     Args:
         terms: the parameters of the plan or, if reports have proofs, its `ReportProof`.
         rounds: the rounds whose reports are in the batch.
         allow_list: the list whose digest is in the parameters.
-        policy: the demands of the leader on the parameters.
+        policy: what the leader demands of the parameters.
         journal: the journal of the leader. The helper must not see it: it has the leader's share of
             the sum, and the helper knows the other share.
         key: the secret key that belongs to `parameters.leader_key`.
         noise: a function that draws the leader's noise, new at each call: int64 [V], within
             +-parameters.noise; None if the parameters have none.
-        reserve: a function that is called before each query, and before an answer is accepted; if
-            it raises an error, no noise is drawn and nothing is sent.
-        noise_source: a name for the origin of `noise`; `FrequencyServer` has one for plans' noise.
-            The journal has it beside the batch. A server with another source refuses that batch.
-        reports: the storage of the reports until the batch is closed; None: this server holds them
-            in memory only, and a restart loses them.
+        reserve: a function that charges the privacy budget, called before each query, and before an
+            answer is accepted. If it raises an error, no noise is drawn and nothing is sent.
+        noise_source: a name for the origin of `noise`, which the journal records with the batch;
+            `FrequencyServer` has one for plans' noise. A server with another source refuses a batch
+            that is recorded already.
+        reports: the storage of the reports until `erase`; None: this server holds them in memory
+            only, and a restart loses them.
 
     If the journal has a batch of these rounds, the batch is closed. Then `resume` returns its query
     again.
@@ -686,9 +731,9 @@ class Leader(_Server):
     def take_any_entries(self) -> None:
         """Accept sums with any entries from now on; only wrong checksum entries are refused.
 
-        This is for a leader that gets the exact sum and adds noise later. It must accept every sum:
-        whether a sum is refused depends on its exact entries, and a lying client or helper could
-        learn them from the refusal.
+        It is meant for a leader that gets the exact sum and adds noise later. Without this call a
+        sum is refused if its exact entries are too large: a client or a helper that lies could
+        learn something about the entries from the refusal.
         """
         self._takes_any_entries = True
 
@@ -701,28 +746,28 @@ class Leader(_Server):
 
     @property
     def refused(self) -> tuple[Refused, ...]:
-        """The reports that `judge` refused, as identities and verdicts.
+        """The reports that `judge` refused, by identity and verdict.
 
-        While the batch is open, these are the reports refused since this server started. Once the
-        batch is closed, they are the refused reports that were recorded with it, also after a
-        restart. It is empty if reports have no proofs.
+        While the batch is open, they are the reports that were refused since this server started.
+        Once the batch is closed, they are the refused reports that were recorded with it, also
+        after a restart. It is empty if reports have no proofs.
         """
         return tuple(self._refused)
 
     def judge(self, checks: bytes) -> None:
-        """Decide for each check in a frame whether its report is valid, or refuse the report.
+        """Decide about the report of each check in a frame: it is valid, or it is refused.
 
-        A later check of a decided report is ignored. A check of a report that is not held yet
-        decides nothing: ask the helper for it again.
+        A check of a report that was decided before is ignored. A check of a report that is not held
+        yet decides nothing: ask the helper for it again.
 
         Args:
             checks: one of the frames that `Helper.checks` returned.
 
         Raises:
             BatchRefusedError: the frame is malformed or for other rounds, or a check cannot be
-                read. The frame is dropped, and none of its reports is decided.
+                read. None of its reports is decided.
             LocalProtocolError: the batch is closed, or reports have no proofs.
-            LostReportError: a stored report is missing, or is not the accepted one; no report is
+            LostReportError: a stored frame is missing, or is not the accepted one; no report is
                 decided.
         """
         if (proof := self._check.proof) is None:
@@ -745,12 +790,12 @@ class Leader(_Server):
             raise BatchRefusedError(
                 f"the checks are of rounds {first} .. {last}, not {shown(self._rounds)}"
             )
-        # A decided report is not decided again.
+        # Only `_held` has reports that are not decided yet.
         new = {entry[:ID_BYTES]: entry[ID_BYTES:] for entry in entries}
         self._decide({id: check for id, check in new.items() if id in self._held}, proof)
 
     def _decide(self, checks: dict[bytes, bytes], proof: ReportProof) -> None:
-        """Decide about reports: add valid ones to `_sum`, and refuse the others.
+        """Decide about held reports: add valid ones to `_sum`, and refuse the others.
 
         After an error, no report is decided.
 
@@ -760,7 +805,7 @@ class Leader(_Server):
 
         Raises:
             BatchRefusedError: a check cannot be read.
-            LostReportError: a stored report is missing, or is not the accepted one.
+            LostReportError: a stored frame is missing, or is not the accepted one.
         """
         total = self._copied_sum()
         decided: list[tuple[bytes, bytes, Verdict]] = []
@@ -771,7 +816,8 @@ class Leader(_Server):
                 except InvalidInputError as error:
                     raise BatchRefusedError(f"a check cannot be read: {error}") from error
                 found = list(zip(page, shares, verdicts, strict=True))
-                # The same bytes that were judged are added here, and are not read again.
+                # The same bytes that were judged are added here, and are not read again: the disk
+                # could have other bytes by then.
                 self._add(total, [share for _, share, verdict in found if verdict is Verdict.VALID])
                 decided += [(id, share.bound.identity, verdict) for id, share, verdict in found]
         self._sum = total
@@ -779,7 +825,7 @@ class Leader(_Server):
             held = self._held.pop(id)
             if verdict is Verdict.VALID:
                 self._added[id] = held
-            else:  # its identity still has a report: a copy of the report changes nothing
+            else:  # the journal still has the report: its client cannot send another one
                 self._out.add(id)
                 self._refused.append(Refused(identity, verdict))
 
@@ -792,8 +838,7 @@ class Leader(_Server):
         """Return ids of reports that wait for their check, for a call of `Helper.checks`.
 
         The ids that were not returned for the longest time come first. So a caller that has got
-        `unjudged` ids in all has asked for every waiting report, also for reports that the helper
-        does not know.
+        `unjudged` ids in all, over several calls, has asked for every waiting report.
 
         Args:
             most: the largest number of ids, 1 to 4,096.
@@ -808,8 +853,8 @@ class Leader(_Server):
         """Accept no more reports; call this before asking the helper for its offer.
 
         Clients send to the helper first. So an offer that the helper makes after this call has all
-        reports that the leader has accepted, and no report that both accepted is missed. A second
-        call, or a call after the query, changes nothing.
+        reports that the leader accepted, and the batch misses no report that both accepted. A
+        second call, or a call after the query, changes nothing.
         """
         if self._state is BatchState.COLLECTING:
             self._state = BatchState.STOPPED
@@ -817,8 +862,9 @@ class Leader(_Server):
     def query(self, offer: bytes) -> bytes:
         """Close the batch with the reports that both servers hold; return the query, a frame.
 
-        If another process closed the batch of these rounds meanwhile, its query is returned. If
-        this raises BatchRefusedError, the leader collects reports again.
+        With proofs, only reports that were found valid are in the batch. If another process has
+        closed the batch of these rounds meanwhile, its query is returned. After a BatchRefusedError
+        the leader collects reports again.
 
         Args:
             offer: the offer that the helper made after the leader stopped.
@@ -842,13 +888,13 @@ class Leader(_Server):
         try:
             recorded = self._recorded(offer)
         except BatchRefusedError:
-            self._state = BatchState.COLLECTING  # more may come
+            self._state = BatchState.COLLECTING  # more reports may come
             raise
         self._close(recorded)
         return self._query
 
     def _recorded(self, offer: bytes) -> bytes:
-        """Record the query for an offer and this server's share of the sum; return the entry.
+        """Record the query for an offer, and this server's share of the sum; return the entry.
 
         Args:
             offer: the offer of the helper.
@@ -858,8 +904,8 @@ class Leader(_Server):
                 reports in common, or a round is in another batch.
         """
         rounds, offered = self._ids_of(offer, Kind.OFFER, HELPER)
-        # Only reports that both servers hold: a mask without its vector, or a vector without its
-        # mask, would make the whole sum useless.
+        # Only reports that both servers hold are in the batch: a mask without its vector, or a
+        # vector without its mask, would make the whole sum useless.
         ids = Ids.of(id for id in offered if id in self._countable)
         self._check_batch(rounds, len(ids))
         total = self._total_of(ids)
@@ -869,14 +915,15 @@ class Leader(_Server):
         return self._facts.record(query, share + self._named_refused())
 
     def resume(self) -> bytes:
-        """Return the query of the batch again, after a restart or if the query was lost in transit.
+        """Return the query of the batch again, after a restart or if the query was lost on its way.
 
         Raises:
             LocalProtocolError: the batch is not closed yet.
+            Exception: any error of `reserve`, unchanged.
         """
         if self._is_open:
             raise LocalProtocolError("this batch is not closed yet; make a query first")
-        self._make_reservation()  # this process may not have called `reserve` for the query yet
+        self._make_reservation()  # perhaps only an earlier process has called it for this query
         return self._query
 
     @property
@@ -887,8 +934,8 @@ class Leader(_Server):
     def _close(self, recorded: bytes) -> None:
         end = end_of_query(recorded) + self._parameters.packed_bytes
         refused = b"" if self._check.proof is None else recorded[end:]
-        # A helper's entry is longer, and the extra bytes are no whole number of refused reports. In
-        # this case `parts_of` gets all of it and refuses it.
+        # If this is a helper's entry, the bytes after `end` are no whole number of refused reports.
+        # In this case `parts_of` gets all of the entry and refuses it.
         is_own = len(refused) % _REFUSED.size == 0
         own = recorded.removesuffix(refused) if is_own else recorded
         self._query, self._share = parts_of(own, self._parameters.packed_bytes)
@@ -924,16 +971,19 @@ class Leader(_Server):
         return self._total.copy()
 
     def finish(self, answer: bytes) -> I64:
-        """Return the sum of the batch, with the noise of both servers: int64 [V].
+        """Open the sum of the batch with the helper's answer.
 
         Args:
             answer: the answer of the helper, a frame.
 
+        Returns:
+            int64 [V]; the sum, with the noise of both servers.
+
         Raises:
-            BatchRefusedError: the answer is malformed or for another batch: it is dropped, and the
-                right one may follow. Or it differs from the first answer. Or the sum is wrong: a
-                checksum entry is not the number of reports, or an entry is larger than these
-                reports can make it; then the batch is lost.
+            BatchRefusedError: the answer is malformed or for another batch, and is dropped: the
+                right one may follow. Or it differs from the first answer. Or no honest reports
+                could add up to the sum: a checksum entry is not the number of reports, or an entry
+                is too large; then the batch is lost.
             LocalProtocolError: the leader does not wait for an answer.
             Exception: any error of `reserve`, unchanged; the same answer may follow.
         """
@@ -943,7 +993,7 @@ class Leader(_Server):
         body = body_of(answer, Kind.ANSWER, self._context, HELPER, most)
         if body is None or body[:32] != self._batch:
             raise BatchRefusedError("this is no answer to the query of this batch")
-        self._make_reservation()  # a restarted leader may get here without a call of `query`
+        self._make_reservation()  # after a restart nothing may have been charged yet
         try:
             total = self._check.whole(self._share, body[32:])
         except InvalidInputError as error:
@@ -965,7 +1015,7 @@ class Leader(_Server):
     def _hear_once(self, answer: bytes) -> None:
         heard = hashlib.sha256(answer).digest()
         # The helper may erase its answer once the sum is saved. So the leader stores the answer
-        # before its journal records that there is one. The stored answer is sealed, because with
+        # before its journal records that there is one. The stored answer is sealed: together with
         # the leader's share in the journal it gives the sum.
         if self._reports is not None and self._facts.may_hear(heard):
             own = self._key.public
@@ -978,7 +1028,10 @@ class Leader(_Server):
 
     @property
     def kept_answer(self) -> bytes | None:
-        """The stored answer of the helper, for `finish` after a restart; None: ask the helper."""
+        """The stored answer of the helper, for `finish` after a restart.
+
+        None: it is not stored, or is damaged; ask the helper again.
+        """
         sealed = None if self._reports is None else self._reports.answer()
         if sealed is None:
             return None
@@ -1016,7 +1069,7 @@ class Leader(_Server):
         """Wipe nothing: a masked vector reveals nothing without its mask."""
 
     def _named_refused(self) -> bytes:
-        """Return the identities and verdicts of the refused reports, encoded for the journal.
+        """Encode the identities and verdicts of the refused reports for the journal.
 
         They are recorded with the batch, so that a restarted leader has them, too.
         """

@@ -1,1 +1,1 @@
-"""Engines that count a table of several machines where it lies, a module each."""
+"""Count a table on the machines that hold it: a module for each engine, Dask and Spark."""

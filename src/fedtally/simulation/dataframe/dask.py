@@ -1,7 +1,7 @@
 """Count a Dask data frame on its workers.
 
-Only this module imports `dask` (extra `dask`). Dask moves rows and tallies, and decides nothing:
-`partial_tally` counts each partition, and `merge_tallies` adds up what they counted.
+Only this module imports `dask` (extra `dask`). Dask only moves rows and tallies: `partial_tally`
+counts each partition, and `merge_tallies` adds up the counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedtally.sources.values import as_names
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FAN_IN = 8  # tallies that one task adds up
+_FAN_IN = 8  # the most tallies that one task adds up
 
 
 @suggests_keywords
@@ -47,19 +47,19 @@ def tally_dask(
 ) -> pa.Table:
     """Count a Dask data frame on the workers that hold it, for a campaign over all of it.
 
-    `estimate` takes the answer instead of the table. The result is the one that `estimate` has on
-    the whole table, to the last bit, however many partitions and workers there are. Dask counts
-    again what a dead worker had counted, and each partition counts once.
+    `estimate` takes the counts instead of the table. Its result is bit for bit the result on the
+    whole table, however many partitions and workers there are. If a worker dies, Dask counts its
+    partitions again; each partition counts once.
 
-    With `client` the frame is shuffled first, so that all rows of a client lie in one partition.
+    With `client` the frame is first shuffled, so that all rows of a client are in one partition.
     Only the named columns move.
 
-    The work runs where Dask runs it: on the cluster of the current `distributed.Client`, or without
-    one in this process. The workers need fedtally, too.
+    The work runs on the cluster of the current `distributed.Client` or, without a client, in this
+    process. The workers need fedtally, too.
 
-    The answer has exact counts, and names the items unless candidates are declared. It is as secret
-    as the table. With `private` and `client` the seed is secret, too; it goes to the scheduler and
-    the workers.
+    The counts are exact and, unless candidates are declared, come with the items. They are as
+    secret as the table. With `private` and `client` the seed is secret, too; it is sent to the
+    scheduler and the workers.
 
     Args:
         frame: a Dask data frame.
@@ -85,11 +85,11 @@ def tally_dask(
         private: whether the campaign has an epsilon, see `partial_tally`.
 
     Returns:
-        The tally of all partitions, as `merge_tallies` returns it.
+        The counts of all partitions, as `merge_tallies` returns them.
 
     Raises:
-        InvalidInputError: the frame is none of Dask, or data or options cannot be used. Options are
-            checked before any work begins.
+        InvalidInputError: `frame` is no Dask data frame, or data or options cannot be used. Options
+            are checked before any work begins.
 
     >>> import dask.dataframe, fedtally, pandas
     >>> drinks = pandas.DataFrame({"drink": ["tea", "rice", "tea"], "user": ["ann", "bob", "cy"]})
@@ -118,28 +118,28 @@ def tally_dask(
     )
 
 
-@dataclass(frozen=True, repr=False)  # the seed may be secret, and Dask logs what it handles
+@dataclass(frozen=True, repr=False)  # without repr: the seed may be secret, and Dask logs values
 class _Options:
-    """The keywords of `partial_tally`, but for the partition's name."""
+    """The keyword arguments of `partial_tally`, without the partition's name."""
 
     keywords: Mapping[str, Any]
 
 
 def _tally(frame: Any, columns: Columns, options: Mapping[str, Any]) -> pa.Table:
-    labels = list(frame.columns)  # of any type, and text in `columns`
+    labels = list(frame.columns)  # labels may have any type; `columns` has text
     names = [str(label) for label in labels]
     columns = columns.resolve(names, "the frame")
     parts = {part: getattr(columns, part) for part in ("item", "client", "round", "count")}
     keywords = _Options({**parts, **options})
     frame = frame[[labels[names.index(name)] for name in columns.names()]]
-    # Without rows, so that a wrong option is an error now, and not after hours of work.
+    # A test without rows: otherwise a wrong option would be an error only after hours of work.
     partial_tally(frame._meta, partition="no rows", **keywords.keywords)
     where = "the frame"
     if columns.client is not None:
         label = labels[names.index(columns.client)]
         frame = frame.map_partitions(_one_name, label).shuffle(on=label)
         where = f"the frame, shuffled by {columns.client}"
-    shared = delayed(keywords, traverse=False)  # one copy for all partitions
+    shared = delayed(keywords, traverse=False)  # one copy for all
     level = [
         delayed(_count)(part, number, where, shared)
         for number, part in enumerate(frame.to_delayed())
@@ -149,25 +149,25 @@ def _tally(frame: Any, columns: Columns, options: Mapping[str, Any]) -> pa.Table
             delayed(merge_tallies)(level[at : at + _FAN_IN]) for at in range(0, len(level), _FAN_IN)
         ]
     content = Content.of(level[0].compute())
-    # The columns that stayed where they are, of which `estimate` may have to warn.
+    # Add the columns that did not move: `estimate` may warn about them.
     return replace(content, columns=replace(content.columns, others=columns.others)).table()
 
 
 def _one_name(part: Any, label: Any) -> Any:
-    """Return a partition in which the text 7.0 of a client's name is 7, as sources read it.
+    """Return a partition in which clients named by the text 7.0 are named 7, as sources read it.
 
-    Otherwise the shuffle could put the rows of one client into two partitions.
+    Otherwise the shuffle could put rows of one client into two partitions.
     """
     import pyarrow as pa
 
-    if part[label].dtype.kind != "O":  # numbers need no change
+    if part[label].dtype.kind != "O":  # numbers
         return part
     try:
         held = pa.array(part[label], from_pandas=True)
-        if isinstance(held, pa.ChunkedArray):  # as text of several partitions that were joined
+        if isinstance(held, pa.ChunkedArray):  # text of several joined partitions
             held = held.combine_chunks()
         names = as_names(held, f"column {label!r}")
-    except (TypeError, ValueError):  # values of several types: `partial_tally` says what is wrong
+    except (TypeError, ValueError):  # mixed types: `partial_tally` will raise a better error
         return part
     part = part.copy(deep=False)
     part[label] = names.to_pandas().array
@@ -175,7 +175,7 @@ def _one_name(part: Any, label: Any) -> Any:
 
 
 def _count(part: Any, number: int, where: str, options: _Options) -> pa.Table:
-    """Return the tally of one partition; an error says which it is."""
+    """Return the counts of one partition; errors name the partition."""
     try:
         return partial_tally(part, partition=number, **options.keywords)
     except InvalidInputError as error:

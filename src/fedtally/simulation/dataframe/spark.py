@@ -1,8 +1,8 @@
 """Count a Spark data frame on its executors.
 
-Only this module imports `pyspark` (extra `spark`). Spark moves rows and tallies, and decides
-nothing: `partial_tally` counts each partition, and `merge_tallies` adds up what they counted. A row
-of Spark has no metadata, so a tally travels whole, as the Arrow stream of its table.
+Only this module imports `pyspark` (extra `spark`). Spark only moves rows and tallies:
+`partial_tally` counts each partition, and `merge_tallies` adds up the counts. A row of Spark has no
+metadata, so a tally is sent as one value, the Arrow stream of its table.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def tally_spark(
 ) -> pa.Table:
     """Count a Spark data frame on its executors, for a campaign over all of it.
 
-    It does what `fedtally.simulation.dataframe.dask.tally_dask` does, and takes the same options.
-    With `client` Spark repartitions the frame by that column. A partition is in the memory of one
-    Python worker at a time. The executors need fedtally, too.
+    It does what `fedtally.simulation.dataframe.dask.tally_dask` does, with the same options. With
+    `client`, Spark repartitions the frame by this column. Each Python worker holds one partition at
+    a time in memory. The executors need fedtally, too.
 
     Args:
         frame: a data frame of `pyspark.sql`.
@@ -77,11 +77,11 @@ def tally_spark(
         private: whether the campaign has an epsilon, see `partial_tally`.
 
     Returns:
-        The tally of all partitions, as `merge_tallies` returns it.
+        The counts of all partitions, as `merge_tallies` returns them.
 
     Raises:
-        InvalidInputError: the frame is none of Spark, or data or options cannot be used. Options
-            are checked before any row is counted.
+        InvalidInputError: `frame` is no Spark data frame, or data or options cannot be used.
+            Options are checked before any row is counted.
     """
     if not all(hasattr(frame, name) for name in ("mapInArrow", "repartition", "columns")):
         raise InvalidInputError(
@@ -100,18 +100,18 @@ def tally_spark(
         "memory": memory,
     }
     names = columns.names()
-    # `mapInArrow` takes the dot of a name for the path to a part of a column.
+    # New names: `mapInArrow` reads a dot in a name as the path to a part of a column.
     frame = frame.select(*(col(_quoted(name)).alias(f"c{i}") for i, name in enumerate(names)))
-    # Without rows, so that a wrong option is an error now, and not after hours of work.
+    # A test without rows: otherwise a wrong option would be an error only after hours of work.
     no_rows = frame.limit(0).toArrow().rename_columns(names)
     partial_tally(no_rows, partition="no rows", **keywords)
     where = "the frame"
     if client is not None:
         key = f"c{names.index(client)}"
         if frame.schema[key].dataType.typeName() == "string":
-            # The text 7.0 becomes 7, as sources read it. Otherwise the rows of one client could
-            # come to two partitions.
-            pattern = WHOLE_NUMBER.replace("$", r"\z")  # Java's $ stands before a line end, too
+            # The text 7.0 becomes 7, as sources read it. Otherwise rows of one client could get
+            # into two partitions.
+            pattern = WHOLE_NUMBER.replace("$", r"\z")  # Java's $ also matches before a line end
             frame = frame.withColumn(key, regexp_replace(key, pattern, "$1$2"))
         frame = frame.repartition(key)
         where = f"the frame, by {client}"
@@ -122,23 +122,22 @@ def tally_spark(
         if error is not None:
             raise getattr(errors, kind, InvalidInputError)(error)
         tallies.append(_table(tally))
-    # Partitions without rows return no tally. If there is no tally at all, count a table without
-    # rows.
+    # Partitions without rows return no tally. If all are without rows, count a table without rows.
     tallies = tallies or [partial_tally(no_rows, partition=0, **keywords)]
     content = Content.of(merge_tallies(tallies))
-    # The columns that stayed where they are, of which `estimate` may have to warn.
+    # Add the columns that did not move: `estimate` may warn about them.
     return replace(content, columns=replace(content.columns, others=columns.others)).table()
 
 
 def _quoted(name: str) -> str:
-    """Return the name of a column as Spark reads it, whatever letters it has."""
+    """Return the name of a column in Spark's quotes, so that it may have any characters."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def _count(
     batches: Iterable[Any], *, names: list[str], where: str, keywords: dict[str, Any]
 ) -> Iterator[Any]:
-    """Yield one row: the tally of a partition, or its error, which says which partition it is."""
+    """Yield one row: the counts of a partition, or its error, which names the partition."""
     import pyarrow as pa
 
     number = TaskContext.get().partitionId()
@@ -162,7 +161,7 @@ def _count(
 
 
 def _stream(table: Any) -> bytes:
-    """Return a table as a packed Arrow stream, with the metadata of its schema."""
+    """Return a table, with its metadata, as the bytes of a compressed Arrow stream."""
     import pyarrow as pa
 
     sink, packed = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression="zstd")

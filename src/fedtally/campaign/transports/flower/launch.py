@@ -1,8 +1,8 @@
 """Start a campaign's run on a SuperLink of Flower, and find out how it ended.
 
 This module does not import `flwr`. The command `flwr run` exits with 0 even if the run fails, so
-its exit code is ignored. The campaign's folder shows which sums landed. In the same folder, the
-ServerApp writes a report that says why the run ended.
+its exit code is ignored. Instead, the ServerApp of the run writes a report into the campaign's
+folder, which says why the run ended.
 """
 
 from __future__ import annotations
@@ -30,28 +30,31 @@ from fedtally.campaign.transports.pace import Ending
 from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError, UnreadableFileError
 from fedtally.secagg.messages import AbortCode
 
-REPORT = "flower.json"  # in the folder of the campaign
+REPORT = "flower.json"  # the name of the report, in the folder of the campaign
 APP = "pyproject.toml"
-ASK_SECONDS = 10.0  # between two requests to the SuperLink; each request starts a process
-LOOK_SECONDS = 1.0  # between two checks of the campaign's folder
+# the seconds between two requests to the SuperLink; each request starts a process
+ASK_SECONDS = 10.0
+LOOK_SECONDS = 1.0  # the seconds between two looks into the campaign's folder
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
 class FlowerError(FedtallyError):
-    """Say that Flower did not start a run, or that a run failed or wrote no report."""
+    """Flower did not start a run, or a run failed or wrote no report."""
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """The ServerApp's report about how a run ended.
+    """What the ServerApp reports about the end of a run.
 
     Args:
         run: the number of the run in Flower.
-        ending: a value of `campaign.transports.pace.Ending`; None: there was an error.
-        num_online: the number of nodes that were online at the end.
-        refusals: the number of refused frames and of clients that aborted, by code.
-        error: the text of the error that stopped the run; None: there was no error.
-        unanswered: the number of invitations that clients did not answer.
+        ending: why the run ended, a value of `campaign.transports.pace.Ending`; None after an
+            error.
+        num_online: how many nodes were online at the end.
+        refusals: how many frames were refused and how many Aborts came from clients, by the name of
+            the code of the reason.
+        error: the text of the error that stopped the run; None if there was no error.
+        unanswered: how many invitations clients did not answer.
     """
 
     run: int
@@ -68,16 +71,22 @@ class RunReport:
 
     @classmethod
     def load(cls, folder: CampaignFolder) -> Self | None:
-        """Return the report of the last run that wrote a report; None: there is no report."""
+        """Return the report in the campaign's folder, of the last run that wrote one.
+
+        Returns None if there is no report, or one that is damaged or of another version: the
+        ServerApp of the next run replaces it.
+        """
         try:
             return cls(**json.loads((folder.path / REPORT).read_text(encoding="utf-8")))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, TypeError):
             return None
 
 
 @dataclass(frozen=True)
 class Flower:
-    """The engine for the nodes of a Flower federation: it runs in a ServerApp, another process.
+    """The engine for the nodes of a Flower federation; its driver runs in a ServerApp of Flower.
+
+    The ServerApp is another process, maybe on another machine with the same folder.
 
     Args:
         connection: the name of the SuperLink in Flower's config.toml.
@@ -93,7 +102,7 @@ class Flower:
         take_over: bool,
         watch: Callable[[Driver | None], AbstractContextManager[Watch]],
     ) -> Ran:
-        """Start a run, and wait until it has ended, as `Engine.run` says.
+        """Start a run on the SuperLink, and wait until it has ended, as `Engine.run` says.
 
         Raises:
             FlowerError: Flower did not start the run, or the run failed or wrote no report.
@@ -110,7 +119,7 @@ class Flower:
 
 
 def write_app(place: Path) -> None:
-    """Write the Flower app that a SuperLink sends to its nodes into a new folder.
+    """Write the Flower app, which a SuperLink sends to its nodes, into a new folder.
 
     Raises:
         InvalidInputError: the folder exists, or cannot be made.
@@ -126,15 +135,16 @@ def write_app(place: Path) -> None:
 
 
 def start(folder: CampaignFolder, connection: str, wait: int, *, take_over: bool = False) -> int:
-    """Start a run of a campaign on a SuperLink; return the number of the run.
+    """Start a run of a campaign on a SuperLink, and return Flower's number of the run.
 
     Args:
         folder: the folder of the campaign. The ServerApp opens it under the same path on the
             SuperLink's host.
         connection: the name of the SuperLink in Flower's config.toml.
-        wait: the seconds after which the run ends, if no session could be opened, or no client
+        wait: after how many seconds the run ends if no session could be opened, or no client
             answered.
-        take_over: whether to take the campaign over from a process that runs it.
+        take_over: whether to run the campaign even if another process runs it. The other process
+            then ends.
 
     Raises:
         FlowerError: the SuperLink did not start the run.
@@ -143,7 +153,7 @@ def start(folder: CampaignFolder, connection: str, wait: int, *, take_over: bool
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)
         write_app(place / "app")
-        # This file must not lie in the folder of the app, which Flower sends to all nodes.
+        # outside of the app's folder, since Flower sends that folder to all nodes
         (place / "run.toml").write_text(toml.document(config), encoding="utf-8")
         said = _flwr("run", str(place / "app"), connection, "-c", str(place / "run.toml"))
     return int(said["run-id"])
@@ -161,7 +171,7 @@ def run_status(connection: str, run: int) -> str:
 def follow(
     folder: CampaignFolder, connection: str, run: int, report: Callable[[], None]
 ) -> RunReport:
-    """Wait until a run has ended, and return its report.
+    """Wait until a run has ended, and return the report that its ServerApp wrote.
 
     Args:
         folder: the folder of the campaign.
@@ -181,7 +191,8 @@ def follow(
             return found
         begun |= runs
         gone = gone + 1 if begun and not runs else 0
-        if gone > 2:  # a ServerApp releases its lock a little before it writes its report
+        # a ServerApp releases its lock a little before it writes its report, so look again
+        if gone > 2:
             raise FlowerError(
                 f"the ServerApp of run {run} died: fedtally campaign resume {folder.path} --engine"
                 f" flower --connection {connection} goes on"
@@ -194,13 +205,19 @@ def follow(
                     f" {connection} says why"
                 )
             ask_at = time.monotonic() + ASK_SECONDS
-        with suppress(UnreadableFileError):  # the ServerApp may just be making the campaign's file
+        # `report` reads the database, which fails while the ServerApp is still making it.
+        with suppress(UnreadableFileError):
             report()
         time.sleep(LOOK_SECONDS)
 
 
 def _flwr(*arguments: str) -> dict[str, Any]:
-    """Run the command `flwr`, and return the JSON object that it prints."""
+    """Run the command `flwr` with some arguments, and return the JSON object that it prints.
+
+    Raises:
+        MissingExtraError: there is no command `flwr`.
+        FlowerError: the command failed.
+    """
     beside = Path(sys.executable).parent  # the `flwr` of this environment is preferred
     found = shutil.which("flwr", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
     if found is None:

@@ -1,4 +1,4 @@
-"""The ServerApp of Flower: a loop around the driver of a campaign.
+"""The ServerApp of Flower: a loop that carries frames (messages) between a driver and nodes.
 
 The entry `campaign` in the run's config is the path of the campaign's folder.
 """
@@ -22,24 +22,24 @@ from fedtally.campaign.transports.pace import Ending, Pace
 from fedtally.errors import FedtallyError
 from fedtally.secagg import wire
 
-LOOK_SECONDS = 2.0  # between two requests for the list of online nodes
-POLL_SECONDS = 0.3  # between two requests for answers
-FAREWELL_SECONDS = 30.0  # the time in which nodes may get the last frame of their session
+LOOK_SECONDS = 2.0  # the seconds between two requests for the list of online nodes
+POLL_SECONDS = 0.3  # the seconds between two requests for answers
+FAREWELL_SECONDS = 30.0  # how long nodes may get the last frame of their session, seconds
 
 
 @dataclass
 class FlowerLoop:
-    """Carry the frames of one campaign between its driver and the nodes of a federation.
+    """Carry the frames of a campaign between its driver and the nodes of a federation.
 
     Args:
         driver: the driver of the campaign.
-        grid: Flower's grid of the run, by which the ServerApp reaches the nodes.
+        grid: the object of Flower with which a ServerApp sends messages to the nodes of its run.
         clock: returns the time, Unix seconds.
         sleep: waits for a number of seconds.
-        wait: the seconds after which `run` gives up, if no session could be opened, or no client
+        wait: after how many seconds `run` ends if no session could be opened, or no client
             answered.
         warn: called with a text about a problem after which the engine goes on.
-        steady: returns the seconds of a monotonic clock, for the engine's own waits.
+        steady: returns the seconds of a monotonic clock, for the waits of the engine.
 
     Attributes:
         online: the numbers of the nodes that were online when Flower was last asked.
@@ -60,16 +60,16 @@ class FlowerLoop:
         self._look_at = self._step_at = self.steady()
 
     def stop(self) -> None:
-        """Open no further session; `run` returns when the last one has ended."""
+        """Open no more sessions; `run` returns when the last one is over."""
         self._pace.stop()
         self._step_at = self.steady()
 
     def run(self) -> Ending:
-        """Carry frames until the campaign is complete, drained or stalled.
+        """Carry frames until the run ends for one of the reasons in `Ending`; return the reason.
 
         Raises:
             OvertakenError: another process runs the campaign.
-            OverspentError: the population has too little privacy budget left; no client was
+            OverspentError: the population has too little privacy budget left. No client was
                 invited.
         """
         while True:
@@ -86,19 +86,19 @@ class FlowerLoop:
             self.sleep(POLL_SECONDS)
 
     def _pull(self) -> bool:
-        """Give the answers that have arrived to the driver; return whether it accepted one."""
+        """Give the answers of nodes to the driver; return whether it used one of them."""
         receipts = set()
         for node, answer in self._exchange.pull():
             if answer:
                 receipts.add(self.driver.receive(str(node), answer, self.clock()))
             if answer is not None:
-                # The node handled its frame. The driver must know that; otherwise it would send a
-                # farewell again if the node's answer takes long.
+                # The node has handled its frame, and the driver must know this. Otherwise it would
+                # send a farewell again if the node's answer takes long.
                 self.driver.check_in(str(node), self.clock())
         return Receipt.TAKEN in receipts
 
     def _push(self) -> bool:
-        """Send frames to the nodes that should answer them; return whether a node checked in."""
+        """Send frames to nodes that are not busy; return whether another node checked in."""
         if self.steady() < self._look_at:
             is_new = False
         else:
@@ -117,25 +117,28 @@ class FlowerLoop:
                 until = closes.get(message.session, now + FAREWELL_SECONDS)
                 letters.append(Letter(node, frame, until - now))
             elif is_new:
-                # Flower says that the node is online, but not whether it got its last frame.
+                # Flower says that the node is online, but not whether the node got its last frame.
                 checked_in |= self.driver.check_in(str(node), self.clock(), has_heard=False)
         self._exchange.push(letters)
         return checked_in
 
     def _say_farewell(self) -> None:
-        """Send nodes the last frame, which says how their session ended."""
+        """Send nodes the farewell, which says how their session ended, and wait for answers."""
         end, lost = self.steady() + FAREWELL_SECONDS, self._exchange.busy
         while self.steady() < end:
             self._pull()
             self._push()
-            # Nodes that were busy before are not waited for, since they may be gone.
+            # Nodes that were busy before may be gone, so they are not waited for.
             if not self._exchange.busy - lost:
                 return
             self.sleep(POLL_SECONDS)
 
 
 def main(grid: Grid, context: Context) -> None:
-    """Run the campaign that the run's config names, and write a report into its folder."""
+    """Run the campaign that the run's config names, and write a report into its folder.
+
+    If the campaign ends with an error of fedtally, the report has the text of the error.
+    """
     config = context.run_config
     folder = CampaignFolder.open(str(config["campaign"]))
     try:
@@ -153,7 +156,7 @@ app.main()(main)
 
 
 def _run(driver: Driver, grid: Grid, wait: float, run: int) -> RunReport:
-    # Flower keeps the output of an app, but a warning names no client.
+    # Flower keeps what an app prints. This is no leak, since a warning names no client.
     engine = FlowerLoop(driver, grid, time.time, time.sleep, wait, warn=print)
 
     def drain(*_: object) -> None:

@@ -1,1 +1,1 @@
-"""Campaigns over HTTPS; only this package imports starlette, uvicorn and httpx."""
+"""Servers and clients that talk over HTTPS; only this package imports starlette, uvicorn, httpx."""

@@ -1,6 +1,7 @@
-"""The process of one of two servers: it receives reports, and talks to the other server.
+"""The process of one of two servers, leader or helper: it receives the reports of clients.
 
-The leader sends requests to the helper, and the helper answers them.
+The leader also sends requests to the helper, and the helper answers them. A plan has one or more
+releases; a release is the reports that are summed and opened together.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from fedtally.campaign.transports.https.standing import WRITE_SECONDS, Standing
 from fedtally.errors import OvertakenError
 from fedtally.store import Batch
 
-ROOM = 64 << 20  # bytes of the disk that must stay free, since closing a release needs some
+# Bytes of the disk that must stay free: reports are refused below it, since later the process must
+# still be able to write what it needs to close a release.
+ROOM = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,9 @@ class Places:
 
     Args:
         listen: the address for clients.
-        leader: the address on which a helper listens for the leader; None: the process is a leader.
-        operate: the address for probes and Prometheus; None: there is none.
-        log: the level of the log lines on stderr, a name of `operate.LEVELS`.
+        leader: at a helper, the address on which it listens for the leader; None at a leader.
+        operate: the address for health probes and Prometheus; None: nothing listens for them.
+        log: the least level of log lines on stderr: off, info or debug.
     """
 
     listen: Address
@@ -63,8 +66,9 @@ class Process:
         folder: the folder of the server.
         places: the addresses on which the process listens.
         note: shows a message to the operator.
-        command: the command line, which is written into the result.
-        leaves_out: whether reports that the disk has lost are left out of the sum.
+        command: the command line of this process, which is written into the result.
+        leaves_out: True: a report that the disk has lost is left out of the sum. False: the release
+            waits for the operator.
     """
 
     folder: AggregateFolder
@@ -74,15 +78,17 @@ class Process:
     leaves_out: bool = False
 
     def run(self) -> None:
-        """Run until SIGTERM.
+        """Serve clients and the other server until SIGTERM or SIGINT.
+
+        If the server's key was destroyed, only tell clients that all releases are over.
 
         Raises:
             InvalidInputError: the process cannot listen on an address, or cannot claim the folder.
-            OvertakenError: another process runs the folder.
+            OvertakenError: another process runs the folder now, and this one has ended.
         """
         with ExitStack() as held:
-            # The addresses are bound before the folder is claimed, so that a mistyped address does
-            # not start the server.
+            # The addresses are bound before the folder is claimed. Otherwise a process with a
+            # mistyped address would change the folder, and then end.
             public = self.places.listen, self.places.operate
             listening = [held.enter_context(one.bound()) for one in public if one is not None]
             leader = self.places.leader
@@ -101,7 +107,7 @@ class Process:
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, stopping.set)
         async with AsyncExitStack() as stack:
-            thread = stack.enter_context(one_thread())  # its calls have ended when the stack closes
+            thread = stack.enter_context(one_thread())  # when the stack closes, it waits for calls
             releases = [self._collecting(batch, thread) for batch in claimed.batches]
             intake = self._intake(releases)
             overtaken, has_begun = [one.overtaken for one in releases], asyncio.Event()
@@ -127,7 +133,7 @@ class Process:
         for wait in waits:
             wait.cancel()
         for ended in done:
-            ended.result()  # raises the error of a task that failed
+            ended.result()  # if the task failed, this raises its error, which would be lost else
         if any(event.is_set() for event in overtaken):
             raise OvertakenError(f"another process runs {folder.path}: this one ended")
         standing.write()
@@ -148,7 +154,10 @@ class Process:
         return Intake(plan.fingerprint, releases, self._has_room, origins)
 
     def _operated(self, intake: Intake, standing: Standing) -> Starlette:
-        """Return the application for probes and Prometheus, and make all releases report to it."""
+        """Return the ASGI application for health probes and Prometheus.
+
+        All releases get the counter whose numbers it shows.
+        """
         counts = Counts(
             lambda: standing.document()["releases"], time.time, json_log(self.places.log)
         )
@@ -161,7 +170,10 @@ class Process:
         )
 
     async def _serve_over(self, listening: list[Listening]) -> None:
-        """Serve, until a signal, answers that all releases are over: the key was destroyed."""
+        """Tell clients that all releases are over, until SIGTERM or SIGINT.
+
+        It is for a server whose key was destroyed: it cannot read reports any more.
+        """
         plan, stopping = self.folder.plan, asyncio.Event()
         origins = self.folder.settings.origins
         for name in (signal.SIGTERM, signal.SIGINT):
@@ -189,11 +201,18 @@ class Process:
     ) -> AsyncIterator[tuple[list[Tending], list[asyncio.Future[Any]]]]:
         """Talk to the other server while the `with` block runs.
 
-        A helper serves the leader's requests. A leader has a `Tending` for each release, which
-        judges its reports and closes it. The context yields the `Tending` objects (none at a
-        helper), and futures that end only if a task fails. A leader begins to judge when
-        `has_begun` is set, so that clients are served first: to judge may take long, since there
-        may be a million reports.
+        A helper serves the leader's requests. A leader runs a `Tending` for each release, which
+        judges (verifies) the release's reports and closes the release.
+
+        Args:
+            claimed: the claimed folder of the server.
+            releases: the releases of the plan, in order.
+            peer: at a helper, the socket that listens for the leader; None at a leader.
+            has_begun: set when clients are served. A leader waits for it, since a million reports
+                may wait to be judged, and clients must not wait for that.
+
+        Yields:
+            The `Tending` objects, none at a helper; and futures that end only if a task fails.
         """
         settings = self.folder.settings
         pins = Certificates(
@@ -235,7 +254,7 @@ class Process:
 
 
 async def _kept_up(standing: Standing) -> None:
-    """Write the state of the process to its file about once a second, for ever."""
+    """Write the state of the process to its file about once a second, until it is cancelled."""
     while True:
         await asyncio.to_thread(standing.write)
         await asyncio.sleep(WRITE_SECONDS)
@@ -248,10 +267,15 @@ async def _after(event: asyncio.Event, work: Callable[[], Awaitable[None]]) -> N
 
 
 async def _first_fault(tasks: list[asyncio.Task[None]]) -> None:
-    """Wait until a task fails, and raise its error; tasks that end without an error are ignored."""
+    """Wait until one of the tasks fails, and raise its error.
+
+    It never returns, even if all tasks end without an error.
+    """
     left: set[asyncio.Task[None]] = set(tasks)
     while left:
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
         for one in done:
             one.result()
-    await asyncio.Event().wait()  # wait for ever: the process still tells clients that it is over
+    # Otherwise the process would end: its caller ends at the first of these futures. It must stay
+    # to tell clients that the releases are over.
+    await asyncio.Event().wait()

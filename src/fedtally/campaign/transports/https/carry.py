@@ -1,7 +1,8 @@
 """The network part of a client's commands `join` and `report`.
 
-`carry` passes frames between a server and the socket of an agent. `report` sends a report to two
-servers. SIGTERM or Ctrl-C cancels each of them.
+An agent is the program that guards the client's items and answers a server's frames. `carry` passes
+frames between a server and the Unix socket of an agent. `report` sends a report to two servers.
+SIGTERM or Ctrl-C ends either of them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from fedtally.errors import InvalidInputError, MissingExtraError, UnreadableFile
 from fedtally.secagg.two_server import Side
 from fedtally.store import Fate, Unsent
 
-ANSWER_SECONDS = 300.0  # the time for an answer of the agent, which may have to read its items
+ANSWER_SECONDS = 300.0  # how long to wait for the agent's answer: it may have to read its items
 _CAMPAIGN = re.compile(r"(/.*)?/v1/campaigns/[0-9a-f]{64}/?")
 _SERVER = re.compile(r"(/(?!v1(/|$))[^/]+)*/?")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -60,14 +61,15 @@ class Left(Enum):
 
 
 class _LaterError(Exception):
-    """Say that a wait is needed, but `report` was called without `waits`."""
+    """Say that `report` would have to wait for a server, but was called with `waits=False`."""
 
 
 def checked_url(url: str) -> str:
-    """Return the URL of a campaign, without a slash at its end.
+    """Check the URL of a campaign, and return it without a slash at its end.
 
     Raises:
-        InvalidInputError: the text is no URL of a campaign, or is http and not of this machine.
+        InvalidInputError: the path of the URL is not the path of a campaign, or the URL is not safe
+            (see `safe_parts`).
     """
     if not _CAMPAIGN.fullmatch(safe_parts(url).path):
         raise InvalidInputError(
@@ -78,11 +80,11 @@ def checked_url(url: str) -> str:
 
 
 def checked_servers(leader: str, helper: str) -> dict[Side, str]:
-    """Return the URLs of two servers, without a slash at their ends.
+    """Check the URLs of two servers, and return them by server, without a slash at their ends.
 
     Raises:
-        InvalidInputError: a text is no URL of a server, or is http and not of this machine; or both
-            URLs are the same.
+        InvalidInputError: a URL is not safe (see `safe_parts`), has a query or a fragment, or has
+            the path of a plan; or both URLs are the same.
     """
     given: dict[Side, str] = {"leader": leader, "helper": helper}
     for side, url in given.items():
@@ -102,9 +104,10 @@ def checked_servers(leader: str, helper: str) -> dict[Side, str]:
 
 
 def safe_parts(url: str) -> SplitResult:
-    """Return the parts of a URL, or those of an empty URL if it is not safe.
+    """Return the parts of a URL if it is safe to send a token there.
 
-    A URL is safe if it is https, or http on this machine, and has a host and no user name.
+    A URL is safe if its scheme is https, or http with a host of this machine, and if it has a host
+    and no user name. For any other text, all parts are empty.
     """
     none = urlsplit("")
     try:
@@ -117,11 +120,11 @@ def safe_parts(url: str) -> SplitResult:
 
 
 def read_token(path: str | os.PathLike[str]) -> str:
-    """Return the client's token in a file.
+    """Read the client's token from a file.
 
     Raises:
-        UnreadableFileError: the file cannot be read, or holds no token.
-        InvalidInputError: everybody may read or write the file.
+        UnreadableFileError: the file cannot be read, or its text is no token.
+        InvalidInputError: users other than the file's owner and group may read, write or run it.
     """
     try:
         with open(path, encoding="ascii") as file:
@@ -145,13 +148,14 @@ def read_token(path: str | os.PathLike[str]) -> str:
 
 
 def tls(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
-    """Return a TLS context by which a server's certificate is checked.
+    """Return a TLS context that checks the certificates of servers.
 
     Args:
-        ca: a file with the only CA certificates that are trusted; None: the default ones of httpx.
+        ca: a PEM file; only certificates that a CA in it has signed are trusted. None: the CAs that
+            httpx trusts by default.
 
     Raises:
-        UnreadableFileError: a file cannot be read, or holds no certificate.
+        UnreadableFileError: a file of CA certificates cannot be read, or has none.
     """
     try:
         if ca is None:
@@ -165,16 +169,19 @@ def tls(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
 
 
 def client(verify: ssl.SSLContext) -> httpx.AsyncClient:
-    """Return an HTTP client. For https URLs it uses the proxy of the environment, if there is one.
+    """Return an HTTP client, which sends https requests through the proxy of the environment.
+
+    The variables HTTPS_PROXY and ALL_PROXY name the proxy. Without them there is none.
 
     Args:
-        verify: the TLS context by which a server's certificate is checked.
+        verify: the TLS context that checks servers' certificates, from `tls`.
 
     Raises:
-        MissingExtraError: the proxy is a SOCKS proxy, and the package that httpx needs is missing.
-        InvalidInputError: the environment has no valid address of a proxy.
+        MissingExtraError: the proxy is a SOCKS proxy, and the package `socksio` is not installed.
+        InvalidInputError: a variable is set, but is no address of a proxy.
     """
-    # For http URLs no proxy is used: they are on this machine, and a proxy could read the token.
+    # Requests to http URLs, which are all on this machine, never use a proxy: it could read the
+    # token.
     direct: dict[str, httpx.AsyncBaseTransport | None] = {"http://": None}
     try:
         return httpx.AsyncClient(verify=verify, timeout=TIMEOUT, limits=LIMITS, mounts=direct)
@@ -182,16 +189,21 @@ def client(verify: ssl.SSLContext) -> httpx.AsyncClient:
         raise MissingExtraError(
             "ALL_PROXY or HTTPS_PROXY names a proxy of SOCKS: pip install socksio"
         ) from None
-    except (ValueError, httpx.InvalidURL):  # the error's text may contain the proxy's password
+    # The text of this error is not shown: it may contain the proxy's password.
+    except (ValueError, httpx.InvalidURL):
         raise InvalidInputError(
             "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY is no address of a proxy: give http://HOST:PORT"
         ) from None
 
 
 def pipe(socket: str | os.PathLike[str]) -> Callable[[bytes], Awaitable[bytes]]:
-    """Return a function that sends a frame to the agent on a socket, and returns its answer.
+    """Return a function that sends one frame to an agent, and returns the agent's answer.
 
-    It raises an OSError or a `PipeError` if the agent is away, as `join.join` demands.
+    The function connects anew for each frame. If the agent does not answer, it raises OSError or
+    `PipeError`; `join.join` expects these errors.
+
+    Args:
+        socket: the path of the agent's Unix socket.
     """
 
     async def ask(frame: bytes) -> bytes:
@@ -211,16 +223,17 @@ async def carry(
     verify: ssl.SSLContext,
     tell: Callable[[str], None],
 ) -> Over | None:
-    """Carry frames between a server and an agent until the campaign is over, or until SIGTERM.
-
-    Return why the client's part is over; None: SIGTERM or Ctrl-C ended it.
+    """Pass frames between a server and an agent until the campaign is over.
 
     Args:
         url: the URL of the campaign.
         token: the client's token.
-        socket: the path of the agent's socket.
-        verify: the TLS context by which the server's certificate is checked.
-        tell: shows a message to the operator.
+        socket: the path of the agent's Unix socket.
+        verify: the TLS context that checks the server's certificate.
+        tell: shows a message to the client's operator.
+
+    Returns:
+        Why the client's part is over; None: SIGTERM or Ctrl-C ended it.
     """
     draws = secrets.SystemRandom()
     async with client(verify) as http:
@@ -247,18 +260,24 @@ async def report(
     *,
     waits: bool,
 ) -> Fate | Never | Left:
-    """Carry a client's report to two servers; return its fate, or why it was not delivered.
+    """Make a client's report, unless it is made already, and send it to two servers.
 
-    Before a report is made, both servers are asked whether they accept reports.
+    A report is made only after both servers have said that they accept reports, because making it
+    uses up the client's items, even if no server then accepts it.
 
     Args:
         urls: the URL of the release at each server.
-        verify: the TLS context by which the servers' certificates are checked.
+        verify: the TLS context that checks the servers' certificates.
         unsent: the report from the outbox, if it is made already; None: it must be made.
-        make: makes the report. Its argument is the time in Unix seconds. When it returns, the
-            report is on disk.
+        make: makes the report, and writes it to the disk before it returns. Its argument is the
+            time in Unix seconds.
         tell: shows a message to the client's owner.
-        waits: whether a server that does not answer is asked again.
+        waits: True: wait and try again while a server does not take the report. False: return
+            `Left.LATER` instead of waiting.
+
+    Returns:
+        A `Fate`: how the report ended. A `Never`: why no report was made, and none will be. A
+        `Left`: why the report is not delivered yet.
 
     Raises:
         StoreError: the client's record failed.
@@ -294,7 +313,7 @@ async def report(
 
 
 async def _until_told(work: Coroutine[Any, Any, _T]) -> _T | None:
-    """Return the result of a coroutine; None: SIGTERM or Ctrl-C cancelled it."""
+    """Run a coroutine, and return its result; None: SIGTERM or Ctrl-C cancelled it."""
     working = asyncio.ensure_future(work)
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, working.cancel)

@@ -1,17 +1,20 @@
 """The protocol between two servers: the leader sends requests, and the helper answers them.
 
-The helper has a second listener for the leader. It serves these resources below the path of a
-release:
+The helper listens for the leader on an address of its own. Below the path of each release it serves
+these resources:
 
 - `POST checks`: the body has up to 4,096 ids of reports, 16 bytes each. The response is a frame
-  with the helper's checks of these reports, or 204 if the helper has none of them.
-- `GET offer`: the response is a frame with the ids of the reports that the helper has.
-- `POST query`: the body is the leader's query, and the response is the helper's answer. While the
-  helper computes the answer, the response is 202, and the leader sends the same query again.
-- `POST landed`: the leader says that the sum has landed or was lost, so that the helper may destroy
-  its key.
+  with the helper's checks, its half of the verification of these reports. It is 204 if the helper
+  has none of the reports.
+- `GET offer`: the response is a frame with the ids of all reports that the helper has.
+- `POST query`: the body is the leader's query, which closes the release. The response is a frame
+  with the helper's answer. It is 202 while the helper still computes the answer: then the leader
+  sends the same query again.
+- `POST landed`: the leader says that the release is over: its sum has landed (it is in the result)
+  or was lost. When all releases are over, the helper may destroy its key.
 
-No response may be cached: if the leader got an old offer, reports would be lost.
+No response may be cached. Otherwise the leader could get an old offer, and the reports that came
+after it would be missing in the sum.
 """
 
 from __future__ import annotations
@@ -43,15 +46,15 @@ from fedtally.secagg.two_server.reports import ID_BYTES
 from fedtally.secagg.two_server.servers import CHECKS_OF_A_FRAME as MOST_IDS
 from fedtally.store import BatchStore, StoreError
 
-ANSWER_SECONDS = 20.0  # the longest time of a query's request; after that the response is 202
-_FRAME_BYTES = 128  # a bound on the bytes of a frame without its ids
-_AGAIN = 1, 2  # bounds, in seconds, of the wait before the same query is sent again
+ANSWER_SECONDS = 20.0  # a query that is not answered after this time gets the response 202
+_FRAME_BYTES = 128  # a bound on the bytes of a frame besides its ids, checks or numbers
+_AGAIN = 1, 2  # bounds, in seconds, of the wait that a 202 asks for
 _TIMEOUT = httpx.Timeout(ANSWER_SECONDS + 40, connect=15)
 _T = TypeVar("_T")
 
 
 class ChannelError(FedtallyError):
-    """Say that the helper cannot be reached, or that its answer is wrong."""
+    """Say that the helper cannot be reached, or does not answer as the protocol demands."""
 
 
 # ---- the helper ----
@@ -59,7 +62,12 @@ class ChannelError(FedtallyError):
 
 @dataclass
 class _Answering:
-    """An answer to a query that is being computed; `digest` is the SHA-256 of the query."""
+    """An answer to a query that the helper computes at the moment.
+
+    Attributes:
+        digest: the SHA-256 of the query.
+        task: the future with the answer.
+    """
 
     digest: bytes
     task: asyncio.Future[bytes]
@@ -67,15 +75,15 @@ class _Answering:
 
 @dataclass
 class Channel:
-    """The helper's side of the channel.
+    """The helper's side of the protocol: the resources that it serves to the leader.
 
     Args:
         fingerprint: the fingerprint of the plan.
         releases: the releases of the plan, in order.
-        store: the helper's database, with its journal.
-        note: shows a message to the operator.
+        store: the helper's database, in which it writes that a release is over.
+        note: shows a message to the helper's operator.
         draw: returns a random whole number between two bounds, both included.
-        patience: the longest time of a query's request, in seconds.
+        patience: the seconds after which a query that is not answered gets the response 202.
     """
 
     fingerprint: str
@@ -87,7 +95,10 @@ class Channel:
     _answers: dict[int, _Answering] = field(default_factory=dict, init=False)
 
     def application(self) -> Starlette:
-        """Return the application that serves the leader; the TLS listener admits nobody else."""
+        """Return the ASGI application that serves the leader.
+
+        It checks no token, so it must run behind TLS that admits only the leader's certificate.
+        """
         path = release_path("{plan}", 0).removesuffix("0") + "{release}"
         rows = {
             ("POST", "checks"): self._checks,
@@ -135,7 +146,11 @@ class Channel:
         return Response(frame, media_type=FRAME_TYPE)
 
     async def _query(self, request: Request, number: int) -> Response:
-        """Answer a query. The work may take minutes, so it goes on if the request is aborted."""
+        """Answer a query.
+
+        The answer may take minutes to compute. The work continues if the request ends before, and a
+        later request with the same query gets the answer.
+        """
         most = _FRAME_BYTES + ID_BYTES * self.releases[number].server.parameters.n_max
         length_of(request, most, f"no query of this plan has more than {most} bytes")
         query = await body_of(request)
@@ -148,7 +163,7 @@ class Channel:
             headers = {"retry-after": str(self.draw(*_AGAIN))}
             return Response(status_code=202, headers=headers)
         self._answers.pop(number, None)
-        if found.digest != this:  # the finished answer is to an earlier query
+        if found.digest != this:  # the answer is to an earlier query, which was computed meanwhile
             raise Refused(503, "another query was answered: send the same again", BUSY)
         return Response(found.task.result(), media_type=FRAME_TYPE)
 
@@ -161,12 +176,20 @@ class Channel:
         return Response(status_code=204)
 
     async def _of(self, number: int, ask: Callable[[Any], _T]) -> _T:
-        """Return the result of a call of the release's helper; earlier calls run first."""
+        """Call the helper of a release in the thread of all calls; return the result.
+
+        Args:
+            number: the number of the release.
+            ask: the call; its argument is the helper.
+
+        Raises:
+            Refused: the call failed, or another process uses the store.
+        """
         one = self.releases[number]
 
         def asked(helper: Any) -> _T:
-            # A later process may have accepted reports that this process does not know. An offer
-            # of this process would lose them, so it must not answer any more.
+            # Another process may have taken over, and have accepted reports that this process does
+            # not know. If this process still answered, these reports would be missing in the sum.
             self.store.check_claim()
             return ask(helper)
 
@@ -190,7 +213,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class Asking:
-    """The leader's side of the channel, for one release.
+    """The leader's side of the protocol, for one release: it sends requests to the helper.
 
     Args:
         http: the HTTP client, which trusts only the helper's certificate.
@@ -209,13 +232,16 @@ class Asking:
     sleep: Callable[[float], Awaitable[object]]
 
     async def checks(self, ids: Sequence[bytes]) -> bytes | None:
-        """Return a frame with the helper's checks of reports; None: it has none of the reports.
+        """Ask for the helper's checks, its half of the verification of reports.
 
         Args:
             ids: the ids of the reports, at most 4,096.
 
+        Returns:
+            A frame with the checks of the reports that the helper has; None: it has none of them.
+
         Raises:
-            ChannelError: the helper did not answer.
+            ChannelError: the helper cannot be reached, or refuses.
         """
         proof = self.plan.report_proof
         each = ID_BYTES + (0 if proof is None else proof.check_bytes)
@@ -223,18 +249,18 @@ class Asking:
         return None if status == 204 else frame
 
     async def offer(self) -> bytes:
-        """Return the helper's offer: a frame with the ids of the reports that it has.
+        """Ask for the helper's offer: a frame with the ids of all reports that the helper has.
 
         Raises:
-            ChannelError: the helper did not answer.
+            ChannelError: the helper cannot be reached, or refuses.
         """
         return (await self._sent("GET", "offer", b"", self._ids))[1]
 
     async def answer(self, query: bytes) -> bytes:
-        """Return the helper's answer to a query; wait as long as the helper computes it.
+        """Send a query until the helper has computed its answer; return the answer, a frame.
 
         Raises:
-            ChannelError: the helper did not answer.
+            ChannelError: the helper cannot be reached, or refuses.
         """
         most = 2 * ID_BYTES + self.plan.summing.of_servers().sizing.packed_bytes
         while True:
@@ -244,10 +270,10 @@ class Asking:
             await self.sleep(1.0)
 
     async def landed(self) -> None:
-        """Tell the helper that the sum has landed, or was lost.
+        """Tell the helper that the release is over: its sum has landed, or was lost.
 
         Raises:
-            ChannelError: the helper did not answer.
+            ChannelError: the helper cannot be reached, or refuses.
         """
         await self._sent("POST", "landed", b"", 0)
 
@@ -256,10 +282,21 @@ class Asking:
         return ID_BYTES * self.plan.summing.most_clients
 
     async def _sent(self, method: str, name: str, body: bytes, most: int) -> tuple[int, bytes]:
-        """Send a request; return the status of the response, 200, 202 or 204, and its frame.
+        """Send a request to the helper.
+
+        Args:
+            method: the HTTP method.
+            name: the resource below the path of the release.
+            body: the body of the request.
+            most: the most bytes of the response's ids, checks or numbers.
+
+        Returns:
+            The status of the response, and its body. The body is a frame if the status is 200. The
+            other statuses are 202 and 204.
 
         Raises:
-            ChannelError: the helper cannot be reached, or its response is another one.
+            ChannelError: the helper cannot be reached, or the response has another status, another
+                type or too many bytes.
         """
         place = f"{self.url}{release_path(self.plan.fingerprint, self.number)}/{name}"
         request = self.http.build_request(method, place, content=body, timeout=_TIMEOUT)
@@ -275,7 +312,7 @@ class Asking:
 
 
 def _why(head: Heard, content: bytes | None) -> str:
-    """Return the title of a problem document, in parentheses; "": the response is none."""
+    """Return " (TITLE)", with the title of a problem document; "": the response has no title."""
     if head.type != PROBLEM_TYPE:
         return ""
     try:

@@ -1,8 +1,11 @@
 """The work of a leader on its releases: it judges reports, closes releases, and lands their sums.
 
-To judge a report means to check its proof, with the helper's part of the check. `Tending` continues
-from the state that is on the disk. So a crash loses only time: requests are sent again with the
-same bytes, and answers that were received are on the disk.
+To judge a report means to verify its proof, with the helper's half of the verification. To close a
+release means to accept no more reports and to open their sum. A sum has landed when the leader has
+it and counts it for the result. A lost release has no sum.
+
+`Tending` continues from the state that is on the disk. So a crash loses only time: requests to the
+helper are sent again with the same bytes, and received answers are on the disk.
 """
 
 from __future__ import annotations
@@ -21,30 +24,31 @@ from fedtally.errors import FedtallyError, OvertakenError
 from fedtally.secagg.two_server import BatchRefusedError, BatchState
 from fedtally.secagg.two_server.servers import CHECKS_OF_A_FRAME
 
-PAGE = 512  # reports that are judged at once; new reports must wait meanwhile
-LAST_PAGE = CHECKS_OF_A_FRAME  # reports that are judged at once after the stop: no new ones wait
-PAUSE = 1.0  # seconds between two steps of a release that has nothing to do
+PAGE = 512  # reports that are judged in one call; new reports wait until the call ends
+LAST_PAGE = CHECKS_OF_A_FRAME  # reports judged in one call after the stop, when no new ones come
+PAUSE = 1.0  # seconds until the next step if there is nothing to do
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds after an error; each further error doubles the wait
 _T = TypeVar("_T")
 
 
 @dataclass
 class Tending:
-    """A release of a leader, from its first report to its sum.
+    """The leader's work on one release, from its first report to its sum.
 
     Args:
         number: the number of the release.
         collecting: the object that receives the reports of the release.
-        server: the campaign's server, which made the leader.
-        asking: the leader's side of the channel to the helper.
+        server: the server of the whole campaign, to which the sum is added.
+        asking: sends requests to the helper.
         closings: the file that says when the release closes.
-        land: saves the result; called after the sum has landed.
+        land: saves the result of the campaign; called after the sum has landed.
         note: shows a message to the operator.
 
     Attributes:
         is_over: whether the sum has landed or was lost.
         has_told: whether the helper knows that the release is over.
-        oldest: a time in Unix seconds; all reports that came earlier are judged.
+        oldest: a time in Unix seconds: all reports that came before it have been judged. It is a
+            bound, so later reports may have been judged, too.
     """
 
     number: int
@@ -61,15 +65,18 @@ class Tending:
     def __post_init__(self) -> None:
         self.leader = self.collecting.server
         self._wait, self._why = FIRST_WAIT, ""
-        self._too_few = 0  # the number of reports at which the last query was refused
-        # A cycle requests the checks of all unjudged reports once. `_left` is the number of reports
-        # that it still must request, `_known` the number of reports that had come at its begin.
+        self._too_few = 0  # how many reports there were when the last query was refused
+        # A cycle asks the helper once for the check of each unjudged report. `_left`: for how many
+        # reports the present cycle must still ask. `_known`: how many reports had come when the
+        # cycle began. `_cycle`: the time when it began.
         self._left = self._known = 0
         self._cycle = self.oldest = self._now()
         self._look(self.closings.read())
 
     async def run(self, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
-        """Work on the release until it is over and the helper knows that.
+        """Do steps until the release is over and the helper knows it, or another process took over.
+
+        After an error, wait and try again; tell the operator once about each new error.
 
         Args:
             sleep: waits for a number of seconds.
@@ -89,15 +96,17 @@ class Tending:
             await sleep(pause)
 
     async def step(self) -> float:
-        """Do the next step; return the seconds to wait before the step after it.
+        """Do the next step of the release; return the seconds to wait before the following step.
 
         Raises:
-            FedtallyError: the step failed; call again.
+            FedtallyError: the step failed, and may be tried again.
+            OSError: a file could not be read or written; the step may be tried again.
         """
         if self.is_over:
-            if self.collecting.is_lost:  # no sum will be made of the reports
+            if self.collecting.is_lost:  # the reports are not needed: there will be no sum of them
                 await self._of(lambda leader: leader.erase())
-            # If the helper was told before, it may have ended, and must not be called again.
+            # A helper that was told before may have ended its process. Another call would fail, and
+            # this loop would never end.
             if not self.closings.read().releases[self.number].told:
                 await self.asking.landed()
                 await asyncio.to_thread(self.closings.change, self.number, told=True)
@@ -125,7 +134,14 @@ class Tending:
         return 0.0 if await self._judge(PAGE) else PAUSE
 
     def _look(self, schedule: Schedule) -> bool:
-        """Begin to close the release if it is due; return whether the release must stop now."""
+        """Begin to close the release if this is due; return whether the release must stop now.
+
+        A release that closes still accepts the reports that clients have begun. After
+        `schedule.grace` seconds it stops: then it accepts none.
+
+        Args:
+            schedule: the contents of the file that says when releases close.
+        """
         now, found = self._now(), schedule.releases[self.number]
         if found.lost is not None:
             self.is_over = self.collecting.is_lost = True
@@ -139,17 +155,30 @@ class Tending:
         return found.since is not None and now >= found.since + schedule.grace
 
     def _is_due(self, schedule: Schedule, found: Closing, now: float) -> bool:
-        """Return whether a release that is open must begin to close now."""
+        """Tell whether this release, which is open, must begin to close now.
+
+        It must if its time has come, or if it has the number of reports that closes it. In both
+        cases it needs enough reports for a sum.
+
+        Args:
+            schedule: the contents of the file that says when releases close.
+            found: the entry of this release in `schedule`.
+            now: the time, Unix seconds.
+        """
         number, parameters = len(self.leader), self.leader.parameters
         size = parameters.n_max if schedule.size is None else min(schedule.size, parameters.n_max)
         is_time = found.at is not None and now >= found.at
-        # With too few reports the release would only be opened again, and meanwhile no client could
-        # begin a report.
+        # With too few reports, closing would fail and the release would be opened again. Until then
+        # no client could begin a report.
         enough = max(parameters.min_batch, self._too_few + 1)
         return bool((is_time or number >= size) and number >= enough)
 
     async def _judge(self, most: int) -> bool:
-        """Judge at most `most` reports; return whether any report was judged."""
+        """Ask for the helper's checks of at most `most` reports, and judge these reports.
+
+        Returns:
+            Whether any report was judged. If the helper has none of the reports yet, none is.
+        """
         if self.leader.unjudged == 0:
             self._cycle = self.oldest = self._now()
             self._left = 0
@@ -167,19 +196,24 @@ class Tending:
         return number > 0
 
     def _begin_cycle(self) -> None:
-        """Begin a cycle, which requests the checks of all unjudged reports once; set `oldest`."""
+        """Begin a cycle, which asks the helper once for the check of each unjudged report.
+
+        `oldest` moves on to the begin of the previous cycle if all reports of that time are judged.
+        """
         known = len(self.leader) + len(self.leader.refused)
-        if self.leader.unjudged <= known - self._known:  # all unjudged came after the last begin
+        # A cycle asks only for reports that had come when it began. So if no more reports are
+        # unjudged than have come since then, all older ones are judged.
+        if self.leader.unjudged <= known - self._known:
             self.oldest = self._cycle
         self._cycle, self._known, self._left = self._now(), known, self.leader.unjudged
 
     # ---- when it closes ----
 
     async def _close(self) -> None:
-        """Stop the release, judge the last reports, and record the query for the sum.
+        """Stop the release, judge the last reports, and make the query for the sum.
 
-        The query is over the reports that both servers have. If it is refused because there are too
-        few of them, the release is open again.
+        The query names the reports that both servers have, and is stored on the disk. If it is
+        refused, for example because these reports are too few, the release is open again.
         """
         await self._of(lambda leader: leader.stop())
         left = self.leader.unjudged
@@ -194,7 +228,7 @@ class Tending:
         try:
             await self._of(lambda leader: leader.query(offer))
         except BatchRefusedError as error:
-            # More reports may come. The release does not close again before it has more than now.
+            # Otherwise the release would close again at once, with the same reports.
             self._too_few = number
             await asyncio.to_thread(self.closings.change, self.number, since=None)
             self.note(f"release {self.number} is open again: {error}")
@@ -202,7 +236,10 @@ class Tending:
         self.note(f"release {self.number} has closed over {self.leader.count:,} reports")
 
     async def _finish(self) -> None:
-        """Send the recorded query, unless its answer was recorded before a crash; land the sum."""
+        """Send the stored query to the helper, open the sum with the answer, and land it.
+
+        If the answer is stored already, since the process crashed after it came, nothing is sent.
+        """
         query = await self._of(lambda leader: leader.resume())
         answer = await self._of(lambda leader: leader.kept_answer)
         if answer is None:
@@ -211,13 +248,16 @@ class Tending:
             await self._of(lambda leader: leader.finish(answer))
         except BatchRefusedError as error:
             if self.leader.state is not BatchState.ABORTED:
-                raise  # the query can be sent again
+                raise  # `run` waits, and the same query is sent again
             await self._lose(str(error))
             return
         await self._land()
 
     async def _land(self) -> None:
-        """Land the sum, which erases the reports, and save the result."""
+        """Count the sum in the campaign, which also erases the reports, and save the result.
+
+        If the sum was refused, the release is lost.
+        """
         if self.leader.state is BatchState.ABORTED:
             await self._lose("its sum was refused")
             return
@@ -229,21 +269,28 @@ class Tending:
         await self._landed()
 
     async def _landed(self) -> None:
-        """Save the result of a sum that has landed, perhaps in an earlier process."""
-        # Releases save results one after the other. If two did it at once, the result that is
-        # written last could lack one of the releases.
+        """Save the result after the sum has landed, in this process or before a crash."""
+        # `apart` runs calls one by one. If two releases saved the result at the same time, the file
+        # that is written last could lack one of them.
         await self.collecting.apart(self.land)
         self.is_over = True
         self.note(f"release {self.number} has landed: {self.leader.count:,} reports are in its sum")
 
     async def _lose(self, why: str) -> None:
-        """Give the release up. A later step erases its reports, and no sum of them is opened."""
+        """Mark the release as lost: it will have no sum, and the next step erases its reports.
+
+        Args:
+            why: the reason, for the operator.
+        """
         await asyncio.to_thread(self.closings.change, self.number, lost=why)
         self.is_over = self.collecting.is_lost = True
         self.note(f"release {self.number} is lost: {why}")
 
     async def _of(self, ask: Callable[[Any], _T]) -> _T:
-        """Return the result of a call of the leader, made between two groups of reports."""
+        """Call `ask` with the leader, while no group of reports is being stored.
+
+        It returns what `ask` returns.
+        """
         return await self.collecting.ask(ask)
 
     def _now(self) -> float:
@@ -251,7 +298,12 @@ class Tending:
 
 
 def _judged(leader: Any, frame: bytes) -> int:
-    """Let a leader judge the reports of a frame of checks; return the number of judged reports."""
+    """Let a leader judge reports; return how many were judged.
+
+    Args:
+        leader: the leader of the release.
+        frame: the helper's checks of the reports.
+    """
     before = leader.unjudged
     leader.judge(frame)
     return int(before - leader.unjudged)

@@ -1,13 +1,15 @@
 """The HTTPS resources by which one of two servers receives reports from clients.
 
 - `GET /v1/plans/{fingerprint}/releases/{release}` returns the state of the release.
-- `PUT .../reports` sends a report. Reports are written to the disk in groups. The response 201
-  comes after the report's group is on the disk.
+- `PUT .../reports` below the same path sends a report. The server writes reports to the disk in
+  groups, and answers 201 when the report is on the disk.
 
 These responses are final for a client: 201; 400, 403, 409 or 410 with a problem document; and 410
-with a state, from a server that has destroyed its key and cannot read reports. After any other
-response the client sends the same report again. An identity that is not in the allow-list and a
-report that was changed get the same response, so that the sender does not learn who is in the list.
+with the state of the release, from a server that has destroyed its key and cannot read reports.
+After any other response the client sends the same report again.
+
+A report of a client that is not in the allow-list gets the same response as a report that was
+changed on the way. Otherwise a sender could learn who is in the list.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.two_server import BatchState, LostReportError, Outcome, Side
 from fedtally.store import Batch, StoreError
 
-GROUP = 256  # reports in one transaction, at most
-MOST_WAITING = 4096  # the most reports that may wait for a group
+GROUP = 256  # the most reports in a group: one transaction of the store
+MOST_WAITING = 4096  # the most reports that may wait for their group at once
 FULL = 60, 300  # bounds, in seconds, of the wait before a client tries a full server again
 _T = TypeVar("_T")
 _Answer = Callable[[Request], Awaitable[Response]]
@@ -54,7 +56,14 @@ UNCACHED = {"cache-control": "no-store"}
 
 
 class _Said(NamedTuple):
-    """The response for a report that was not accepted: `after` bounds the wait before a retry."""
+    """The response for a report that was not accepted; the arguments of `Refused`.
+
+    Attributes:
+        status: the HTTP status of the response.
+        title: the text of the response.
+        after: bounds, in seconds, of the wait before the client sends the report again; None: the
+            response is final.
+    """
 
     status: int
     title: str
@@ -62,7 +71,7 @@ class _Said(NamedTuple):
 
 
 _UNREADABLE = _Said(400, "no report of this plan and version")
-# the same response for two outcomes, so that the sender does not learn who is in the allow-list
+# For two outcomes. With two responses the sender could learn who is in the allow-list.
 _UNKNOWN = _Said(403, "no report of a client that this server knows, or it was changed")
 _SAID = {
     Outcome.CLOSED: _Said(410, "this release takes no more reports"),
@@ -78,26 +87,27 @@ _SAID = {
 
 
 def one_thread() -> ThreadPoolExecutor:
-    """Return an executor with one thread, in which all calls of a server's releases run.
+    """Return an executor with one thread, for the blocking calls of all releases of a server.
 
-    All calls wait for one lock, so more threads would not be faster. With one thread, a group of
-    reports waits for at most one page of reports that is being judged. Also, the memory allocator
-    keeps tens of megabytes for each thread that has judged a page.
+    More threads would not be faster, since all calls wait for the same lock. They would need more
+    memory: the allocator keeps tens of megabytes for each thread that has verified reports. Also,
+    the thread runs calls in the order in which they came, so a group of new reports never waits for
+    a call that came later.
     """
     return ThreadPoolExecutor(1, "fedtally-batch")
 
 
 class Watcher:
-    """The interface of a counter of requests and reports; this class counts nothing."""
+    """The interface of an object that counts requests and reports; this class counts nothing."""
 
     def answered(self, status: int, size: int) -> None:
-        """Count a response with a status and a body of `size` bytes."""
+        """Count a response with an HTTP status and a body of `size` bytes."""
 
     def took(self, outcomes: Sequence[Outcome | Exception], seconds: float) -> None:
-        """Count the reports of a group by outcome, and the time that the group took."""
+        """Count the reports of a group by outcome, and the seconds that the group took."""
 
     def judged(self, number: int, seconds: float) -> None:
-        """Count judged reports, and the time that it took to judge them."""
+        """Count `number` judged (verified) reports, and the seconds that it took to judge them."""
 
 
 @dataclass
@@ -105,19 +115,21 @@ class Collecting:
     """The object that receives the reports of one release.
 
     Args:
-        side: the server that receives the reports, leader or helper.
+        side: the role of this server: "leader" or "helper".
         batch: the leader or helper of the release, with its store.
         clock: returns the time, Unix seconds.
         steady: returns the seconds of a monotonic clock.
         watcher: counts requests and reports.
         note: shows a message to the operator.
-        leaves_out: whether reports that the disk has lost are left out of the sum.
+        leaves_out: True: a report that the disk has lost is left out of the sum. False: `ask` then
+            raises `LostReportError`.
         thread: the executor from `one_thread`, the same for all releases.
 
     Attributes:
-        is_closing: whether clients must not begin a report any more.
+        is_closing: whether clients must not begin a report any more; reports that they have begun
+            are still accepted.
         is_lost: whether the release will have no sum.
-        overtaken: set once another process uses the store.
+        overtaken: set when another process uses the store; then this process must end.
     """
 
     side: Side
@@ -133,8 +145,8 @@ class Collecting:
     overtaken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def __post_init__(self) -> None:
-        # `self.server` is read without the lock, since a group or a sum may hold the lock for long.
-        # What is read in this way may be a moment old.
+        # Properties of `self.server` are read without the lock of the batch, so they may be a
+        # moment old. Otherwise requests would wait while a group is stored or a sum is opened.
         with self.batch.server() as server:
             self.server = server
         self._waiting: list[tuple[bytes, asyncio.Future[Outcome | Exception]]] = []
@@ -143,16 +155,17 @@ class Collecting:
 
     @property
     def store_fails(self) -> bool:
-        """Whether the last group failed by an error of the store, less than a minute ago.
+        """Whether the last group failed less than a minute ago, by an error of the store.
 
-        The minute matters: a load balancer sends nothing to a server that is not ready, so without
-        new groups the server would never be ready again.
+        After the minute this is False, although the store may still fail. Otherwise a load balancer
+        would send no more reports to this server, and so no group could show that the store works
+        again.
         """
         return self.steady() < self._failed_until
 
     @property
     def standing(self) -> Release:
-        """The state of the release: whether it accepts reports."""
+        """The state of the release towards clients: open, closing or closed."""
         if self.is_lost or self.server.state is not BatchState.COLLECTING:
             return Release.CLOSED
         return Release.CLOSING if self.is_closing else Release.OPEN
@@ -163,16 +176,19 @@ class Collecting:
         return bool(len(self.server) >= self.server.parameters.n_max)
 
     async def take(self, frame: bytes) -> Outcome | Exception:
-        """Process a report together with others, as a group; return the report's outcome or error.
+        """Check and store a report, in one transaction with other reports: a group.
 
-        If no group is being written, the report is processed at once. Otherwise it waits, and the
-        reports that wait form the next group.
+        While a group is being stored, new reports wait; they are the next group. At most `GROUP`
+        reports are in a group.
 
         Args:
             frame: the bytes of the report.
 
+        Returns:
+            The outcome of the report, or the error by which its group or the report failed.
+
         Raises:
-            Refused: too many reports wait.
+            Refused: `MOST_WAITING` reports wait already.
         """
         if len(self._waiting) >= MOST_WAITING:
             raise Refused(503, "busy: send the same again", BUSY)
@@ -205,11 +221,15 @@ class Collecting:
         return said
 
     def _look_for_faults(self, faults: Sequence[Exception]) -> None:
-        """Note the errors of a group, and tell the operator if they are new."""
+        """Set `store_fails` from the errors of a group; tell the operator about new errors.
+
+        Args:
+            faults: the errors of the reports of the group.
+        """
         now = self.steady()
         is_broken = any(isinstance(one, StoreError) for one in faults)
         self._failed_until = now + FULL[0] if is_broken else now
-        # The text of an unexpected error may name a client, so only the error's type is shown.
+        # Of other errors only the type is shown: their text could name a client.
         found = {str(one) if isinstance(one, StoreError) else type(one).__name__ for one in faults}
         why = "; ".join(sorted(found))
         if why and why != self._why:
@@ -217,19 +237,21 @@ class Collecting:
         self._why = why
 
     async def ask(self, call: Callable[[Any], _T]) -> _T:
-        """Return the result of a call of the leader or helper, made between two groups of reports.
+        """Call a function with the leader or helper, while no group is being stored.
 
-        If the disk has lost a report and `leaves_out` is True, the report is left out, and the call
-        is repeated.
+        It returns what the function returns.
+
+        If the disk has lost a report and `leaves_out` is True, the report is left out of the sum,
+        and the call is repeated.
 
         Args:
-            call: a function with the leader or helper as its argument.
+            call: a function whose argument is the leader or helper of the release.
 
         Raises:
             LostReportError: the disk has lost a report, and `leaves_out` is False.
-            StoreError: the disk has lost a report that is already added to the sum, so that it
-                cannot be left out before a restart.
-            FedtallyError: an error that the call raised.
+            StoreError: the disk has lost a report whose numbers are in the sum already. The
+                operator must restart the process, which computes the sum again without it.
+            FedtallyError: another error that the call raised.
         """
         return await self.apart(partial(self._ask, call))
 
@@ -243,16 +265,16 @@ class Collecting:
                         raise
                     try:
                         server.withdraw([error.id])
-                    except LocalProtocolError:  # it is in the sum, which a restart computes anew
+                    except LocalProtocolError:  # the report is in the sum, and is not subtracted
                         raise StoreError(f"{error}; it was added before: restart") from None
                     self.note(f"report {error.id.hex()} is left out: the disk has lost it")
 
     async def apart(self, call: Callable[[], _T]) -> _T:
-        """Run a blocking call in the thread, and return its result; calls run one by one."""
+        """Run a blocking call in `self.thread`, which runs calls one by one; return its result."""
         return await asyncio.get_running_loop().run_in_executor(self.thread, call)
 
     async def idle(self) -> None:
-        """Wait until no group is being written."""
+        """Wait until no report waits and no group is being stored."""
         while self._taking is not None:
             await asyncio.wait({self._taking})
 
@@ -264,13 +286,13 @@ class Intake:
     Args:
         fingerprint: the fingerprint of the plan.
         releases: the releases of the plan, in order.
-        has_room: says whether the disk has room for more reports.
-        origins: the origins of web pages that may report.
+        has_room: tells whether the disk has room for more reports.
+        origins: the origins (scheme, host and port) of web pages that may send reports.
         draw: returns a random whole number between two bounds, both included.
-        room: limits the bytes of request bodies that are in memory.
+        room: limits the bytes of request bodies that are in memory at once.
 
     Attributes:
-        is_leaving: whether this process is about to end, and so refuses all requests.
+        is_leaving: whether this process is about to end. Then it answers all requests with 503.
     """
 
     fingerprint: str
@@ -282,13 +304,16 @@ class Intake:
     is_leaving: bool = field(default=False, init=False)
 
     def application(self) -> Starlette:
-        """Return the application that serves clients."""
+        """Return the ASGI application that serves clients."""
         answers = self._answering(self._state), self._answering(self._put)
         return _application(*answers, self.origins)
 
     @property
     def is_ready(self) -> bool:
-        """Whether the process can accept reports, for a readiness probe."""
+        """Whether the process can accept reports, for a readiness probe.
+
+        False if the process is about to end, the disk is full, or the store fails.
+        """
         return not self.is_leaving and self.has_room() and not self._is_broken
 
     @property
@@ -311,7 +336,7 @@ class Intake:
         """Return the release that the path of a request names.
 
         Raises:
-            Refused: there is no such release, or this process serves no requests any more.
+            Refused: there is no such release, or another process takes over from this one.
         """
         number, plan = request.path_params["release"], request.path_params["plan"]
         known = {str(index): one for index, one in enumerate(self.releases)}
@@ -324,8 +349,8 @@ class Intake:
     async def _state(self, request: Request) -> Response:
         """Answer a request for the state of a release.
 
-        If the release is full or the disk is full, the answer is 503, so that no client begins a
-        report.
+        If an open release is full, or the disk is full, the answer is 503. Otherwise a client would
+        make a report that this server then refuses.
         """
         found = self._found(request)
         standing = found.standing
@@ -338,7 +363,7 @@ class Intake:
     async def _put(self, request: Request) -> Response:
         found = self._found(request)
         most = found.server.report_bytes
-        # The length in the head is checked before the first byte of the body is read.
+        # Checked before the body is read, so that nobody can fill the memory.
         size = length_of(request, most, f"no report of this plan has more than {most} bytes")
         if found.standing is not Release.CLOSED and not self.has_room():
             raise Refused(503, "the disk is full: nothing was taken", FULL)
@@ -356,7 +381,13 @@ class Intake:
 
 
 def _application(state: _Answer, put: _Answer, origins: Sequence[str]) -> Starlette:
-    """Return an application with the two resources of each release."""
+    """Return an ASGI application with the two resources of each release.
+
+    Args:
+        state: answers a request for the state of a release.
+        put: answers a report.
+        origins: the origins of web pages that may send requests.
+    """
     path = release_path("{plan}", 0).removesuffix("0") + "{release}"
     return Starlette(
         routes=[
@@ -367,13 +398,14 @@ def _application(state: _Answer, put: _Answer, origins: Sequence[str]) -> Starle
 
 
 def over(side: Side, fingerprint: str, releases: int, origins: Sequence[str] = ()) -> Starlette:
-    """Return the application of a server whose key was destroyed: all releases are over.
+    """Return the ASGI application of a server whose key was destroyed: all releases are over.
 
-    Such a server cannot read a report, so it does not know whether the report is in the sum. It
-    answers a report with 410 and the state of the release, and not with a refusal.
+    Such a server cannot read a report, so it does not know whether the sum contains the report. A
+    refusal would say that it does not. So a report is answered by 410 with the state of the
+    release, and not with a problem document.
 
     Args:
-        side: the server, leader or helper.
+        side: the role of the server: "leader" or "helper".
         fingerprint: the fingerprint of the plan.
         releases: the number of the plan's releases.
         origins: the origins of web pages that may send requests.

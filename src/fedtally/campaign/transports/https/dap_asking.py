@@ -1,4 +1,8 @@
-"""The HTTPS requests that a leader, a collector or a client sends to a DAP server."""
+"""The HTTPS requests that a leader, a collector or a client sends to a DAP server.
+
+A DAP server creates a resource for a request, and may defer its content: then the sender asks for
+the resource again, until the content is there.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +30,28 @@ from fedtally.dap.presentation import Message
 from fedtally.dap.problems import URN
 from fedtally.errors import FedtallyError, InvalidInputError
 
-MOST_ANSWER = 64 << 20  # bytes of an answer
-_MOST_POLLS = 60
-_LONGEST_POLL = 60.0  # seconds until a deferred answer is asked for again
+MOST_ANSWER = 64 << 20  # the most bytes of an answer
+_MOST_POLLS = 60  # the most requests for one deferred answer
+_LONGEST_POLL = 60.0  # the longest wait before such a request, in seconds
 _TIMEOUT = httpx.Timeout(120, connect=15)
-# Problems that an operator can solve by another setting, so that the request is sent again.
+# Refusals that are not final: the operator of the server can correct its settings, and the sender
+# tries again.
 _MENDED = {ProblemType.UNRECOGNIZED_TASK}
 
 
 class UnansweredError(FedtallyError):
-    """Say that a server cannot be reached or that its answer is wrong: send the request again."""
+    """Say that a server cannot be reached, or that its answer is not usable.
+
+    The sender may send the same request again later.
+    """
 
 
 class DeniedError(FedtallyError):
-    """Say that a server refuses a request for good.
+    """Say that a server refuses a request for good: sending it again would not help.
 
-    Attributes:
+    Args:
         type: the type of the problem, as the draft of DAP names it.
+        detail: a text of the server with ": " before it, or "".
     """
 
     def __init__(self, type: ProblemType, detail: str) -> None:
@@ -59,10 +68,10 @@ class _Heard(NamedTuple):
 
 
 def check_address(address: str) -> None:
-    """Refuse the URL of a server if it is not safe to send a token there.
+    """Refuse the URL of a server if a token must not be sent there.
 
     Raises:
-        InvalidInputError: the URL is neither https nor http on this machine, or has no host.
+        InvalidInputError: the URL is not safe; see `carry.safe_parts`.
     """
     if not safe_parts(address).hostname:
         raise InvalidInputError(
@@ -77,11 +86,14 @@ class DapAsking:
 
     Args:
         http: the HTTP client, which trusts the server's certificate.
-        url: the URL of the server, from the task.
+        url: the base URL of the server, from the task.
         task: the id of the task, as text.
-        token: the bearer token; empty for a client, who has no token.
+        token: the bearer token; empty: none is sent, as clients need none.
         sleep: waits for a number of seconds.
-        polls: the number of requests for a deferred answer before `make` gives up.
+        polls: the most requests for a deferred answer; then `make` raises `UnansweredError`.
+
+    Raises:
+        InvalidInputError: the URL is not safe; see `carry.safe_parts`.
     """
 
     http: httpx.AsyncClient
@@ -97,18 +109,21 @@ class DapAsking:
     async def make(
         self, kind: str, body: bytes, message: type[Message], answer: type[Message]
     ) -> tuple[bytes, str]:
-        """Create a resource at the server, wait for its content, and return content and URL.
+        """Create a resource at the server, and wait until it has content.
 
         Args:
-            kind: the kind of the resource, such as `aggregation_jobs`.
+            kind: the kind of the resource, as the URL names it, such as `aggregation_jobs`.
             body: the bytes of the request.
-            message: the type of the message in the request.
-            answer: the type of the message that is expected in the response.
+            message: the class of the message that `body` encodes.
+            answer: the class of the message that the content must encode.
+
+        Returns:
+            The content, an encoded message, and the URL of the resource.
 
         Raises:
-            UnansweredError: the server cannot be reached, its answer is wrong, or there is no
-                answer after `polls` requests.
-            DeniedError: the server refuses the request.
+            UnansweredError: the server cannot be reached, its answer is not usable, or the resource
+                has no content after `polls` requests.
+            DeniedError: the server refuses the request for good.
         """
         place = f"{self.url.rstrip('/')}/tasks/{self.task}/{kind}"
         heard = await self._sent("POST", place, body, media_type(message))
@@ -117,7 +132,7 @@ class DapAsking:
             if heard.body:
                 self._check_type(heard, place, answer)
                 return heard.body, place
-            await self.sleep(_seconds(heard))  # the answer is deferred: request the resource again
+            await self.sleep(_seconds(heard))  # an empty body: the server defers the content
             heard = await self._sent("GET", place)
         raise UnansweredError(f"{_host(place)} has no answer yet")
 
@@ -128,17 +143,19 @@ class DapAsking:
             place: the URL of the resource, from `make`.
 
         Raises:
-            UnansweredError: the server cannot be reached, or its answer is wrong.
-            DeniedError: the server refuses, for instance because it has no such resource.
+            UnansweredError: the server cannot be reached, or its answer is not usable. A server
+                that has no such resource may answer in this way.
+            DeniedError: the server refuses the request for good.
         """
         await self._sent("DELETE", place)
 
     async def configs(self) -> HpkeConfigList:
-        """Return the server's public keys, to which clients seal reports.
+        """Fetch the server's public keys, to which clients seal reports.
 
         Raises:
-            UnansweredError: the server cannot be reached, or its answer is wrong.
-            InvalidInputError: the keys cannot be read.
+            UnansweredError: the server cannot be reached, or its answer is not usable.
+            DeniedError: the server refuses the request for good.
+            InvalidInputError: the body of the answer is malformed.
         """
         place = f"{self.url.rstrip('/')}/hpke_config"
         heard = await self._sent("GET", place)
@@ -146,14 +163,15 @@ class DapAsking:
         return HpkeConfigList.decode(heard.body)
 
     async def upload(self, reports: bytes) -> UploadErrors:
-        """Send reports to the leader; return which of them the leader refuses.
+        """Send reports to the leader; return the list of the reports that the leader refuses.
 
         Args:
-            reports: the bytes of an UploadRequest.
+            reports: an encoded UploadRequest.
 
         Raises:
-            UnansweredError: the leader cannot be reached, or its answer is wrong.
-            DeniedError: the leader refuses the request.
+            UnansweredError: the leader cannot be reached, or its answer is not usable.
+            DeniedError: the leader refuses the whole request for good.
+            InvalidInputError: the body of the answer is malformed.
         """
         place = f"{self.url.rstrip('/')}/tasks/{self.task}/reports"
         heard = await self._sent("POST", place, reports, media_type(UploadRequest))
@@ -166,10 +184,15 @@ class DapAsking:
             raise UnansweredError(f"{place} answers with something else: check the address")
 
     def _located(self, place: str, heard: _Heard) -> str:
-        """Return the URL of a resource that a response names.
+        """Return the URL of the resource that a response names in its header `location`.
+
+        Args:
+            place: the URL of the request; a relative URL in the header starts from it.
+            heard: the response.
 
         Raises:
-            UnansweredError: it is no URL, or is at another server, which must not get the token.
+            UnansweredError: the header is no URL, or is a URL of another server. Another server
+                must not get the token.
         """
         asked = httpx.URL(place)
         try:
@@ -181,11 +204,18 @@ class DapAsking:
         return str(made)
 
     async def _sent(self, method: str, place: str, body: bytes = b"", type: str = "") -> _Heard:
-        """Send a request, and return a response with a status of success.
+        """Send a request, and return the response, whose status is 200 .. 299.
+
+        Args:
+            method: the HTTP method.
+            place: the URL.
+            body: the body of the request.
+            type: the Content-Type of `body`; empty: none is sent.
 
         Raises:
-            UnansweredError: the server cannot be reached, or its answer is wrong.
-            DeniedError: the server refuses the request.
+            UnansweredError: the server cannot be reached, its answer is too long, or the status is
+                another one, without a problem that is final.
+            DeniedError: the status is 400 .. 499, with a type of problem that is final.
         """
         headers = {"accept-encoding": "identity"}
         if self.token:
@@ -222,10 +252,12 @@ class DapAsking:
 
 
 def _problem(heard: _Heard) -> tuple[ProblemType | None, str]:
-    """Return the type of a problem document, and its detail with ": " before it.
+    """Read a response that may be a problem document.
 
-    The type is None if the draft of DAP has no such type. Both are empty, None and "", if the
-    response is no problem document.
+    Returns:
+        The type of the problem; None if the draft of DAP has no such type. And the text of the
+        problem with ": " before it; "" if there is none. Both are empty if the response is no
+        problem document.
     """
     kind = heard.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != PROBLEM_TYPE:
@@ -241,7 +273,10 @@ def _problem(heard: _Heard) -> tuple[ProblemType | None, str]:
 
 
 def _seconds(heard: _Heard) -> float:
-    """Return the seconds to wait before a deferred answer is requested again."""
+    """Return the wait before a deferred answer is asked for again: 1 .. 60 seconds.
+
+    The header `retry-after` says it; without a number there, it is 1 second.
+    """
     text = heard.headers.get("retry-after", "")[:10]
     number = int(text) if text.isascii() and text.isdigit() else 1
     return float(min(max(number, 1), _LONGEST_POLL))

@@ -1,4 +1,7 @@
-"""The network part of two DAP commands: a client sends one report, a collector gets one batch."""
+"""The network part of two DAP commands.
+
+`report` is for a client, and sends one report. `collect` is for a collector, and gets one batch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from fedtally.dap.sealing import choose
 from fedtally.dap.task import to_text
 from fedtally.errors import InvalidInputError
 
-_POLLS = 1 << 20  # requests for a deferred answer: so many that only `wait` ends a collector's wait
+_POLLS = 1 << 20  # requests for a deferred answer: `wait` always ends the waiting before
 
 
 async def report(
@@ -34,14 +37,15 @@ async def report(
     Args:
         http: the HTTP client.
         task: the task.
-        measurement: the client's value, of the type that the task counts; see `dap.make_report`.
+        measurement: the value to report; `dap.make_report` says its type.
         now: the time, Unix seconds.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        random: returns as many uniform bytes as its argument says, from a cryptographic source.
 
     Raises:
-        InvalidInputError: the task is not of draft 18, the measurement does not fit, or the leader
-            refuses the report.
-        UnansweredError: a server cannot be reached, or its answer is wrong.
+        InvalidInputError: the task accepts reports of another draft than 18, the measurement does
+            not fit the task, the keys of a server are not usable, or the leader refuses the report.
+        UnansweredError: a server cannot be reached, or its answer is not usable.
+        DeniedError: a server refuses to send its keys.
     """
     check_draft(task)
     of, id = task.configuration, to_text(task.id)
@@ -72,7 +76,7 @@ async def collect(
     *,
     wait: float,
 ) -> Collected:
-    """Return the sums of the batch of an interval of time.
+    """Ask the leader for the batch of a time interval, and return its sum.
 
     A second call for the same interval returns the same batch.
 
@@ -81,13 +85,15 @@ async def collect(
         task: the task.
         key: the collector's private key.
         token: the collector's token.
-        interval: the first second of the interval, and the second after its last, Unix seconds.
+        interval: (start, end): the first second of the interval, and the first second after it,
+            Unix seconds, both multiples of the task's precision.
         wait: the seconds to wait for an answer.
 
     Raises:
-        InvalidInputError: the key is of another task, the leader refuses the query, or it has no
-            answer in time.
-        UnansweredError: the leader cannot be reached, or its answer is wrong.
+        InvalidInputError: `key` is not the key of the task's collector, the interval is not valid,
+            the leader refuses the interval or has no answer after `wait` seconds, or its answer is
+            damaged.
+        UnansweredError: the leader cannot be reached, or its answer is not usable.
     """
     if key.public != task.collector.key:
         raise InvalidInputError(

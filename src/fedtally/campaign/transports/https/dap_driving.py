@@ -1,7 +1,9 @@
-"""The loop in which the leader of a DAP task sends its jobs and collections to the helper.
+"""The loop in which the leader of a DAP task sends requests to the helper.
 
-`Driving` continues from the state that is on the disk. After a crash of either server, requests are
-sent again with the same bytes, so that a crash loses only time.
+There are two kinds of jobs. An aggregation job lets both servers verify reports. A collection job
+answers a request of the collector, for which the leader needs the helper's share. `Driving`
+continues from the state that is on the disk. After a crash of either server it sends the same bytes
+again, so that a crash loses only time.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from fedtally.dap.draft18 import (
 from fedtally.dap.leader import CollectionState, Job
 from fedtally.errors import FedtallyError
 
-PAUSE = 1.0  # seconds between two checks for new reports
+PAUSE = 1.0  # seconds between two steps
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds after an error; each further error doubles the wait
 
 
 @dataclass
 class Driving:
-    """The loop of a task's leader that sends requests to the helper.
+    """The loop in which the leader of a task sends requests to the helper.
 
     Args:
-        served: the leader, with its HTTPS resources.
+        served: the leader, with the HTTPS resources that it serves.
         asking: the sender of requests to the helper.
         note: shows a message to the operator.
     """
@@ -45,7 +47,10 @@ class Driving:
         self._wait, self._why = FIRST_WAIT, ""
 
     async def run(self) -> None:
-        """Run steps until another process uses the store; after an error, wait and try again."""
+        """Do steps until another process uses the store.
+
+        After an error, wait and try again; tell the operator once about each new error.
+        """
         while not self.served.overtaken.is_set():
             pause = PAUSE
             try:
@@ -59,11 +64,14 @@ class Driving:
             await self._rest(pause)
 
     async def step(self) -> None:
-        """Run the aggregation jobs of all reports that wait, then answer collection jobs.
+        """Let the helper verify all reports that wait, then continue the open collection jobs.
+
+        Aggregation jobs that were not answered before are sent first.
 
         Raises:
-            UnansweredError: the helper cannot be reached, or its answer is wrong.
-            Refused: the store failed, or the noise of a batch cannot be charged.
+            UnansweredError: the helper cannot be reached, or its answer is not usable.
+            Refused: the store failed, another process uses it, or the privacy budget does not pay
+                for the noise of a batch.
         """
         leader = self.served.server
         for job in await self.served.ask(leader.jobs):
@@ -76,9 +84,10 @@ class Driving:
             await self._collect(id)
 
     async def _run_job(self, job: Job) -> None:
-        """Let the helper verify the reports of an aggregation job; both servers add the valid ones.
+        """Send an aggregation job to the helper; both servers then add the valid reports.
 
-        If the helper refuses the job, its reports are left out for good.
+        If the helper refuses the job, or its answer does not fit, the reports of the job are never
+        added, and the operator is told.
         """
         leader = self.served.server
         try:
@@ -96,7 +105,10 @@ class Driving:
         await self._forget(place)
 
     async def _collect(self, id: bytes) -> None:
-        """Answer a collection job, if all reports of its batch are verified and there are enough.
+        """Continue a collection job: get the helper's share as soon as the batch is closed.
+
+        The batch can be closed when no aggregation job has reports of it, and it has enough
+        reports. Until then the job stays in `served.collections`, and a later step continues it.
 
         Args:
             id: the id of the collection job.
@@ -104,8 +116,9 @@ class Driving:
         leader = self.served.server
         try:
             state = await self.served.ask(lambda: leader.collection(id))
-        except Problem as error:  # the collector gets this error when it requests the collection
-            if error.type is not ProblemType.INVALID_BATCH_SIZE:  # reports may still come
+        except Problem as error:  # the collector gets the same error when it asks again
+            # If the batch is too small, the job stays: more reports may come.
+            if error.type is not ProblemType.INVALID_BATCH_SIZE:
                 self.served.collections.discard(id)
             return
         except UnknownResourceError:
@@ -133,14 +146,18 @@ class Driving:
             self.note(f"a batch is lost: {error}")
 
     async def _forget(self, place: str) -> None:
-        """Tell the helper to delete an answer; if that fails, the helper keeps it."""
+        """Tell the helper to delete its answer to an aggregation job; ignore a failure.
+
+        Args:
+            place: the URL of the answer.
+        """
         try:
             await self.asking.forget(place)
         except (UnansweredError, DeniedError):
             return
 
     async def _rest(self, seconds: float) -> None:
-        """Wait for some seconds, or until the collector sends a request."""
+        """Wait for a number of seconds, or until the collector asks for a batch."""
         try:
             async with asyncio.timeout(seconds):
                 await self.served.wake.wait()

@@ -1,4 +1,4 @@
-"""The process of one DAP server: it serves requests; a leader also sends some to the helper."""
+"""The process of one DAP server: it serves requests, and a leader also sends requests itself."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ class DapProcess:
 
     Args:
         folder: the folder of the server.
-        listen: the address for clients, and for the leader or the collector, who have a token.
-        operate: the address for probes and Prometheus; None: there is none.
+        listen: the address for clients, and for the party with a token: the collector at a leader,
+            the leader at a helper.
+        operate: the address for health probes and Prometheus; None: nothing listens for them.
         note: shows a message to the operator.
     """
 
@@ -47,15 +48,15 @@ class DapProcess:
     note: Callable[[str], None]
 
     def run(self) -> None:
-        """Run until SIGTERM.
+        """Serve requests until SIGTERM or SIGINT.
 
         Raises:
             InvalidInputError: the process cannot listen on an address, or cannot claim the folder.
-            OvertakenError: another process runs the folder.
+            OvertakenError: another process runs the folder now, and this one has ended.
         """
         with ExitStack() as held:
-            # The addresses are bound before the folder is claimed, so that a mistyped address does
-            # not start the server.
+            # The addresses are bound before the folder is claimed. Otherwise a process with a
+            # mistyped address would change the folder, and then end.
             places = self.listen, self.operate
             listening = [held.enter_context(one.bound()) for one in places if one is not None]
             trusted = tls(self.folder.settings.ca)
@@ -83,7 +84,7 @@ class DapProcess:
         for wait in waits:
             wait.cancel()
         for ended in done:
-            ended.result()  # raises the error of a task that failed
+            ended.result()  # if the task failed, this raises its error, which would be lost else
         if served.overtaken.is_set():
             raise OvertakenError(f"another process runs {self.folder.path}: this one ended")
 
@@ -111,10 +112,15 @@ class DapProcess:
     async def _driven(
         self, served: DapServer, trusted: ssl.SSLContext
     ) -> AsyncIterator[list[asyncio.Task[None]]]:
-        """Send a leader's requests to the helper while the `with` block runs.
+        """At a leader, run the loop that sends requests to the helper while the `with` block runs.
 
-        The context yields the task that does it, which ends only if it fails or another process
-        uses the store. At a helper there is no task.
+        Args:
+            served: the server, with the HTTPS resources that it serves.
+            trusted: the TLS context that checks the helper's certificate.
+
+        Yields:
+            A list with the task of the loop, which ends only if it fails or another process uses
+            the store. At a helper the list is empty.
         """
         if not isinstance(served, DapLeader):
             yield []

@@ -1,18 +1,22 @@
 """The HTTPS resources of one DAP task at one server (draft 18, section 4).
 
-Below the path of the server's address in the task:
+The resources are below the path of the server's URL in the task:
 
-- `GET hpke_config`: the public keys to which clients seal reports;
-- `POST tasks/{task}/reports`: at the leader, reports of clients, who need no token; `PUT` in a
-  task of draft 09;
-- `POST tasks/{task}/collection_jobs`: at the leader, for the collector; 202 until it has an answer;
-- `POST tasks/{task}/aggregation_jobs`, `aggregate_shares`: at the helper, for the leader.
+- `GET hpke_config`, at both servers: the public keys to which clients seal reports;
+- `POST tasks/{task}/reports`, at the leader: clients send reports, without a token. In a task of
+  draft 09 the method is `PUT`;
+- `POST tasks/{task}/collection_jobs`, at the leader: the collector asks for a batch. The response
+  is 202 until the leader has the answer;
+- `POST tasks/{task}/aggregation_jobs` and `POST tasks/{task}/aggregate_shares`, at the helper: the
+  leader sends reports to verify, and asks for the helper's share of a batch.
 
-Each POST to `collection_jobs`, `aggregation_jobs` or `aggregate_shares` creates a resource. Its URL
-follows from the request. GET returns the resource again, and DELETE deletes it. The leader has a
-bearer token, which follows from the secret of the task. The collector has another token, which the
-helper does not know. A refused request gets a problem document; its type is from the draft if the
-draft has such a type.
+Each request to one of the last three creates a resource. Its URL is computed from the request, so
+the same request has the same URL. GET returns the resource again, and DELETE deletes it. These
+resources need a bearer token. The leader's token is derived from the secret of the task. The
+collector has another token, which the helper does not know.
+
+A refused request gets a problem document. Its type is from the draft if the draft has a type for
+the case, else "about:blank".
 """
 
 from __future__ import annotations
@@ -64,33 +68,33 @@ from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.store import StoreError
 
 KEPT_SECONDS = 86_400  # the time for which a client may cache the keys of a server
-MOST_REQUEST = 64 << 10  # bytes of a request that brings no reports
-_AGAIN = 1, 2  # bounds, in seconds, of the wait before a collection job is requested again
-_FULL = 60, 300  # bounds, in seconds, of the wait if the disk is full or the budget is spent
+MOST_REQUEST = 64 << 10  # the most bytes of a request without reports
+_AGAIN = 1, 2  # bounds, in seconds, of the wait before a collector asks for its batch again
+_FULL = 60, 300  # the same wait if the disk is full, or the privacy budget does not suffice
 _T = TypeVar("_T")
 _Answer = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass
 class DapServer:
-    """The HTTPS resources that both servers of a task have.
+    """The base class of both servers of a task over HTTPS.
 
     Args:
         server: the leader or the helper of the task.
         keys: the keys to which clients seal reports.
-        token: the digest of the bearer token that jobs need: the collector's at a leader, the
-            leader's at a helper.
+        token: the SHA-256 of the bearer token that jobs need, 32 bytes: the collector's token at a
+            leader, the leader's token at a helper.
         clock: returns the time, Unix seconds.
-        origins: the origins of web pages that may report.
-        has_room: says whether the disk has room for more reports.
+        origins: the origins (scheme, host and port) of web pages that may send reports.
+        has_room: tells whether the disk has room for more reports.
         note: shows a message to the operator.
         watcher: counts responses.
         draw: returns a random whole number between two bounds, both included.
-        thread: an executor with one thread, in which all calls of the server run.
+        thread: an executor with one thread, in which all calls of `server` run.
 
     Attributes:
-        is_leaving: whether this process is about to end, and so refuses all requests.
-        overtaken: set once another process uses the store.
+        is_leaving: whether this process is about to end. Then it answers all requests with 503.
+        overtaken: set when another process uses the store; then this process must end.
     """
 
     server: Leader | Helper
@@ -118,11 +122,15 @@ class DapServer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the process can serve requests, for a readiness probe."""
+        """Whether the process can serve requests, for a readiness probe.
+
+        False if the process is about to end, the disk is full, or the store failed at the last
+        request.
+        """
         return not self.is_leaving and self.has_room() and not self._why
 
     def application(self) -> Starlette:
-        """Return the application that serves clients, and the leader or the collector."""
+        """Return the ASGI application with all resources of this server."""
         return Starlette(
             routes=[
                 self._public("hpke_config", "GET", self._hpke_config),
@@ -131,7 +139,7 @@ class DapServer:
         )
 
     def _routes(self) -> list[Route]:
-        """Return the routes that only the leader, or only the helper, has."""
+        """Return the routes that the other server of the task does not have."""
         raise NotImplementedError
 
     # ---- routes ----
@@ -144,11 +152,16 @@ class DapServer:
         return urlsplit(url.decode()).path.rstrip("/")
 
     def _public(self, path: str, method: str, answer: _Answer) -> Route:
-        """Return a route for clients, who may also be web pages of the origins."""
+        """Return a route without a token, for clients and for web pages of the `origins`."""
         return route_of_pages(f"{self._base}/{path}", method, self._answering(answer), self.origins)
 
     def _owned(self, path: str, **answers: _Answer) -> list[Route]:
-        """Return the routes of a resource that needs the token, one route for each HTTP method."""
+        """Return the routes of a resource that needs the bearer token.
+
+        Args:
+            path: the path below the path of the task.
+            answers: for each HTTP method, in small letters, the function that answers a request.
+        """
         return [
             Route(
                 f"{self._base}/tasks/{{task}}/{path}",
@@ -182,8 +195,12 @@ class DapServer:
     def _check(self, request: Request, needs_token: bool) -> None:
         """Refuse a request if its path or its token is wrong, or this process is about to end.
 
+        Args:
+            request: the request.
+            needs_token: whether the resource needs the bearer token.
+
         Raises:
-            Refused: the token is missing or wrong, or another process continues.
+            Refused: the token is missing or wrong, or another process takes over from this one.
             Problem: the path names another task.
         """
         if self.is_leaving or self.overtaken.is_set():
@@ -205,15 +222,16 @@ class DapServer:
         return Response(self._configs, headers=kept, media_type=self.task.version.keys_media)
 
     async def _read(self, request: Request, message: type[Message], most: int) -> bytes:
-        """Return the body of a request.
+        """Read the body of a request.
 
         Args:
             request: the request.
-            message: the type of the message in the body; the media type must be this type's.
+            message: the class of the message that the body must have; the Content-Type must say it.
             most: the most bytes that the body may have.
 
         Raises:
-            Refused: the media type or the length is wrong, there is no room, or the body is late.
+            Refused: the Content-Type is another one, the length is missing or too large, the disk
+                or the memory for bodies is full, or the body did not come in time.
         """
         if not is_media_type(request.headers.get("content-type", ""), message):
             raise Refused(415, f"send {media_type(message)}")
@@ -227,11 +245,14 @@ class DapServer:
             return await body_of(request)
 
     async def ask(self, call: Callable[[], _T]) -> _T:
-        """Run a call of the leader or helper, and return its result; calls run one by one.
+        """Run a call of the leader or helper in `self.thread`, which runs calls one by one.
+
+        It returns what `call` returns.
 
         Raises:
-            Refused: the store failed, another process uses it, or the ledger refuses the charge for
-                noise.
+            Refused: the store failed, another process uses it, or the privacy budget does not pay
+                for the noise of a batch.
+            Exception: another error that the call raised, unchanged.
         """
         try:
             found = await asyncio.get_running_loop().run_in_executor(self.thread, call)
@@ -250,7 +271,13 @@ class DapServer:
         return found
 
     def _made(self, kind: str, resource: Resource, message: type[Message]) -> Response:
-        """Return the response to a request that created a resource."""
+        """Return the response to a request that created a resource: its answer and its URL.
+
+        Args:
+            kind: the kind of the resource, as the URL names it.
+            resource: the id and the answer of the resource.
+            message: the class of the message that the answer encodes.
+        """
         headers = {"location": self._place(kind, resource.id)}
         return Response(resource.answer, headers=headers, media_type=media_type(message))
 
@@ -262,10 +289,10 @@ class DapLeader(DapServer):
     """The leader of a task over HTTPS.
 
     Attributes:
-        collections: the ids of the collection jobs that have no answer yet. `Driving` removes an
-            id when the job has its answer or has failed.
-        wake: set when the collector requests a batch that has no answer yet, so that `Driving`
-            works on it at once.
+        collections: the ids of the collection jobs that `Driving` must continue. It removes an id
+            when the job has its answer, has failed or was deleted.
+        wake: set when the collector asks for a batch that has no answer yet, so that `Driving` does
+            its next step at once.
     """
 
     server: Leader
@@ -294,7 +321,8 @@ class DapLeader(DapServer):
         body = await self._read(request, CollectionJobReq, MOST_REQUEST)
 
         def begun() -> CollectionState:
-            # Every accepted report must be in a job first, or it would be missing in the batch.
+            # `collect` waits only for reports that are in an aggregation job. Without this loop,
+            # reports that the leader accepted a moment ago would be missing in the batch.
             while not self.server.is_idle:
                 self.server.make_job()
             return self.server.collect(body)
@@ -379,7 +407,11 @@ class DapHelper(DapServer):
 
 
 def _id(request: Request) -> bytes:
-    """Return the id of a resource from the path of a request."""
+    """Return the id of a resource, 16 bytes, from the path of a request.
+
+    Raises:
+        UnknownResourceError: the path has no valid id.
+    """
     try:
         return from_text(request.path_params["id"], RESOURCE_BYTES)
     except InvalidInputError:

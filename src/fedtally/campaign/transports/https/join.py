@@ -1,8 +1,8 @@
-"""The carrier between a campaign's HTTPS server and a client's agent.
+"""The program that passes messages between a campaign's HTTPS server and a client's agent.
 
-It passes frames (messages of the protocol) between the two. It has the client's token, but no key
-and no item. `Talk` decides what is sent and when; it opens no connection and reads no clock. `join`
-is the loop around it.
+A message of the protocol is called a frame. The agent, which has the client's keys and items,
+answers frames on a Unix socket. This program has only the client's token. `Talk` decides what is
+sent and when; it opens no connection and reads no clock. `join` is the loop around it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import httpx
 
@@ -23,32 +23,42 @@ from fedtally.errors import InvalidInputError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind, RemoteProtocolError
 
-FIRST_WAIT = 1.0  # seconds of the wait after a failed request; each further failure doubles it
-LONGEST_WAIT = 30.0  # the longest wait after failures, in seconds, while a session may still run
-IDLE_WAIT = 3600.0  # the longest wait otherwise, and the wait if the server has no such campaign
-# The seconds after a frame, or after the start, for which a session may still run. The server
-# chooses the real end of a session, and only its Invite says it.
+# In seconds: the wait after a failed request, which each further failure doubles; the longest such
+# wait while a session may still run; the longest such wait otherwise. With an hour in place of ten
+# minutes, half of the idle clients would stay away for twenty minutes after an outage of half an
+# hour.
+FIRST_WAIT = 1.0
+SESSION_WAIT = 30.0
+LONGEST_WAIT = 600.0
+# The wait if the server has no such campaign. A longer wait that a server asks for is cut to this.
+HOUR_WAIT = 3600.0
+# After a frame, or after the start of the program, a session may still run for so many seconds. The
+# server chooses its real end, but only the first frame of the session, the Invite, says it.
 SESSION_SECONDS = 3600.0
 TOKEN = re.compile(r"[!-~]{1,512}")
-CLOCKS_APART = 60.0  # the difference of clocks, in seconds, from which the operator is warned
-MOST_BYTES = 1 << 30  # bytes of a frame; an agent has its own bound on the frames that it reads
-MOST_PROBLEM = 1 << 12  # bytes that are read of a response that is no frame
+CLOCKS_APART = 60.0  # if two clocks differ by more than these seconds, the operator is warned
+MOST_BYTES = 1 << 30  # the most bytes of a frame; the agent itself refuses frames that are too long
+MOST_PROBLEM = 1 << 12  # the most bytes that are read of a response without a frame
 TIMEOUT = httpx.Timeout(WAIT_SECONDS + 25, connect=15)
-# A client that is in no session sends a request every 15 to 45 s. Its connection is kept between
-# requests, since a new connection costs both sides a TLS handshake. nginx closes an idle connection
-# after 65 seconds; the default of httpx would be 5 seconds.
+# A client that is in no session sends a request every 15 to 45 s. By default httpx would close an
+# idle connection after 5 s, and each request would need a new TLS handshake. nginx closes an idle
+# connection after 65 s.
 LIMITS = httpx.Limits(keepalive_expiry=60.0)
-_MOST_SESSIONS = 64  # sessions that are remembered as given up
+_MOST_SESSIONS = 64  # how many sessions without this client are remembered (`_leave_alone`)
+Party = Literal["server", "agent"]  # the two parties that may fail to answer
 
 
 class Over(Enum):
-    """The reason why a client stops for good."""
+    """Why a client sends no more requests; the value is a text for the client's operator."""
 
     CAMPAIGN = "the campaign is over"
     TOKEN = (
         "the server takes this token no more, never did,"  # noqa: S105 - no token
         " or has not read it yet"
     )
+
+
+_OVER = {401: Over.TOKEN, 410: Over.CAMPAIGN}  # HTTP status -> why the client stops
 
 
 class Pause(NamedTuple):
@@ -76,17 +86,27 @@ class Heard(NamedTuple):
 
     @property
     def is_frame(self) -> bool:
-        """Whether the response is a frame; a captive portal also answers 200, but with a page."""
+        """Whether the response is a frame: its status is 200, and its content type is a frame's.
+
+        The status alone does not suffice: the login page of a public network also has the status
+        200.
+        """
         return self.status == 200 and self.type == FRAME_TYPE
 
     @property
     def seconds(self) -> float:
-        """The wait that the server asks for, in seconds, at most an hour; 0: it asks for none."""
-        text = self.retry_after[:10]  # numbers with more digits would be cut to an hour anyway
-        return float(min(int(text), IDLE_WAIT)) if text.isascii() and text.isdigit() else 0.0
+        """The wait that the server asks for, in seconds: at most an hour; 0: it asks for none."""
+        text = self.retry_after[:10]  # a number with more digits is more than an hour anyway
+        return float(min(int(text), HOUR_WAIT)) if text.isascii() and text.isdigit() else 0.0
 
     def apart(self, now: float) -> float | None:
-        """Return the seconds by which `now` is ahead of the server's clock; None: no date came."""
+        """Return by how many seconds `now` is ahead of the server's clock.
+
+        Returns None if the response has no valid date.
+
+        Args:
+            now: the time at which the response came, Unix seconds.
+        """
         try:
             return now - parsedate_to_datetime(self.date).timestamp()
         except (ValueError, OverflowError):
@@ -104,8 +124,12 @@ class Talk:
         now: the time, Unix seconds.
 
     Attributes:
-        said: the body of the next request: the agent's last answer, until the server has got it;
-            then empty.
+        said: the body of the next request: the agent's last answer; empty once the server has
+            received it.
+
+    Raises:
+        InvalidInputError: the token is empty, longer than 512 characters, or has other characters
+            than visible ASCII.
     """
 
     token: str = field(repr=False)
@@ -115,18 +139,21 @@ class Talk:
     said: bytes = field(default=b"", init=False)
 
     def __post_init__(self) -> None:
-        if not TOKEN.fullmatch(self.token):  # otherwise the error of a bad header would show it
+        # Otherwise httpx would refuse the header with an error that shows the token.
+        if not TOKEN.fullmatch(self.token):
             raise InvalidInputError(
                 "this is no token: it has at most 512 letters of ASCII, and no space or end of line"
             )
         self._handled, self._wait, self._until = b"", FIRST_WAIT, self.now + SESSION_SECONDS
         self._session: bytes | None = None  # the session of the last frame
         self._left_alone: deque[bytes | None] = deque(maxlen=_MOST_SESSIONS)
-        self._why, self._is_apart = "", False
+        # `_why`: the failure that the operator was told last; "": none, or it is over. `_failing`:
+        # who failed. `_is_apart`: whether the clocks differed at the last response.
+        self._why, self._failing, self._is_apart = "", "", False
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the next request."""
+        """The headers of the next request: the token, and the digest of the last handled frame."""
         return {
             "authorization": f"Bearer {self.token}",
             HANDLED: self._handled.hex(),
@@ -134,57 +161,84 @@ class Talk:
         }
 
     def heard(self, found: Heard, now: float) -> Pause | Over | bytes:
-        """Return what to do after a response: wait, stop, or let the agent answer a frame.
+        """Decide what to do after a response.
 
         Args:
             found: the response.
             now: the time, Unix seconds.
+
+        Returns:
+            A `Pause`: wait, then send the next request. An `Over`: stop for good. Bytes: a frame
+            that the agent must answer; then call `answered`.
         """
         self._compare_clocks(found.apart(now))
-        if found.status == 410:
-            return Over.CAMPAIGN
-        if found.status == 401:
-            return Over.TOKEN
+        if found.status in _OVER:
+            return _OVER[found.status]
         if found.status == 404:
             self._tell_once("the server knows no such campaign, and is asked hourly")
-            return Pause(self._spread(IDLE_WAIT))
+            return Pause(self._spread(HOUR_WAIT))
         if found.status == 413 and self.said:
             return self._leave_alone()
         if found.is_frame:
+            self._answers("server")
             self.said = b""
             return self._taken(found.content, now)
         if found.status == 204:
+            self._answers("server")
             self._goes_on()
             return Pause(max(found.seconds, FIRST_WAIT) + self.random())
         what = f", {found.type}" if found.status == 200 else ""
         return self.failed(f"got no answer but HTTP {found.status}{what}", now, found.seconds)
 
-    def failed(self, why: str, now: float, least: float = 0.0) -> Pause:
+    def failed(self, why: str, now: float, least: float = 0.0, who: Party = "server") -> Pause:
         """Note a failure, and return the wait before the same request is sent again.
+
+        The wait is random and doubles with each failure. It is at most `SESSION_WAIT` while a
+        session may run, else `LONGEST_WAIT`, even if the server asked for a longer one.
 
         Args:
             why: the text about the failure, for the operator.
             now: the time, Unix seconds.
             least: the seconds of the wait that the server asked for; 0: it asked for none.
+            who: the party that failed to answer.
         """
-        self._tell_once(f"{why}; asks again")
-        longest = LONGEST_WAIT if now < self._until else IDLE_WAIT
+        self._tell_once(f"{why}; asks again", who)
+        longest = SESSION_WAIT if now < self._until else LONGEST_WAIT
         seconds = max(self._spread(self._wait), least * (1 + self.random() / 2))
         self._wait = min(longest, 2 * self._wait)
         return Pause(min(longest, seconds))
 
     def answered(self, frame: bytes, answer: bytes) -> Pause:
-        """Note the agent's answer to a frame, which is handled from now on; return the wait."""
+        """Store the agent's answer to a frame; return the wait before the request that brings it.
+
+        From now on the frame counts as handled.
+
+        Args:
+            frame: the frame.
+            answer: the agent's answer; empty: it gives none.
+        """
         name = digest(frame)
-        # A server sends a frame that was handled again after ten seconds, or after its restart.
+        # A server may send a handled frame again, after ten seconds or after its restart. With the
+        # pause such repeats cannot come fast.
         pause = self._spread(FIRST_WAIT) if name == self._handled else 0.0
+        self._answers("agent")
         self._goes_on()
         self._handled, self.said = name, answer
         return Pause(pause)
 
     def _goes_on(self) -> None:
-        """Note that server and agent answer, and that the last request's body has arrived."""
-        self.said, self._wait, self._why = b"", FIRST_WAIT, ""
+        """Note that the last request succeeded: forget its body, the failures and the long wait."""
+        self.said, self._wait, self._why, self._failing = b"", FIRST_WAIT, "", ""
+
+    def _answers(self, who: Party) -> None:
+        """Tell the operator that a party answers again, if its failure was the last one told.
+
+        Args:
+            who: the party that has answered.
+        """
+        if self._failing == who:
+            self.tell(f"the {who} answers again")
+            self._why = self._failing = ""
 
     def _taken(self, frame: bytes, now: float) -> Pause | bytes:
         self._until = max(self._until, now + SESSION_SECONDS)
@@ -197,7 +251,7 @@ class Talk:
         return frame
 
     def _leave_alone(self) -> Pause:
-        """Give up the session of an answer that is too long for the server."""
+        """Take no further part in the session, since the server refuses the answer as too long."""
         self._left_alone.append(self._session)
         self.tell(
             f"the server takes no answer of {len(self.said):,} bytes: this session is left alone;"
@@ -216,18 +270,29 @@ class Talk:
                 " have begun"
             )
 
-    def _tell_once(self, why: str) -> None:
-        """Tell the operator about a failure, once until a request succeeds."""
+    def _tell_once(self, why: str, who: Party = "server") -> None:
+        """Tell the operator about a failure, unless it is the same as the last one.
+
+        After a success the same failure is told again.
+
+        Args:
+            why: the text about the failure.
+            who: the party that failed to answer.
+        """
         if why != self._why:
             self.tell(why)
-        self._why = why
+        self._why, self._failing = why, who
 
     def _spread(self, seconds: float) -> float:
         return spread(seconds, self.random)
 
 
 def _not_after(body: bytes) -> float:
-    """Return the time at which the session of an Invite ends, Unix seconds; 0: it is unreadable."""
+    """Return when the session of an Invite ends, Unix seconds; 0: the Invite cannot be read.
+
+    Args:
+        body: the body of the Invite, the first frame of a session.
+    """
     try:
         return wire.decode_terms(wire.split_invite(body)[0]).not_after
     except RemoteProtocolError:
@@ -245,14 +310,14 @@ async def join(
     random: Callable[[], float],
     tell: Callable[[str], None],
 ) -> Over:
-    """Carry frames between a server and an agent until the client must stop; return the reason.
+    """Pass frames between a server and an agent until the client must stop; return the reason.
 
     Args:
         http: the HTTP client; redirects are not followed.
         url: the URL of the campaign, `https://HOST/v1/campaigns/FINGERPRINT`.
         token: the token of this client.
-        answer: returns the agent's answer to a frame; empty bytes mean no answer. If it raises an
-            OSError or a `PipeError`, the agent is away, and gets the frame again later.
+        answer: returns the agent's answer to a frame; empty bytes: the agent gives no answer. If it
+            raises an OSError or a `PipeError`, the agent is away, and gets the frame again later.
         clock: returns the time, Unix seconds.
         sleep: waits for a number of seconds.
         random: returns a uniform number, at least 0 and below 1.
@@ -270,19 +335,27 @@ async def join(
             try:
                 done = talk.answered(done, await answer(done))
             except (OSError, PipeError) as error:
-                done = talk.failed(f"the agent does not answer ({words_of(error)})", clock())
+                why = f"the agent does not answer ({words_of(error)})"
+                done = talk.failed(why, clock(), who="agent")
         await sleep(done.seconds)
 
 
 async def _asked(
     http: httpx.AsyncClient, step: str, talk: Talk, clock: Callable[[], float]
 ) -> Pause | Over | bytes:
-    """Send one request to the server, and return what to do next, as `Talk.heard` does."""
+    """Send one request to the server; return what to do next, see `Talk.heard`.
+
+    Args:
+        http: the HTTP client.
+        step: the URL of the request.
+        talk: the state of the exchange, which has the contents of the request.
+        clock: returns the time, Unix seconds.
+    """
     request = http.build_request("POST", step, content=talk.said, headers=talk.headers)
     try:
         head, content, now = await sent(http, request, FRAME_TYPE, MOST_BYTES, clock)
-    # httpx parses the target of a redirect, although it is not followed. A captive portal may send
-    # anything there.
+    # InvalidURL: httpx reads the address in a redirect, although it does not follow it. The login
+    # page of a public network may send anything there.
     except (httpx.RequestError, httpx.InvalidURL, OSError, ValueError) as error:
         return talk.failed(f"the server cannot be reached ({words_of(error)})", clock())
     if head.is_frame and content is None:
@@ -297,19 +370,21 @@ async def sent(
     most: int,
     clock: Callable[[], float],
 ) -> tuple[Heard, bytes | None, float]:
-    """Send a request once; redirects are not followed.
+    """Send a request once, without following redirects, and read the response.
 
     Args:
         http: the HTTP client.
         request: the request.
         type: the expected content type.
-        most: the most bytes that are read of a body of this type. Of other bodies, `MOST_PROBLEM`
-            bytes are read.
+        most: the most bytes of a body of this type; another body may have `MOST_PROBLEM` bytes.
         clock: returns the time, Unix seconds.
 
     Returns:
-        The response without its body; the body, or None if it is too long; and the time at which
-        the head of the response came, Unix seconds.
+        The response without its body; the body, or None if it is longer than allowed; and the time
+        at which the head of the response came, Unix seconds.
+
+    Raises:
+        httpx.RequestError: the server cannot be reached, or the connection broke.
     """
     response = await http.send(request, stream=True, follow_redirects=False)
     try:
@@ -326,7 +401,7 @@ async def sent(
 
 
 async def _read(response: httpx.Response, most: int) -> bytes | None:
-    """Return the body of a response; None: it is longer than `most` bytes."""
+    """Read the body of a response, and return it; None: it is longer than `most` bytes."""
     parts, size = [], 0
     async for part in response.aiter_raw():
         size += len(part)
@@ -337,12 +412,20 @@ async def _read(response: httpx.Response, most: int) -> bytes | None:
 
 
 def spread(seconds: float, random: Callable[[], float]) -> float:
-    """Return a random wait from seconds / 2 to seconds, so that clients do not come together."""
+    """Return a random wait between `seconds` / 2 and `seconds`.
+
+    Otherwise clients that failed at the same time would all come back at the same time.
+    """
     return seconds * (1 + random()) / 2
 
 
 def clock_words(apart: float, server: str) -> str:
-    """Return a text that says by how many seconds this clock is ahead of a server's clock."""
+    """Return in words by how many seconds this clock differs from a server's clock.
+
+    Args:
+        apart: the seconds by which this clock is ahead; negative: behind.
+        server: the noun for the server.
+    """
     how = "ahead of" if apart > 0 else "behind"
     return f"this clock is {abs(apart):,.0f} seconds {how} the {server}'s"
 

@@ -1,7 +1,7 @@
-"""The sockets of processes that serve HTTP: a Unix socket behind nginx, or a port of this machine.
+"""The sockets on which a process serves HTTP: a Unix socket behind nginx, or a port of 127.0.0.1.
 
-The web server uvicorn must not be reachable from the network, because it never closes connections
-that stay silent.
+No other address is possible, because the web server, uvicorn, must not be reachable from the
+network: it never closes connections that stay silent.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ import uvloop
 
 from fedtally.errors import InvalidInputError
 
-SOCKET_MODE = 0o660  # nginx must be in the socket's group
-BACKLOG = 2048
-KEEP_SECONDS = 75  # nginx closes idle connections to this process after 60 seconds
-CLOSE_SECONDS = 5  # at the end, the time for responses that are not sent yet
+SOCKET_MODE = 0o660  # so nginx must be in the group of the socket
+BACKLOG = 2048  # the most connections that wait to be accepted
+# The time after which this process closes an idle connection. It is longer than nginx's own 60
+# seconds: otherwise nginx could send a request to a connection that has just been closed.
+KEEP_SECONDS = 75
+CLOSE_SECONDS = 5  # when the server ends, the time for responses that are not sent yet
 LOOPBACK = "127.0.0.1"
-_LOOK_SECONDS = 0.1  # at the end, the time between two searches for idle connections
+_LOOK_SECONDS = 0.1  # when the server ends, the time between two searches for idle connections
 _MOST_PORT = 65_535
 
 new_event_loop = uvloop.new_event_loop
@@ -37,11 +39,11 @@ new_event_loop = uvloop.new_event_loop
 
 @dataclass(frozen=True)
 class Address:
-    """The address on which a process listens.
+    """The address on which a process listens: a Unix socket or a port of this machine.
 
     Args:
         path: the path of a Unix socket; None: the process listens on a port.
-        port: the port on 127.0.0.1, if there is no path.
+        port: the port on 127.0.0.1, used only without a path; 0: any free port.
     """
 
     path: Path | None
@@ -49,10 +51,10 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the address in the text of an option, `unix:PATH` or `127.0.0.1:PORT`.
+        """Read an address from a text: `unix:PATH` or `127.0.0.1:PORT`.
 
         Raises:
-            InvalidInputError: the text is no such address.
+            InvalidInputError: the text has another form.
         """
         kind, _, rest = text.partition(":")
         if kind == "unix" and rest:
@@ -69,13 +71,20 @@ class Address:
 
     @contextmanager
     def bound(self, take_over: bool = False) -> Iterator[Listening]:
-        """Listen on the address while the `with` block runs; the context yields the socket.
+        """Listen on the address while the `with` block runs.
+
+        A Unix socket has a temporary path until `Listening.show` is called.
 
         Args:
-            take_over: whether an earlier process of the campaign may still listen on the address.
+            take_over: True: another process, which runs the same campaign, may still listen on the
+                Unix socket. False: then this is refused.
+
+        Yields:
+            The socket.
 
         Raises:
-            InvalidInputError: another process listens on the address, or it cannot be bound.
+            InvalidInputError: another process listens on the address, the socket cannot be bound,
+                or everybody may write to the folder of a Unix socket.
         """
         with contextlib.closing(self._bind(take_over)) as listening:
             yield listening
@@ -89,7 +98,8 @@ class Address:
                 raise InvalidInputError(
                     f"another process listens on {self.path}: name a socket of this campaign alone"
                 )
-            # The temporary name is random, since another process may start at the same moment.
+            # The temporary name is random. Otherwise two processes that start at the same moment
+            # would bind the same path.
             hidden = self.path.with_name(f"{self.path.name}.{secrets.token_hex(3)}")
             return Listening(_path_socket(hidden), self, hidden)
         except OSError as error:
@@ -101,11 +111,14 @@ class Address:
 
 @dataclass
 class Listening:
-    """A socket that listens. A Unix socket has a temporary path until `show` is called.
+    """A socket that listens.
+
+    A Unix socket has a temporary path until `show` is called, so that an earlier process can serve
+    clients until then.
 
     Args:
         socket: the socket.
-        address: the address that clients, or nginx, connect to.
+        address: the address that clients or nginx connect to.
         hidden: the temporary path of a Unix socket; None: the socket listens on a port.
     """
 
@@ -114,12 +127,18 @@ class Listening:
     hidden: Path | None = None
 
     def show(self) -> None:
-        """Move a Unix socket to the path of its address, over the socket of an earlier process."""
+        """Move a Unix socket from its temporary path to the path of its address.
+
+        The socket of an earlier process at this path is replaced. A port needs nothing.
+        """
         if self.hidden is not None and self.address.path is not None:
             os.replace(self.hidden, self.address.path)
 
     def close(self) -> None:
-        """Close the socket. The path of its address stays, since a later process may use it."""
+        """Close the socket, and remove its temporary path.
+
+        The path of the address is not removed: a later process may listen there already.
+        """
         if self.hidden is not None:
             self.hidden.unlink(missing_ok=True)
         self.socket.close()
@@ -141,7 +160,7 @@ def _path_socket(path: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.bind(os.fspath(path))
-        path.chmod(SOCKET_MODE)  # before `listen`, so that nobody can connect earlier
+        path.chmod(SOCKET_MODE)  # before `listen`: otherwise others could connect for a moment
         made.listen(BACKLOG)
     except BaseException:
         made.close()
@@ -150,10 +169,12 @@ def _path_socket(path: Path) -> socket.socket:
 
 
 def _is_served(path: Path) -> bool:
-    """Tell whether a process listens on a Unix socket; False if there is no file.
+    """Tell whether a process listens on a Unix socket.
+
+    It is False if there is no file at the path, or if the process of the socket has died.
 
     Raises:
-        InvalidInputError: the file is no socket.
+        InvalidInputError: the file at the path is no socket.
     """
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
@@ -162,7 +183,7 @@ def _is_served(path: Path) -> bool:
             try:
                 tried.connect(os.fspath(path))
             except ConnectionRefusedError:
-                return False  # the socket's process has died
+                return False
             return True
     return False
 
@@ -172,9 +193,13 @@ def _lacks_folder(error: OSError) -> bool:
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a folder to which everybody may write.
+    """Refuse to make a Unix socket in a folder to which everybody may write.
 
-    Anybody could put another socket in the place of this one, and read the clients' tokens.
+    Otherwise anybody could replace the socket by another one, and read the clients' tokens.
+
+    Raises:
+        InvalidInputError: everybody may write to the folder.
+        OSError: the folder is missing.
     """
     if folder.stat().st_mode & stat.S_IWOTH:
         raise InvalidInputError(
@@ -184,16 +209,17 @@ def _check_folder(folder: Path) -> None:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to its process, and closes idle TLS connections."""
+    """A uvicorn server that installs no signal handlers, and closes idle TLS connections."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the server. With TLS, connections are aborted as soon as they are idle.
+        """End the server. With TLS, abort each connection as soon as it is idle.
 
-        An orderly end of TLS would wait for the other side, and an idle client does not answer.
+        Otherwise the server would wait until the other side ends TLS, too, and an idle client does
+        not do that.
         """
         closing = asyncio.create_task(self._close_idle()) if self.config.ssl else None
         try:
@@ -204,10 +230,11 @@ class _Server(uvicorn.Server):
 
     async def _close_idle(self) -> None:
         while True:
-            found: Iterable[Any] = self.server_state.connections  # all are of uvicorn's httptools
+            # All are connections of uvicorn's class for httptools, which has these attributes.
+            found: Iterable[Any] = self.server_state.connections
             for one in list(found):
                 is_idle = one.cycle is None or one.cycle.response_complete
-                # a connection is kept until its last response is sent completely
+                # Without the second condition, the end of the last response could be lost.
                 if is_idle and not one.transport.get_write_buffer_size():
                     one.transport.abort()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -217,14 +244,15 @@ class _Server(uvicorn.Server):
 async def served(
     app: Any, listening: socket.socket, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Serve an application while the `with` block runs.
-
-    The context yields the task that serves. During the block, the task ends only if it fails.
+    """Serve an ASGI application while the `with` block runs.
 
     Args:
-        app: an ASGI application.
+        app: the application.
         listening: the socket that listens.
-        tls: the TLS context of the server; None: no TLS, behind nginx.
+        tls: the TLS context of the server; None: no TLS, since nginx ends it.
+
+    Yields:
+        The task that serves. During the block, it ends only if it fails.
     """
     config = uvicorn.Config(
         app,
@@ -244,7 +272,7 @@ async def served(
     server = _Server(config)
     task = asyncio.create_task(server.serve([listening]))
     while not (server.started or task.done()):
-        await asyncio.sleep(0)  # only a few turns of the event loop, as the socket listens already
+        await asyncio.sleep(0)  # this loop is short, since the socket listens already
     try:
         yield task
     finally:

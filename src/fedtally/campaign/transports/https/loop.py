@@ -1,14 +1,16 @@
-"""The server's side of a campaign over HTTPS: it only carries frames, and the driver decides.
+"""The server's side of a campaign over HTTPS.
 
-`SocketLoop` connects to each agent; here each client sends requests. The status of a response tells
-the client what to do:
+The driver (`campaign.driver.Driver`) decides what clients must do. This module only passes its
+frames to clients, and the clients' answers to the driver. Each client sends requests: the body of a
+request is the answer to the last frame, or is empty. The status of the response tells the client
+what to do:
 
-- 200: the body is the next frame;
-- 204: there is no frame yet. After the wait in `retry-after`, send a request without an answer;
+- 200: the body is the next frame; handle it, and send the answer in the next request;
+- 204: there is no frame yet. After the wait in `retry-after`, send a request with an empty body;
 - 401: the token is not valid: stop for good;
 - 410: the campaign is over: stop for good;
 - 404: the server has no such campaign;
-- 411, 413: the request has no length, or is longer than any answer of the campaign;
+- 411, 413: the request does not state its length, or is longer than any answer of the campaign;
 - 408, 429, 503, and any other 5xx: send the same request again.
 """
 
@@ -47,55 +49,68 @@ from fedtally.campaign.transports.https.web import (
 from fedtally.campaign.transports.pace import Ending, Pace, longest_answer
 from fedtally.secagg.server import ClientId
 
-# At the end, the time in which clients may still get the frame that says how their session ended. A
-# client whose connection broke sends a new request after 30 seconds at the latest.
+# After the campaign is complete, the time in which clients may still get their last frame, which
+# says how their session ended. A client whose connection broke sends a new request after 30 seconds
+# at the latest.
 FAREWELL_SECONDS = 60.0
-MOST_WAITING = 2_000  # requests that wait at once; other clients send a new request a little later
-# All pairs are bounds, in seconds, between which a wait is drawn at random. So clients that came
-# together do not all come back at once. SOON and CROWDED: until a client sends its next request.
+MOST_WAITING = 2_000  # the most requests that wait for a frame at once; more get a 204 (CROWDED)
+# Each pair gives the bounds, in seconds, of a wait that is drawn at random. Otherwise clients that
+# came at the same time would come back at the same time.
+# SOON, CROWDED and IDLE: how long a client waits after a 204 before its next request. SOON: the
+# client is in a session. CROWDED: too many requests wait. IDLE: the client is in no session; these
+# bounds are for a phase of a minute or longer, and shrink with a shorter phase.
 SOON, CROWDED = (1, 2), (5, 15)
-WAIT = 10, int(WAIT_SECONDS)  # how long a request waits for a frame
-IDLE = 15, 45  # as SOON, for a client in no session; shorter if a phase is shorter than a minute
+WAIT = 10, int(WAIT_SECONDS)  # how long a request waits for a frame before it gets a 204
+IDLE = 15, 45
 
 
 class Names(Protocol):
-    """The tokens of the campaign, by which the server knows which client sends a request."""
+    """The interface of the campaign's tokens, which tell which client sends a request."""
 
     def name_of(self, token: str, /) -> str | None:
-        """Return the name of the client that has a token; None: the token is not valid."""
+        """Return the name of the client that has this token; None: the token is not valid."""
 
     def reload(self) -> None:
-        """Read the tokens again; if that fails, keep the old tokens."""
+        """Read the tokens from their file again; if that fails, keep the old tokens."""
 
 
 class Observer:
-    """The interface of a counter of requests, answers and steps; this class counts nothing."""
+    """The interface of an object that counts requests, answers and steps.
+
+    This class itself counts nothing.
+    """
 
     def answered(self, status: int, size: int) -> None:
-        """Count a response with a status and a body of `size` bytes."""
+        """Count a response with an HTTP status and a body of `size` bytes."""
 
     def received(self, client: ClientId, receipt: Receipt, size: int) -> None:
-        """Count an answer of `size` bytes from a client, and the driver's verdict on it."""
+        """Count a client's answer to a frame.
+
+        Args:
+            client: the name of the client.
+            receipt: the driver's verdict on the answer.
+            size: the number of bytes of the answer.
+        """
 
     def stepped(self, seconds: float) -> None:
         """Count a step of the driver, and the seconds that it took."""
 
 
 class Standing(Enum):
-    """The state of this process towards clients; requests are served only in OPEN."""
+    """The state of this process towards clients. Requests are refused unless it is OPEN."""
 
     STARTING = "starting"  # the driver has done no step yet
     OPEN = "open"
-    LEAVING = "leaving"  # the run has ended: another process serves the campaign from now on
+    LEAVING = "leaving"  # the run has ended; another process may continue the campaign
 
 
 @dataclass(eq=False)
 class _Turn:
-    """The latest request of a client. Older requests of the client do not wait any more.
+    """A request that waits for a frame: only the latest request of a client may wait.
 
     Attributes:
-        waiting: the future for which the request waits. It is resolved when there may be a frame,
-            or when the client sends a newer request. None: the request has not waited yet.
+        waiting: the future for which the request waits; None: it has not waited yet. The future is
+            resolved when there may be a frame, or when the client sends a newer request.
     """
 
     waiting: asyncio.Future[None] | None = None
@@ -107,21 +122,21 @@ class _Turn:
 
 @dataclass
 class HttpsLoop:
-    """Carry the frames of one campaign between its driver and the clients that send requests.
+    """The loop that passes frames between the driver of a campaign and its clients.
 
     Args:
         driver: the driver of the campaign.
         names: the tokens of the campaign.
-        phase: the seconds that a phase of a session lasts. A client in no session is told to send
-            its next request within one phase.
+        phase: the seconds that a phase of a session lasts. A client that is in no session is told
+            to send its next request well within one phase.
         clock: returns the time, Unix seconds.
-        steady: returns the seconds of a monotonic clock, for the engine's own waits.
-        report: called after each step of the driver, and about once a second.
-        warn: called with a text about a problem after which the engine goes on.
+        steady: returns the seconds of a monotonic clock, for waits inside this process.
+        report: called after each step of the driver, which is at least about once a second.
+        warn: called with a text about a problem after which the run continues.
         draw: returns a random whole number between two bounds, both included.
         observer: counts requests, answers and steps.
-        most_waiting: the largest number of requests that may wait at once.
-        room: limits the bytes of request bodies that are in memory.
+        most_waiting: the largest number of requests that may wait for a frame at once.
+        room: limits the bytes of request bodies that are in memory at once.
 
     Attributes:
         standing: the state of this process towards clients.
@@ -142,18 +157,22 @@ class HttpsLoop:
 
     def __post_init__(self) -> None:
         self._most = longest_answer(self.driver.plan)
-        # This engine never gives up, however long no client comes.
+        # The run never ends for lack of clients: infinity is how long it waits for them.
         self._pace = Pace(self.driver, self.clock, float("inf"), self.warn, self.steady)
-        self._turns: dict[str, _Turn] = {}  # by the client's name
+        self._turns: dict[str, _Turn] = {}  # a client's name -> its latest request
         self._wake = asyncio.Event()
-        # A client that was drawn for a session must get its Invite well within the first phase.
+        # With a short phase, clients must ask more often. Otherwise a client that was drawn for a
+        # session would ask for its invitation only after the first phase, which needs its answer.
         least, most = (max(1, min(each, int(self.phase * each / 60))) for each in IDLE)
         self._idle = least, most
 
-    # ---- what the process asks ----
+    # ---- for the process that runs the loop ----
 
     async def run(self) -> Ending:
-        """Carry frames until the campaign is complete or drained.
+        """Serve clients until the campaign is complete or drained; return why the run ended.
+
+        Drained means that `stop` was called and the last session has ended. In a campaign with a
+        calendar, the run also ends if the clock jumped past the calendar's end.
 
         Raises:
             OvertakenError: another process runs the campaign, or it was cancelled.
@@ -170,22 +189,22 @@ class HttpsLoop:
             self._tell()
 
     def stop(self) -> None:
-        """Open no further session; `run` returns when the last one has ended."""
+        """Let the driver open no further session; `run` returns when the last one has ended."""
         if not self.drains:
             self._pace.stop()
             self._wake.set()
 
     @property
     def is_ready(self) -> bool:
-        """Whether the driver runs and the store takes writes, for a readiness probe.
+        """Whether the driver runs and the store can be written, for a readiness probe.
 
-        If the store can be read but takes no writes, this is False, but requests are still served:
-        the answers of clients wait in memory.
+        If the store can be read but not written, this is False, but requests are still served: the
+        answers of clients wait in memory.
         """
         return self.standing is Standing.OPEN and self._pace.takes_writes
 
     def ask_store(self) -> None:
-        """Let a later step test whether the store takes writes, if no session runs then."""
+        """Let a later step test whether the store can be written, if no session runs then."""
         self._pace.is_asked = True
 
     @property
@@ -195,11 +214,11 @@ class HttpsLoop:
 
     @property
     def num_waiting(self) -> int:
-        """The number of clients with a request that waits for a frame."""
+        """The number of clients that have a request which waits for a frame."""
         return len(self._turns)
 
     async def _tick(self) -> Ending:
-        """Call the driver whenever it is due; return why the campaign ended."""
+        """Call the driver whenever it is due, until the run ends; return why it ended."""
         while True:
             self._wake.clear()
             was_broken, began = self._pace.is_broken, self.steady()
@@ -214,36 +233,42 @@ class HttpsLoop:
             await set_within(self._wake, max(0.0, self._pace.due - self.steady()))
 
     def _tell(self) -> None:
-        """Wake all requests that wait: there may be frames, or they are refused from now on."""
+        """Wake all requests that wait: each looks for its frame, or sees that it is refused."""
         for turn in self._turns.values():
             turn.wake()
 
     async def _say_farewell(self) -> None:
-        """Wait until clients have got the last frame, which says how their session ended.
+        """Wait until clients have their last frames, at most `FAREWELL_SECONDS`.
 
-        After `stop`, do not wait: clients that send a request later get the response 410.
+        The last frame says how the client's session ended. After `stop` there is no wait: clients
+        that come later are told by a 410 that the campaign is over.
         """
         self._tell()
         end = self.steady() + FAREWELL_SECONDS
         while self.driver.owes_farewells and self.steady() < end and not self.drains:
             await asyncio.sleep(0.05)
 
-    # ---- what a client asks ----
+    # ---- for the requests of clients ----
 
     async def step(self, request: Request) -> Response:
-        """Give the answer in a client's request to the driver, and return the response.
+        """Handle one request of a client.
 
-        The response has the client's next frame, or says when to send the next request.
+        If the request has a body, it is the client's answer to a frame, which is passed to the
+        driver. Then the request waits until there is a next frame for the client.
+
+        Returns:
+            A 200 with the next frame, or a 204 that says when to send the next request.
 
         Raises:
-            Refused: the request is refused. The answer may have reached the driver already; the
-                client may send it again, since the driver counts it once.
+            Refused: the request is refused. The driver may have got the answer already. The client
+                may send it again: the driver counts it once.
         """
         self._check_ready()
-        # The token and the length, which are in the head, are checked before the body is read.
+        # The token and the length are checked before the body is read. Otherwise anybody could fill
+        # the memory.
         name = self._name(request)
         answer = await self._body(request)
-        self._check_ready()  # the state may have changed while the body came
+        self._check_ready()  # once more: the state may have changed while the body was read
         if answer:
             receipt = self.driver.receive(name, answer, self.clock())
             self.observer.received(name, receipt, len(answer))
@@ -278,10 +303,13 @@ class HttpsLoop:
             return await body_of(request)
 
     def _take_turn(self, name: str) -> _Turn:
-        """Note the latest request of a client; an older request that waits gets a 204 at once.
+        """Make this request the client's latest one, and wake an older one, which then ends.
 
-        The connection of the older request may be dead. If the next frame went there, it would be
-        lost.
+        Otherwise the older request would wait on, and later get the next frame. Its connection may
+        be dead, so that the frame would be lost.
+
+        Args:
+            name: the name of the client.
         """
         older, turn = self._turns.get(name), _Turn()
         self._turns[name] = turn
@@ -290,12 +318,15 @@ class HttpsLoop:
         return turn
 
     async def _next(self, name: str, turn: _Turn, handled: bytes) -> Response:
-        """Return a response with the client's next frame, or a 204 if none comes in time.
+        """Wait for the client's next frame; return a 200 with it, or a 204 without a frame.
 
         Args:
             name: the name of the client.
-            turn: the request; if it is not the client's latest any more, it gets a 204.
+            turn: the request. When it is not the client's latest one any more, it stops waiting.
             handled: the digest of the last frame that the client handled; empty: it handled none.
+
+        Raises:
+            Refused: this process stops serving clients, or the store does not answer.
         """
         end = self.steady() + self.draw(*WAIT)
         while True:
@@ -303,7 +334,8 @@ class HttpsLoop:
             frame = self.driver.next(name, self.clock(), handled=handled)
             if frame is not None:
                 return Response(frame, media_type=FRAME_TYPE)
-            # A request does not show that the last frame arrived. `handled` shows it.
+            # `has_heard` is False: a request alone does not show that the last frame arrived. Only
+            # `handled` shows it, and `next` has it.
             if self.driver.check_in(name, self.clock(), has_heard=False):
                 self._wake.set()
             if not self.driver.holds(name):
@@ -324,7 +356,7 @@ class HttpsLoop:
 
 
 def serving(loop: HttpsLoop) -> Starlette:
-    """Return the ASGI application that serves the clients of a campaign that runs."""
+    """Return the ASGI application that serves clients while a loop runs."""
 
     async def step(request: Request) -> Response:
         if request.path_params["campaign"] != loop.driver.plan.fingerprint:

@@ -1,7 +1,6 @@
-"""The state of a serving process for its operators: health probes, metrics and log lines.
+"""What operators see of a serving process: health probes, metrics for Prometheus, and log lines.
 
-Metrics are for Prometheus. They name no client, no identity and no item. Log lines name clients at
-the level debug only.
+Metrics name no client, no identity and no item. Log lines name clients only at the level debug.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ _COHORT_BUCKETS = (10, 30, 100, 300, 1_000, 3_000, 10_000)
 
 
 class Instruments(Observer):
-    """Count requests, answers, steps and sessions of a campaign, and log the course of sessions.
+    """The metrics and the log of a process that runs a campaign.
 
-    At the level info there is a log line for each phase that begins and each session that ends; at
-    the level debug also for each answer of a client.
+    The log has a line for each phase that begins and for each session that ends, at the level info.
+    At the level debug it also has a line for each answer of a client.
 
     Args:
         driver: the driver of the campaign.
-        ended: returns the sessions that have ended, from the store.
+        ended: reads from the store the sessions that have ended.
         clock: returns the time, Unix seconds.
-        log: the logger that writes the lines.
+        log: the logger that writes the lines, from `json_log`.
 
     Attributes:
         registry: the metrics that Prometheus reads; they count from the start of this process.
@@ -61,16 +60,18 @@ class Instruments(Observer):
         log: logging.Logger,
     ) -> None:
         self._driver, self._ended, self._clock, self._log = driver, ended, clock, log
-        # Each running session in its present phase, with the time at which the phase was first seen
+        # By session: the running session as it was when its present phase was first seen, and the
+        # time of that.
         self._seen: dict[bytes, tuple[RunningSession, float]] = {}
-        # Sessions that run no more, but whose outcome was not read from the store yet
+        # Sessions that have ended, but whose outcome was not read from the store yet
         self._gone: set[bytes] = set()
         self.registry = CollectorRegistry()
         self._responses = self._counter("responses", "Responses, by their status", "status")
         self._answers = self._counter("answers", "Answers of clients, by the verdict", "verdict")
         self._bytes = self._counter("body_bytes", "Bytes of bodies, in and out", "way")
         self._sessions = self._counter("sessions", "Sessions that have ended", "outcome")
-        # Alarms rest on these: a count that is absent before its first would hide a burst.
+        # Operators have alarms on these counts, so they are shown even at 0. A count that appears
+        # only with its first event would have no earlier value, and a burst would not be seen.
         self._responses.labels("401")
         self._sessions.labels("aborted")
         self._steps = Histogram(
@@ -88,18 +89,24 @@ class Instruments(Observer):
         self.registry.register(_Now(driver, clock))
 
     def answered(self, status: int, size: int) -> None:
-        """Count a response with a status and a body of `size` bytes."""
+        """Count a response with an HTTP status and a body of `size` bytes."""
         self._responses.labels(str(status)).inc()
         self._bytes.labels("out").inc(size)
 
     def received(self, client: ClientId, receipt: Receipt, size: int) -> None:
-        """Count an answer of `size` bytes from a client, and the driver's verdict on it."""
+        """Count and log a client's answer to a frame; see `Observer.received`."""
         self._answers.labels(str(receipt)).inc()
         self._bytes.labels("in").inc(size)
         self._say(logging.DEBUG, "answer", client=client, verdict=str(receipt), bytes=size)
 
     def stepped(self, seconds: float) -> None:
-        """Count a step of the driver; log phases that began and sessions that ended in it."""
+        """Count a step of the driver, and log which phases began and which sessions ended in it.
+
+        A session whose end cannot be read from the store now is counted after a later step.
+
+        Args:
+            seconds: the seconds that the step took.
+        """
         self._steps.observe(seconds)
         running = {one.session: one for one in self._driver.running()}
         for name in self._seen.keys() - running.keys():
@@ -127,11 +134,11 @@ class Instruments(Observer):
         )
 
     def _tell_ends(self) -> None:
-        """Count and log how the sessions in `_gone` ended, as far as the store knows it."""
+        """Count and log how the sessions in `_gone` ended; keep those that the store lacks yet."""
         try:
             found = [one for one in self._ended() if one.session in self._gone]
         except (StoreError, OSError):
-            return  # the store is read again after the next step
+            return  # `_gone` stays, and `stepped` calls this again
         for one in found:
             self._gone.discard(one.session)
             outcome = "landed" if one.why is None else "aborted"
@@ -155,17 +162,18 @@ class Instruments(Observer):
 
 
 class _Now(Collector):
-    """The metrics that are read from the driver at each request of Prometheus."""
+    """The metrics of the driver's present state, computed at each request of Prometheus."""
 
     def __init__(self, driver: Driver, clock: Callable[[], float]) -> None:
         self._driver, self._clock = driver, clock
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
+        """Yield the metrics: refusals, unanswered invitations, clients present, sessions."""
         refused = CounterMetricFamily(
             "fedtally_refusals", "Frames refused and clients aborted, by code", labels=["code"]
         )
-        # as above: an alarm rests on this code
+        # EXPIRED is shown even at 0: operators have an alarm on it, and a count that appears only
+        # with its first event would have no earlier value.
         for code, number in {AbortCode.EXPIRED: 0, **self._driver.refusals}.items():
             refused.add_metric([code.name], number)
         yield refused
@@ -182,10 +190,11 @@ class _Now(Collector):
         yield from self._sessions()
 
     def _sessions(self) -> Iterator[Metric]:
-        """Yield the metrics of running sessions, each by phase.
+        """Yield four metrics of the running sessions, each with one value for each phase.
 
-        They are the number of sessions, of clients that are asked and that have answered, and the
-        seconds until the first of the sessions is over.
+        For the sessions in a phase they are: the number of sessions, the number of clients that are
+        asked, the number of clients that have answered, and the seconds until the session that ends
+        first must end.
         """
         sums = {
             name: GaugeMetricFamily(f"fedtally_running_{name}", what, labels=["phase"])
@@ -213,7 +222,7 @@ def _short(session: bytes) -> str:
 
 
 class Responses(Watcher):
-    """Count the responses of a DAP server.
+    """The metrics of a DAP server: its responses.
 
     Attributes:
         registry: the metrics that Prometheus reads; they count from the start of this process.
@@ -229,20 +238,21 @@ class Responses(Watcher):
         )
 
     def answered(self, status: int, size: int) -> None:
-        """Count a response with a status and a body of `size` bytes."""
+        """Count a response with an HTTP status and a body of `size` bytes."""
         self._responses.labels(str(status)).inc()
         self._bytes.inc(size)
 
 
 class Counts(Watcher):
-    """Count the responses and reports of one of two servers; log each group of reports.
+    """The metrics and the log of one of two servers.
 
-    A group is received, or judged, in one call.
+    The log has a line for each group of reports that was stored in one transaction, and for each
+    group that was judged (verified) in one call.
 
     Args:
-        states: returns the state of each release, as `standing.Standing.of_release` does.
+        states: returns the state of each release, in the form of `standing.Standing.of_release`.
         clock: returns the time, Unix seconds.
-        log: the logger that writes the lines.
+        log: the logger that writes the lines, from `json_log`.
 
     Attributes:
         registry: the metrics that Prometheus reads; they count from the start of this process.
@@ -261,7 +271,8 @@ class Counts(Watcher):
         self._outcomes = Counter(
             "fedtally_reports", "Reports, by their outcome", ["outcome"], registry=self.registry
         )
-        # Alarms rest on these: a count that is absent before its first would hide a burst.
+        # Operators have alarms on these counts, so they are shown even at 0. A count that appears
+        # only with its first event would have no earlier value, and a burst would not be seen.
         self._responses.labels("503")
         self._outcomes.labels(str(Outcome.OTHER_TIME))
         self._judged = Counter(
@@ -282,11 +293,16 @@ class Counts(Watcher):
         self.registry.register(_Releases(states, clock))
 
     def answered(self, status: int, size: int) -> None:
-        """Count a response with a status; the size of its body is not counted."""
+        """Count a response with an HTTP status; `size` is ignored."""
         self._responses.labels(str(status)).inc()
 
     def took(self, outcomes: Sequence[Outcome | Exception], seconds: float) -> None:
-        """Count the reports of a group by outcome, and the time that the group took."""
+        """Count and log a group of reports that was stored, or failed, in one transaction.
+
+        Args:
+            outcomes: the outcome of each report, or its error, which counts as "failed".
+            seconds: the seconds that the group took.
+        """
         found = collections.Counter(
             str(one) if isinstance(one, Outcome) else "failed" for one in outcomes
         )
@@ -297,7 +313,7 @@ class Counts(Watcher):
         self._say("group", seconds=round(seconds, 3), **found)
 
     def judged(self, number: int, seconds: float) -> None:
-        """Count judged reports, and log the time that it took to judge them."""
+        """Count `number` judged (verified) reports; log the seconds that it took to judge them."""
         self._judged.inc(number)
         self._say("judged", reports=number, seconds=round(seconds, 3))
 
@@ -306,7 +322,7 @@ class Counts(Watcher):
 
 
 class _Releases(Collector):
-    """The metrics of a server's releases, which are read at each request of Prometheus."""
+    """The metrics of a server's releases, computed at each request of Prometheus."""
 
     def __init__(
         self, states: Callable[[], Sequence[Mapping[str, Any]]], clock: Callable[[], float]
@@ -314,7 +330,7 @@ class _Releases(Collector):
         self._states, self._clock = states, clock
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
+        """Yield five metrics, each with one value for each release."""
         sums = {
             name: GaugeMetricFamily(f"fedtally_release_{name}", what, labels=["release"])
             for name, what in (
@@ -339,14 +355,13 @@ class _Releases(Collector):
 
 
 def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
-    """Return the ASGI application for probes and Prometheus, for a process that runs a campaign.
+    """Return the ASGI application for health probes and Prometheus of a process with a campaign.
 
-    It is served on another socket than the clients' application.
+    Serve it on another socket than the clients' application.
 
-    - `/healthz`: 200 while this process runs the campaign; 503 if another process has taken over,
-      so that this one should end;
-    - `/readyz`: 200 while clients can be served, else 503;
-    - `/metrics`: the metrics, as Prometheus reads them.
+    - `/healthz`: 200; 503 if another process has taken over the campaign, and this one should end;
+    - `/readyz`: 200 if the store can be written and clients are served, else 503;
+    - `/metrics`: the metrics, in the text format of Prometheus.
 
     Args:
         loop: the loop that serves clients.
@@ -358,21 +373,22 @@ def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
     waiting.set_function(lambda: loop.num_waiting)
 
     def is_ready() -> bool:
-        loop.ask_store()  # without a session nothing is written, and a full disk would not show
+        # Otherwise nobody would notice a full disk while no session runs: nothing is written then.
+        loop.ask_store()
         return loop.is_ready
 
     return probed(lambda: not loop.driver.is_overtaken, is_ready, instruments.registry)
 
 
 def lingering(counted: Instruments | None = None) -> Starlette:
-    """Return the ASGI application for probes and Prometheus, for a process whose work is over.
+    """Return the ASGI application for health probes and Prometheus of a process whose work is over.
 
-    Such a process only tells clients that their campaign or plan is over.
+    Such a process only tells clients that their campaign or plan is over. Both probes answer 200.
 
     Args:
-        counted: the instruments of the run before; None: there was no run. Their counters and
-            histograms stay, with the last values. Gauges are left out: they could raise alarms, for
-            example about missing clients.
+        counted: the metrics of the run in this process; None: there was no run. Counters and
+            histograms are shown with their last values. Gauges are left out, since they could raise
+            alarms, for example about missing clients.
     """
     registry = CollectorRegistry()
     if counted is not None:
@@ -381,13 +397,13 @@ def lingering(counted: Instruments | None = None) -> Starlette:
 
 
 class _Kept(Collector):
-    """Metrics that do not change any more."""
+    """Metrics whose values do not change any more."""
 
     def __init__(self, kept: Sequence[Metric]) -> None:
         self._kept = kept
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
+        """Yield the stored metrics, with the values that they had when they were stored."""
         yield from self._kept
 
 
@@ -401,9 +417,10 @@ def probed(
     """Return an ASGI application with `/healthz`, `/readyz` and `/metrics`.
 
     Args:
-        is_alive: returns the verdict of `/healthz`: whether the process may go on.
-        is_ready: returns the verdict of `/readyz`: whether clients can be served.
-        registry: the metrics for `/metrics`. The verdict of `/readyz` and `is_over` are added here.
+        is_alive: tells whether the process may continue; if not, `/healthz` answers 503.
+        is_ready: tells whether clients can be served; if not, `/readyz` answers 503.
+        registry: the metrics for `/metrics`. This function adds two gauges to it, which show
+            `is_ready` and `is_over`.
         is_over: whether the process only tells clients that their campaign or plan is over.
     """
     ready = Gauge("fedtally_ready", "1 while /readyz says 200, else 0", registry=registry)
@@ -439,7 +456,7 @@ class _Json(logging.Formatter):
     """The format of log lines: each line is one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a log record."""
+        """Return the line of a log record: time, level, event, and the facts of the event."""
         head = {"time": _time(record.created), "level": record.levelname.lower()}
         facts = getattr(record, "facts", {})
         return json.dumps({**head, "event": record.getMessage(), **facts})
@@ -450,13 +467,15 @@ def _time(seconds: float) -> str:
 
 
 def json_log(level: str, stream: Any = None) -> logging.Logger:
-    """Return a logger that writes lines of JSON, one object on each line.
+    """Return a logger that writes one JSON object on each line.
 
     Args:
-        level: the least level of lines that are written: off, info or debug.
+        level: "info" or "debug": the least level that is written. "off": nothing below the level
+            critical is written.
         stream: the text stream for the lines; None: stderr.
     """
-    # The logger is not from `logging.getLogger`, so handlers of other loggers do not get its lines.
+    # `logging.getLogger` would return a child of the root logger, whose handlers would write the
+    # lines a second time.
     log = logging.Logger("fedtally.https", LEVELS[level])
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(_Json())

@@ -1,7 +1,8 @@
 """TLS 1.3 between two servers; each server trusts only the other server's certificate.
 
-The helper listens on its own port and terminates TLS itself. The handshake fails for everybody but
-the leader. So there is no proxy between the servers, and no header that names the sender.
+The helper listens for the leader on a port of its own, and ends TLS itself: the handshake fails for
+everybody but the leader. So no proxy may stand between the servers, and the helper need not trust a
+proxy to say who sends a request.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _PEM = re.compile(f"{ssl.PEM_HEADER}.*?{ssl.PEM_FOOTER}", re.DOTALL)
 
 
 class _PinnedObject(ssl.SSLObject):
-    """One side of a TLS connection, which trusts only the certificate of its context."""
+    """One side of a TLS connection, which accepts only the certificate `_PinnedContext.other`."""
 
     def do_handshake(self) -> None:
-        """Do the handshake, and refuse any certificate but the other server's own.
+        """Do the TLS handshake, and refuse any certificate but the other server's own.
 
-        OpenSSL alone would also accept certificates that the trusted certificate has signed, if an
-        operator gave the certificate of an authority.
+        OpenSSL alone is not strict enough: if an operator gave the certificate of an authority by
+        mistake, OpenSSL would accept every certificate that the authority has signed.
 
         Raises:
             SSLCertVerificationError: the other side has another certificate.
@@ -46,10 +47,10 @@ class _PinnedObject(ssl.SSLObject):
 
 
 class _PinnedContext(ssl.SSLContext):
-    """The TLS context for connections to the other server.
+    """A TLS context for connections between the two servers.
 
     Attributes:
-        other: the only certificate that is trusted, DER.
+        other: the only certificate that is accepted, in DER.
     """
 
     sslobject_class = _PinnedObject
@@ -58,12 +59,12 @@ class _PinnedContext(ssl.SSLContext):
 
 @dataclass(frozen=True)
 class Certificates:
-    """The certificate files of one server, all in PEM.
+    """The paths of one server's certificate files, all in PEM.
 
     Args:
-        own: the path of the server's own certificate.
-        key: the path of the private key of the server's own certificate.
-        other: the path of the other server's certificate, the only one that is trusted.
+        own: the certificate of this server.
+        key: the private key of the certificate `own`, without a password.
+        other: the certificate of the other server, the only one that is accepted.
     """
 
     own: Path
@@ -89,14 +90,14 @@ class Certificates:
                 server's own.
         """
         context = _PinnedContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False  # not needed, since only one certificate is trusted
+        context.check_hostname = False  # the one trusted certificate may have any name
         return self._loaded(context)
 
     def _loaded(self, context: _PinnedContext) -> _PinnedContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
-        # The other server's certificate itself is the trust anchor, whoever signed it. There is no
-        # other trust anchor.
+        # Trust the other server's certificate whoever signed it, and nothing else. Without this
+        # flag OpenSSL would demand the certificates of its signers.
         context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
         place = self.other
         try:
@@ -113,7 +114,7 @@ class Certificates:
         return context
 
     def _believed(self) -> bytes:
-        """Return the other server's certificate, the only one that is trusted, as DER.
+        """Read the other server's certificate from its file, and return it in DER.
 
         Raises:
             InvalidInputError: the file `other` does not hold exactly one certificate, or it holds
@@ -134,7 +135,7 @@ class Certificates:
 
 
 def _certificates(place: Path) -> list[bytes]:
-    """Return all certificates in a PEM file, each as DER."""
+    """Return all certificates in a PEM file, each in DER, in the order of the file."""
     found = _PEM.findall(place.read_text(encoding="ascii", errors="replace"))
     return [ssl.PEM_cert_to_DER_cert(one) for one in found]
 
@@ -144,10 +145,12 @@ def _no_password() -> str:
 
 
 def checked_helper(url: str) -> str:
-    """Return the URL of a helper, `https://HOST:PORT`, without a slash at its end.
+    """Check the URL of a helper, `https://HOST:PORT`; return it without a slash at its end.
+
+    The port may be missing; it is then 443.
 
     Raises:
-        InvalidInputError: the text is no such URL.
+        InvalidInputError: the text has another form.
 
     >>> checked_helper("https://helper.example:8443/")
     'https://helper.example:8443'
@@ -163,7 +166,7 @@ class PeerAddress:
     """The address on which the helper listens for the leader.
 
     Args:
-        host: an address of this machine.
+        host: an IP address or a host name of this machine.
         port: the port; 0: any free port.
     """
 
@@ -172,10 +175,10 @@ class PeerAddress:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the address in the text of an option, `ADDRESS:PORT`.
+        """Read an address from a text, `ADDRESS:PORT`; an IPv6 address is in brackets.
 
         Raises:
-            InvalidInputError: the text is no such address.
+            InvalidInputError: the text has another form.
 
         >>> PeerAddress.parse("0.0.0.0:8443").port
         8443
@@ -191,10 +194,11 @@ class PeerAddress:
 
     @contextmanager
     def bound(self) -> Iterator[socket.socket]:
-        """Listen on the address while the `with` block runs; the context yields the socket.
+        """Listen on the address while the `with` block runs, and yield the socket.
 
         Raises:
-            InvalidInputError: the address cannot be bound.
+            InvalidInputError: the process cannot listen on the address, for example because another
+                process does.
         """
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         made = socket.socket(family, socket.SOCK_STREAM)

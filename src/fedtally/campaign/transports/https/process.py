@@ -1,4 +1,4 @@
-"""The engine for clients that send requests over HTTPS: one process for each campaign."""
+"""The engine that runs a campaign in this process for clients that send requests over HTTPS."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Https:
-    """The engine for clients that send requests over HTTPS; it runs in this process.
+    """The engine that runs a campaign for clients that send requests over HTTPS.
 
     Args:
         listen: the address for clients, usually a Unix socket behind nginx.
-        linger: the seconds for which clients are told that a finished campaign is over.
-        load_names: loads the clients' names and tokens. Its arguments are the folder of the
-            campaign, and a function that is called with a text if they cannot be read again.
-        operate: the address for probes and Prometheus; None: there is none.
-        log: the level of the log lines on stderr, a name of `operate.LEVELS`.
+        linger: the seconds for which clients are told, after the end of the campaign, that it is
+            over; 0: they are not told.
+        load_names: loads the clients' names and tokens from the folder of the campaign, its first
+            argument. Its second argument is called with a warning if a later `reload` fails.
+        operate: the address for health probes and Prometheus; None: nothing listens for them.
+        log: the least level of log lines on stderr: off, info or debug.
     """
 
     listen: Address
@@ -65,13 +66,16 @@ class Https:
         take_over: bool,
         watch: Callable[[Driver | None], AbstractContextManager[Watch]],
     ) -> Ran:
-        """Run a campaign until it is complete or drained, as `Engine.run` says.
+        """Run a campaign until it is complete or drained.
 
-        This engine never gives up, so `wait` has no effect. If the campaign is cancelled during the
-        run, clients are first told for `linger` seconds that it is over; then this raises.
+        See `Engine.run` for the arguments and the errors.
+
+        `wait` has no effect: this engine never ends for lack of clients. If the campaign is
+        cancelled during the run, clients are first told for `linger` seconds that it is over, and
+        then the error is raised.
         """
         _ignore_reload()
-        # Before the campaign is claimed: missing tokens or a mistyped address must not begin it.
+        # Before `hold` claims the campaign: otherwise missing tokens would end it after its begin.
         names = self.load_names(campaign.path, lambda why: warn(why))
         with (
             self._bound(take_over) as listening,
@@ -79,7 +83,7 @@ class Https:
             watch(driver) as watcher,
         ):
             log = json_log(self.log)
-            # With a JSON log, warnings go only there: whoever reads the log may see no display.
+            # With a JSON log, warnings are log lines: its readers may not see the display.
             warn: Callable[[str], None] = (
                 watcher.warn if self.log == "off" else partial(warned, log)
             )
@@ -102,7 +106,7 @@ class Https:
                 campaign.check_open()
                 raise
         ran = Ran(ending, loop.num_waiting, driver.refusals, driver.unanswered)
-        # A drained run does not linger: the next process tells clients that all is over.
+        # After `stop` another process continues, and tells clients when the campaign is over.
         over = partial(self.say_over, campaign, counted=instruments)
         return ran if loop.drains else ran._replace(say_over=over)
 
@@ -117,7 +121,8 @@ class Https:
         Args:
             campaign: the folder of the campaign.
             note: shows a message to the operator.
-            counted: the counters of this process's run, which stay visible; None: there was no run.
+            counted: the metrics of the run in this process, which are still shown; None: there was
+                no run.
         """
         if not self.linger:
             return
@@ -130,7 +135,9 @@ class Https:
     def _bound(self, take_over: bool = False) -> Iterator[list[Listening]]:
         """Listen on the engine's addresses while the `with` block runs.
 
-        The context yields the socket for clients, and then the one for operators, if there is one.
+        Yields:
+            A list: the socket for clients, and then the socket for probes and Prometheus, if there
+            is an address for them.
         """
         places = [self.listen] if self.operate is None else [self.listen, self.operate]
         with ExitStack() as bound:
@@ -143,30 +150,30 @@ Served = Iterable[tuple[Any, Listening]]  # ASGI applications, each with the soc
 def run_loop(running: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine on an event loop of uvloop, and return its result.
 
-    Uvicorn is faster on this loop than on asyncio's own, and a connection needs a fifth of the
+    On this loop uvicorn is faster than on asyncio's loop, and each connection needs a fifth of the
     memory.
     """
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(running)
     finally:
-        _ignore_reload()  # closing the loop removed its signal handlers
+        _ignore_reload()  # the end of the loop has removed its handler for SIGHUP
 
 
 def _ignore_reload() -> None:
-    """Ignore SIGHUP until a loop handles it: SIGHUP would otherwise end this process."""
+    """Ignore the signal SIGHUP until a loop handles it; otherwise it would end this process."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @asynccontextmanager
 async def all_served(apps: Served) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Serve applications while the `with` block runs.
-
-    The context yields one task for each application. During the block, a task ends only if it
-    fails.
+    """Serve ASGI applications while the `with` block runs.
 
     Args:
-        apps: the applications, each with the socket that it serves.
+        apps: the applications, each with the socket on which it is served.
+
+    Yields:
+        One task for each application. During the block, a task ends only if it fails.
     """
     async with AsyncExitStack() as stack:
         tasks = []
@@ -177,13 +184,19 @@ async def all_served(apps: Served) -> AsyncIterator[list[asyncio.Task[None]]]:
 
 
 async def _serve(loop: HttpsLoop, apps: Served, watch: Watch) -> Ending:
-    """Serve a campaign until its run ends, and return why it ended.
+    """Serve a campaign until its run ends; return why the run ended.
 
-    SIGTERM drains the run, and a second SIGTERM ends the process. SIGHUP reads the tokens again.
+    At SIGTERM the run opens no further session, and ends when the last one has ended. A second
+    SIGTERM ends the process at once. At SIGHUP the tokens are read again.
+
+    Args:
+        loop: the loop that serves clients.
+        apps: the ASGI applications, each with the socket on which it is served.
+        watch: shows messages to the operator.
     """
     drain_at_sigterm(loop.stop, watch.note)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, loop.names.reload)
-    loop.names.reload()  # a SIGHUP that came before this handler was ignored
+    loop.names.reload()  # a SIGHUP before this moment was ignored
     async with all_served(apps) as serves:
         running = asyncio.create_task(loop.run())
         await asyncio.wait({running, *serves}, return_when=asyncio.FIRST_COMPLETED)
@@ -192,7 +205,12 @@ async def _serve(loop: HttpsLoop, apps: Served, watch: Watch) -> Ending:
 
 
 async def _serve_end(apps: Served, seconds: float) -> None:
-    """Serve the applications of a campaign that is over for some seconds, or until SIGTERM."""
+    """Serve ASGI applications for a number of seconds, or until SIGTERM.
+
+    Args:
+        apps: the applications, each with the socket on which it is served.
+        seconds: the number of seconds.
+    """
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     async with all_served(apps) as serves:

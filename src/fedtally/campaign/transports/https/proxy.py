@@ -1,8 +1,9 @@
-"""The configuration of nginx for campaigns over HTTPS.
+"""Configuration files of nginx, the web server that stands before fedtally's own processes.
 
-nginx terminates TLS, and limits the resources that clients may use. The configuration is made from
-the plans, so that its limit on bodies allows every answer of a campaign. It contains no address, no
-token and no name of a client, and there is no access log.
+nginx ends TLS, limits the resources that clients may use, and passes requests on to a process on a
+Unix socket. The configuration is computed from the plans, so that its limit on the size of requests
+allows every request that a plan needs. It contains no address, token or name of a client, and makes
+nginx write no access log.
 """
 
 from __future__ import annotations
@@ -24,31 +25,31 @@ from fedtally.campaign.transports.pace import longest_answer
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.two_server import Side
 
-SLOW_SECONDS = 10  # a connection that stays silent for this time within a request is closed
-RATE, BURST = 2, 20  # the most requests of one token: in each second, and at once
-# The least time, in seconds, that nginx waits for a response besides `WAIT_SECONDS`. The server
-# sends no response while it closes a phase, which may take some seconds.
+SLOW_SECONDS = 10  # nginx closes a connection that is silent for this time within a request
+RATE, BURST = 2, 20  # the most requests with one token: a second on average, and in one burst
+# How many seconds nginx waits for a response of the process before it answers with an error.
+# In a campaign: `WAIT_SECONDS` plus a phase, but at least plus this time, since the process sends
+# no response while it closes a phase.
 _STEP_SECONDS = 40
-# The longest times, in seconds, that nginx waits for a response of the process.
-_GROUP_SECONDS = 60  # for two servers: a group of reports may wait while a sum is opened
-_JOB_SECONDS = 120  # for DAP: to verify the reports of a job may take a minute
-_ZONE_BYTES = 256  # bytes of memory for each token
+_GROUP_SECONDS = 60  # for two servers, whose reports may wait while a sum is opened
+_JOB_SECONDS = 120  # for DAP, where verifying the reports of a job may take a minute
+_ZONE_BYTES = 256  # bytes of nginx's memory for each token
 _MIB = 1 << 20
-_MOST_SOCKET_BYTES = 100  # bytes of the path of a Unix socket; the system allows a few more
+_MOST_SOCKET_BYTES = 100  # the longest path of a Unix socket; the system allows a few bytes more
 _PLAIN = re.compile(r"[A-Za-z0-9._/:@+\[\]-]+")  # characters without a special meaning for nginx
 
 
 @dataclass(frozen=True)
 class Backend:
-    """The description of a campaign behind nginx, from which its configuration is made.
+    """What the configuration of nginx depends on, for one campaign.
 
     Args:
-        title: the name of the campaign, for people.
+        title: the name of the campaign, for a comment in the configuration.
         fingerprint: the fingerprint of the campaign's plan.
         socket: the path of the Unix socket on which the campaign's process listens; None: the
             campaign is over, and nginx itself answers each request with 410.
         num_clients: the number of clients in the plan.
-        most_bytes: a bound on the bytes of a client's answer.
+        most_bytes: the most bytes that a client's answer may have.
         phase: the seconds that a phase of a session lasts.
     """
 
@@ -61,7 +62,12 @@ class Backend:
 
     @classmethod
     def of(cls, folder: CampaignFolder, socket: Path | None) -> Self:
-        """Return the description of the campaign in a folder; `socket` is as in `Backend`."""
+        """Describe the campaign in a folder.
+
+        Args:
+            folder: the folder of the campaign.
+            socket: the path of the Unix socket of its process; None: the campaign is over.
+        """
         return cls(
             folder.path.absolute().name,
             folder.plan.fingerprint,
@@ -74,15 +80,15 @@ class Backend:
 
 @dataclass(frozen=True)
 class Front:
-    """The settings of nginx for the network.
+    """The settings of nginx that do not depend on a campaign: addresses, certificate, log.
 
     Args:
-        listen: the addresses on which nginx listens; each is a port, or an address and a port.
+        listen: the addresses on which nginx listens; each is PORT or ADDRESS:PORT.
         host: the host name of the server; `_`: any name.
-        certificate: the path of the server's certificate, with the chain.
+        certificate: the path of the server's certificate, followed by those of its signers.
         certificate_key: the path of the private key of the certificate.
-        errors: the path of the log for faults of nginx itself. Only root should read it, since
-            messages of nginx about a connection contain the client's address.
+        errors: the path of nginx's error log. Only root should be able to read it, since its
+            messages may contain addresses of clients.
     """
 
     listen: Sequence[str] = ("443",)
@@ -93,17 +99,17 @@ class Front:
 
 
 def conf(backends: Sequence[Backend], front: Front) -> str:
-    """Return a configuration file of nginx for campaigns.
+    """Return the text of a configuration file of nginx for campaigns.
 
-    It belongs into the `http` part of nginx's configuration, so into `/etc/nginx/conf.d/`.
+    The operator puts the file into `/etc/nginx/conf.d/`: it belongs into nginx's `http` block.
 
     Args:
-        backends: the campaigns; each campaign has its own path of URLs.
-        front: the settings of nginx for the network.
+        backends: the campaigns, which must have different plans.
+        front: the settings that do not depend on a campaign.
 
     Raises:
-        InvalidInputError: a path, an address or a name has characters with a special meaning for
-            nginx, or the path of a socket is too long, or two campaigns have the same plan.
+        InvalidInputError: a path, an address or a name has a character with a special meaning for
+            nginx, the path of a socket is too long, or two campaigns have the same plan.
     """
     _check(backends, front)
     running = [one for one in backends if one.socket is not None]
@@ -120,14 +126,14 @@ def conf(backends: Sequence[Backend], front: Front) -> str:
 
 @dataclass(frozen=True)
 class Reports:
-    """The description of one of two servers that receive reports, behind nginx.
+    """What the configuration of nginx depends on, for one of two servers that receive reports.
 
     Args:
-        title: the name of the server, for people.
-        side: the role of the server, leader or helper.
+        title: the name of the server, for a comment in the configuration.
+        side: the role of the server: "leader" or "helper".
         fingerprint: the fingerprint of the plan.
         socket: the path of the Unix socket on which the server's process listens.
-        most_bytes: a bound on the bytes of a report.
+        most_bytes: the most bytes that a report may have.
     """
 
     title: str
@@ -137,16 +143,17 @@ class Reports:
     most_bytes: int
 
     def conf(self, front: Front) -> str:
-        """Return a configuration file of nginx, as `conf` does for campaigns.
+        """Return the text of a configuration file of nginx for this server.
 
-        There are no tokens, since reports are signed. So nginx does not limit the rate of requests.
-        A limit for each network address would be wrong, since many clients may share an address.
+        The file does not limit the rate of requests. Clients have no tokens, since reports are
+        signed. A limit for each network address would be wrong: many clients may share an address.
 
         Args:
-            front: the settings of nginx for the network.
+            front: the settings that do not depend on the server.
 
         Raises:
-            InvalidInputError: as for `conf`.
+            InvalidInputError: a path, an address or a name has a character with a special meaning
+                for nginx, or the path of the socket is too long.
         """
         _check_places([self.socket], front)
         name = f"fedtally_{self.side}_{self.fingerprint[:16]}"
@@ -168,15 +175,15 @@ class Reports:
 
 @dataclass(frozen=True)
 class DapBackend:
-    """The description of a server of a DAP task, behind nginx.
+    """What the configuration of nginx depends on, for one server of a DAP task.
 
     Args:
-        title: the name of the server, for people.
-        side: the role of the server, leader or helper.
+        title: the name of the server, for a comment in the configuration.
+        side: the role of the server: "leader" or "helper".
         task: the id of the task, as text.
         base: the path of the server's URL, without a slash at its end.
         socket: the path of the Unix socket on which the server's process listens.
-        most_bytes: a bound on the bytes of a request.
+        most_bytes: the most bytes that a request may have.
     """
 
     title: str
@@ -187,13 +194,14 @@ class DapBackend:
     most_bytes: int
 
     def conf(self, front: Front) -> str:
-        """Return a configuration file of nginx, as `conf` does for campaigns.
+        """Return the text of a configuration file of nginx for this server, without a rate limit.
 
         Args:
-            front: the settings of nginx for the network.
+            front: the settings that do not depend on the server.
 
         Raises:
-            InvalidInputError: as for `conf`.
+            InvalidInputError: a path, an address or a name has a character with a special meaning
+                for nginx, or the path of the socket is too long.
         """
         _check_places([self.socket], front)
         name = f"fedtally_dap_{self.side}_{self.task[:16]}"
@@ -277,7 +285,7 @@ _DAP_TASK = """
     client_max_body_size {most};  # no request of the task is longer
     client_body_buffer_size 64k;"""
 
-# The end of each location block: it forwards requests to the process.
+# The end of each `location` block that passes requests on to a process.
 _ONWARD = """
     proxy_pass http://{upstream};
     proxy_http_version 1.1;
@@ -336,7 +344,16 @@ def _check(backends: Sequence[Backend], front: Front) -> None:
 
 
 def _check_places(sockets: Sequence[Path], front: Front) -> None:
-    """Refuse long paths of sockets, and texts with characters that have a meaning for nginx."""
+    """Refuse values that nginx would misread.
+
+    Args:
+        sockets: the paths of the Unix sockets.
+        front: the settings that do not depend on a server.
+
+    Raises:
+        InvalidInputError: a text has a character with a special meaning for nginx, or the path of a
+            socket is too long.
+    """
     for socket in sockets:
         path = _plain(os.fspath(socket), "socket")
         if len(path) > _MOST_SOCKET_BYTES:
@@ -354,10 +371,15 @@ def _check_places(sockets: Sequence[Path], front: Front) -> None:
 
 
 def _plain(text: str, what: str) -> str:
-    """Return a text, if nginx reads it as one plain name.
+    """Return a text unchanged if nginx reads it as one plain word.
+
+    Args:
+        text: the text.
+        what: what the text is, for the message of the error.
 
     Raises:
-        InvalidInputError: the text has a character with a special meaning for nginx.
+        InvalidInputError: the text is empty, or has a character other than letters, digits and
+            `. _ / : @ + - [ ]`.
     """
     if not _PLAIN.fullmatch(text):
         raise InvalidInputError(

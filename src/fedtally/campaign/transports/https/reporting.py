@@ -1,9 +1,9 @@
 """The client's part in reporting to two servers over HTTPS.
 
-`Beginning` asks both servers for the state of the release, before any item is spent. `Sending`
-sends the report in the outbox of the client's record, until each server has accepted or refused it,
-or will not answer any more. Both classes open no connection and read no clock. `carried` is the
-loop around either class.
+`Beginning` asks both servers for the state of the release before a report is made, since making it
+spends (uses up) the client's items. `Sending` sends a report that is made, until each server has
+accepted or refused it, or will never answer. Neither class opens a connection or reads a clock;
+`carried` is the loop around them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import httpx
 
 from fedtally.campaign.transports.https.join import (
     FIRST_WAIT,
-    IDLE_WAIT,
+    HOUR_WAIT,
+    LONGEST_WAIT,
     MOST_PROBLEM,
     Heard,
     Pause,
@@ -35,14 +36,14 @@ from fedtally.campaign.transports.https.resource import (
 from fedtally.secagg.two_server import BatchPolicy, Side
 from fedtally.store import Fate, Said, Unsent
 
-ORDER: tuple[Side, Side] = ("helper", "leader")  # every report that the leader has, the helper has
-LONGEST_WAIT = 600.0  # the longest wait, in seconds, between two requests to a server that fails
-FRESH_SECONDS = 60.0  # seconds for which a client relies on the answer that a release is open
-# Servers refuse a report whose time is more than this ahead of their clock, or more than max_age
-# behind it (both in seconds).
+# The order of requests. The helper is first, so that it has every report that the leader has.
+ORDER: tuple[Side, Side] = ("helper", "leader")
+FRESH_SECONDS = 60.0  # how long a client relies on a server's answer that the release is open
+# In seconds. A server refuses a report whose time is more than CLOCKS_APART ahead of its clock, or
+# more than max_age behind it. So after PATIENCE no server accepts a report any more.
 CLOCKS_APART = 3600.0
 AGAIN, HOURLY = "; asks again", ", and is asked hourly"  # the ends of messages to the owner
-PATIENCE = BatchPolicy.max_age  # seconds after which no server accepts the report
+PATIENCE = BatchPolicy.max_age
 _REFUSALS = {
     400: "cannot read the report: its plan or its version is another one",
     403: "does not know this client, or the report was changed on its way",
@@ -64,11 +65,11 @@ class Request(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """The instruction to make the report, which spends its items: both servers accept reports."""
+    """The result that both servers accept reports: the client should now make its report."""
 
 
 class Never(NamedTuple):
-    """The result that no report is made and no item is spent.
+    """The result that the client cannot report; no report was made, and no item is spent.
 
     Args:
         why: the reason, as a text for the client's owner.
@@ -79,12 +80,13 @@ class Never(NamedTuple):
 
 @dataclass
 class _Waits:
-    """The waits of a client after failed requests.
+    """The waits of a client after failed requests, and the messages about the failures.
+
+    The same failure is told once, until a request succeeds.
 
     Args:
         random: returns a uniform number, at least 0 and below 1.
-        tell: shows a message to the client's owner. A repeated failure is told once, until a
-            request succeeds.
+        tell: shows a message to the client's owner.
     """
 
     random: Callable[[], float]
@@ -94,22 +96,27 @@ class _Waits:
         self.goes_on()
 
     def goes_on(self) -> None:
-        """Note that a request succeeded."""
+        """Note that a request has succeeded: the next failure is told, and its wait is short."""
         self._pause, self._wait, self._why = 0.0, FIRST_WAIT, ""
 
     def taken(self) -> float:
-        """Return the seconds to wait now; the next call returns 0.
+        """Return the seconds to wait before the next request; the next call returns 0.
 
-        The wait is a duration and not a time, so that it does not grow if the clock is set.
+        It is a duration. If it were a time, setting the clock back would make the wait longer.
         """
         seconds, self._pause = self._pause, 0.0
         return seconds
 
     def heard(self, server: Side, found: Heard) -> None:
-        """Note a response that is no answer of the protocol, and set the wait."""
+        """Note a response that a server of reports would not give, and set the wait.
+
+        Args:
+            server: the server that was asked.
+            found: the response.
+        """
         if found.status == 404:
             self._tell_once(f"the {server} knows no such release{HOURLY}")
-            self._pause = self._spread(IDLE_WAIT)
+            self._pause = self._spread(HOUR_WAIT)
             return
         what = f", {found.type}" if found.type else ""
         self.failed(f"the {server} gives no answer but HTTP {found.status}{what}", found)
@@ -137,7 +144,7 @@ class _Waits:
 
 @dataclass
 class Beginning:
-    """The exchange that finds out whether a client may report now; it spends no items.
+    """The exchange by which a client finds out whether it can report now; no item is spent.
 
     Args:
         random: returns a uniform number, at least 0 and below 1.
@@ -152,10 +159,13 @@ class Beginning:
         self._never: Never | None = None
 
     def next(self, now: float) -> Request | Pause | Begin | Never:
-        """Return the next request, a wait, or the result.
+        """Return what to do next.
 
         Args:
             now: the time, Unix seconds.
+
+        Returns:
+            A `Request` to send; a `Pause`; or the result: `Begin` or `Never`.
         """
         if self._never is not None:
             return self._never
@@ -190,7 +200,7 @@ class Beginning:
             self._waits.goes_on()
 
     def failed(self, why: str) -> None:
-        """Note that no response came.
+        """Note that a request got no response.
 
         Args:
             why: the text about the failure, for the owner.
@@ -203,10 +213,12 @@ class Beginning:
 
 @dataclass
 class Sending:
-    """The exchange that sends a report to both servers until its fate is known.
+    """The exchange that sends a report, first to the helper and then to the leader.
+
+    It ends when the fate of the report is known: it is accepted, not counted, or unknown.
 
     Args:
-        report: the report in the outbox of the client's record.
+        report: the report, which is stored in the client's record.
         random: returns a uniform number, at least 0 and below 1.
         tell: shows a message to the client's owner.
     """
@@ -218,20 +230,23 @@ class Sending:
     def __post_init__(self) -> None:
         self._waits, self._left = _Waits(self.random, self.tell), dict(self.report.frames)
         self._fate: Fate | None = None
-        # whether a request went to the server after the report had become too old
+        # By server: whether a request went to it after the report had become too old.
         self._was_last = dict.fromkeys(ORDER, False)
 
     def next(self, now: float) -> Request | Pause | Fate:
-        """Return the next request, a wait, or the fate of the report.
+        """Return what to do next.
 
-        When the report has become too old, each server still gets one more request. The clock of
-        this client may be wrong, and a server that has the report already says so at any time.
+        When the report has become too old, each server still gets one more request: the clock of
+        this client may be wrong, and a server that already has the report will say so.
 
         Args:
             now: the time, Unix seconds.
 
+        Returns:
+            A `Request` to send; a `Pause`; or the result, the fate of the report.
+
         Raises:
-            StoreError: the client's record failed; call again.
+            StoreError: the client's record could not be written. The caller may call again.
         """
         if self._fate is not None:
             return self._fate
@@ -254,7 +269,7 @@ class Sending:
             found: the response.
 
         Raises:
-            StoreError: the client's record failed. The same frame is sent again.
+            StoreError: the client's record could not be written. The frame will be sent again.
         """
         if found.status == 201 and found.type == STATE_TYPE:
             is_news = server in self._left
@@ -272,7 +287,7 @@ class Sending:
             self._waits.heard(server, found)
 
     def failed(self, why: str) -> None:
-        """Note that no response came. The server may have got the frame, and gets it again.
+        """Note that a request got no response; the server gets the frame again.
 
         Args:
             why: the text about the failure, for the owner.
@@ -280,8 +295,8 @@ class Sending:
         self._waits.failed(why)
 
     def _says(self, server: Side, what: Said) -> None:
-        # The record is written first, so that the leader's frame is sent only when the helper's
-        # answer is on the disk.
+        # The record is written first. Otherwise, after a crash, the leader could have its frame
+        # although the client does not know that the helper has the other one.
         self._fate = self.report.said(server, what)
         self._left.pop(server, None)
 
@@ -294,15 +309,18 @@ async def carried(
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[object]],
 ) -> Begin | Never | Fate:
-    """Carry requests to two servers until an exchange has its result, and return the result.
+    """Send the requests of an exchange until it has its result; return the result.
 
     Args:
         http: the HTTP client; redirects are not followed.
         urls: the URL of the release at each server,
             `https://HOST/v1/plans/FINGERPRINT/releases/NUMBER`.
-        talk: the exchange, which says what is sent.
+        talk: the exchange.
         clock: returns the time, Unix seconds.
         sleep: waits for a number of seconds.
+
+    Returns:
+        `Begin` or `Never` for a `Beginning`, a `Fate` for a `Sending`.
     """
     while True:
         step = talk.next(clock())
@@ -321,7 +339,15 @@ async def _exchange(
     talk: Beginning | Sending,
     clock: Callable[[], float],
 ) -> None:
-    """Send a request once, and give the response or the failure to `talk`."""
+    """Send one request of an exchange, and tell the exchange its response or failure.
+
+    Args:
+        http: the HTTP client.
+        url: the URL of the release at the server.
+        step: the request.
+        talk: the exchange.
+        clock: returns the time, Unix seconds.
+    """
     headers = {"accept-encoding": "identity"}
     if step.frame is None:
         request = http.build_request("GET", url, headers=headers)
@@ -338,13 +364,18 @@ async def _exchange(
 
 
 def _is_other(server: Side, found: Heard) -> bool:
-    """Tell whether a response comes from the other server than the one that was asked."""
+    """Tell whether a response to a request for `server` comes from the other of the two servers."""
     other = next(one for one in ORDER if one != server)
     return found.type == STATE_TYPE and _state(other, found) is not None
 
 
 def _state(server: Side, found: Heard) -> Release | None:
-    """Return the state of the release in a response; None: the response has no state."""
+    """Return the state of the release that a response tells; None: it tells none.
+
+    Args:
+        server: the server that was asked; a state of the other server does not count.
+        found: the response.
+    """
     if found.status == 410 and found.type == PROBLEM_TYPE:
         return Release.CLOSED
     if found.status == 200 and found.type == STATE_TYPE:

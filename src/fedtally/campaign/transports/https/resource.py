@@ -1,13 +1,13 @@
-"""The HTTPS resources that servers and clients agree on, with their headers and content types.
+"""The paths, headers and content types of HTTPS requests, which servers and clients agree on.
 
-A client of a campaign sends ``POST /v1/campaigns/{fingerprint}/step``. The body is the answer to
-the last frame that the client handled, or is empty. The response is the next frame (200), or says
-how long to wait before the next request.
+A client of a campaign sends ``POST /v1/campaigns/{fingerprint}/step`` again and again. The body is
+the answer to the last frame that the client handled, or is empty. The response is the next frame
+(200), or says how long to wait before the next request (204).
 
-A client of two servers sends ``GET /v1/plans/{fingerprint}/releases/{release}`` to each server. The
-response is a JSON object that says which of the two servers it is, and whether the release is open.
-Then the client sends its frame by ``PUT`` to ``reports`` below the same path. The response is 201,
-with the same kind of JSON object, when the frame is on the disk.
+A client of two servers first sends ``GET /v1/plans/{fingerprint}/releases/{release}`` to each
+server. The response is a JSON object with the server's role and the state of the release. Then the
+client sends its frame, one for each server, by ``PUT`` to ``reports`` below the same path. When the
+frame is on the disk, the response is 201 with another such JSON object.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FRAME_TYPE = "application/vnd.fedtally.frame"
 STATE_TYPE = "application/vnd.fedtally.release+json"
 PROBLEM_TYPE = "application/problem+json"
 HANDLED = "fedtally-handled"  # the header with the digest of the last frame the client handled
-MOST_UPLOAD = 16 << 20  # bytes of reports of DAP in one request
-MOST_JOB = 64 << 20  # bytes of an aggregation job of DAP
-WAIT_SECONDS = 20.0  # the longest time that a server delays a response; proxies allow 60
+MOST_UPLOAD = 16 << 20  # the most bytes of reports in one request of a DAP client
+MOST_JOB = 64 << 20  # the most bytes of an aggregation job of DAP
+WAIT_SECONDS = 20.0  # the longest time a request waits for a frame; proxies often end it after 60
 
 
 def step_path(fingerprint: str) -> str:
@@ -44,9 +44,9 @@ def digest(frame: bytes) -> bytes:
 
 
 def read_digest(text: str) -> bytes:
-    """Return the digest in the header `HANDLED`, 32 bytes.
+    """Read the digest of a frame, 32 bytes, from the text of the header `HANDLED`.
 
-    It is empty if the text is no digest; then no frame counts as handled.
+    If the text is no digest, return empty bytes: then no frame counts as handled.
 
     >>> read_digest("aa"), read_digest(32 * "ab") == bytes(32 * [0xAB])
     (b'', True)
@@ -59,10 +59,10 @@ def read_digest(text: str) -> bytes:
 
 
 class Release(StrEnum):
-    """The state of a release at one of two servers.
+    """The state of a release, as one of two servers tells it to clients.
 
-    OPEN: the server accepts reports. CLOSING: it accepts reports that clients have begun, but no
-    client may begin one. CLOSED: it accepts no reports.
+    OPEN: the server accepts reports. CLOSING: it still accepts reports that clients have made, but
+    no client should make a new one. CLOSED: it accepts no reports.
     """
 
     OPEN = "open"
@@ -80,7 +80,11 @@ def release_path(fingerprint: str, release: int) -> str:
 
 
 def state_of(server: Side, state: Release) -> bytes:
-    """Return the body of a response with the state of a release at a server.
+    """Return the JSON body of a response that tells the state of a release.
+
+    Args:
+        server: the role of the server that sends the response.
+        state: the state of the release.
 
     >>> state_of("helper", Release.OPEN)
     b'{"server": "helper", "state": "open"}'
@@ -89,7 +93,14 @@ def state_of(server: Side, state: Release) -> bytes:
 
 
 def read_state(content: bytes, server: Side) -> Release | None:
-    """Return the state in a body that `state_of` made; None if it is another body or server.
+    """Read the state of a release from a body that `state_of` made.
+
+    Args:
+        content: the body.
+        server: the role that the server must have.
+
+    Returns:
+        The state; None if the body is of another form, or names the other server.
 
     >>> read_state(state_of("helper", Release.OPEN), "helper")
     <Release.OPEN: 'open'>

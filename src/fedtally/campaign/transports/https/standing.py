@@ -1,4 +1,4 @@
-"""The state of one of two servers in numbers, for the command `status` and for Prometheus."""
+"""The state of one of two servers, in numbers, for the command `status` and for Prometheus."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from fedtally.errors import FedtallyError
 from fedtally.secagg.two_server import BatchState
 
 SCHEMA = "fedtally-aggregate-state/1"
-WRITE_SECONDS = 1.0  # seconds between two writes of the state
+WRITE_SECONDS = 1.0  # seconds between two calls of `Standing.write`
 
 
 @dataclass
 class Standing:
-    """The state of a server's process and its releases.
+    """The state of a server's process and its releases, which it can show and write to a file.
 
     Args:
         folder: the folder of the server.
-        releases: the objects that receive the reports of each release, in order.
-        tendings: at a leader, the objects that close each release, in order; empty at a helper.
+        releases: for each release, in order, the object that receives its reports.
+        tendings: at a leader, for each release, in order, the object that closes it; empty at a
+            helper.
         clock: returns the time, Unix seconds.
     """
 
@@ -39,11 +40,20 @@ class Standing:
     _written: str = field(default="", init=False)
 
     def of_release(self, number: int) -> dict[str, Any]:
-        """Return the state of a release as a JSON object.
+        """Return the state of a release as a dict, which the caller writes as JSON.
 
-        The entry `waiting` is the number of reports whose proof is not judged yet. It is 0 at a
-        helper, which judges no report, and in a plan without proofs. `oldest` is a time in Unix
-        seconds, before which all reports have been judged; it is None if no report waits.
+        To judge a report means to verify its proof; only a leader does it. The entries are:
+
+        - `release`: the number of the release.
+        - `state`: "open", "closing", "stopped", "landed" or "lost"; at a helper "answered" in place
+          of the last three.
+        - `reports`: the number of reports that are stored, or after the sum, that are in it.
+        - `refused`: the number of reports whose proof was refused; 0 at a helper.
+        - `waiting`: the number of reports that are not judged yet; 0 at a helper and in a plan
+          without proofs.
+        - `judged`: `reports` minus `waiting`; 0 at a helper.
+        - `oldest`: a time in Unix seconds: all reports that came before it have been judged. None
+          if no report waits.
 
         Args:
             number: the number of the release.
@@ -60,7 +70,7 @@ class Standing:
             "reports": reports,
             "refused": refused,
             "waiting": waiting,
-            # not below 0: the numbers above may change between two reads
+            # Otherwise it could be negative: reports may come between the two reads.
             "judged": max(0, reports - waiting) if is_leader else 0,
             "oldest": int(self.tendings[number].oldest) if waiting else None,
         }
@@ -76,7 +86,11 @@ class Standing:
         return "stopped" if self.tendings else "answered"
 
     def document(self) -> dict[str, Any]:
-        """Return the state of the process as a JSON object."""
+        """Return the state of the process as a dict, which the caller writes as JSON.
+
+        It has the states of all releases, and the bytes of the reports and of free space on the
+        disk.
+        """
         place = self.folder.path / REPORTS
         return {
             "schema": SCHEMA,
@@ -86,7 +100,11 @@ class Standing:
         }
 
     def write(self) -> None:
-        """Write the state into the server's folder if it has changed; ignore a full disk."""
+        """Write the state to a file in the server's folder, unless it is as at the last write.
+
+        Free space is compared in steps of 64 MiB. If the file cannot be written, for example
+        because the disk is full, nothing happens, and the next call tries again.
+        """
         document = self.document()
         text = json.dumps(document | {"free_bytes": document["free_bytes"] >> 26})
         if text == self._written:

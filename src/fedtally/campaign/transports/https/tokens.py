@@ -8,10 +8,10 @@ of mode 0600::
     4f0c1d2e9a8b7c60 = 0f9d...
     end
 
-Each line has the name of a client and the digest of its token. The last line shows that the file is
-complete. Minted names are random and differ between campaigns, so they do not show that two clients
-of two campaigns are the same person. A name means the same client for ever: if the name gets a new
-token, it is still the old client.
+Each line between the first and the last has the name of a client and the digest of its token. The
+last line shows that the file is complete. Names that fedtally makes are random, so nobody can see
+from them that clients of two campaigns are the same person. A name means the same client for ever:
+a client whose token is replaced keeps its history.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ SUFFIX = ".token"  # the suffix of a file with one token, for its client
 SCHEMA, _END = "fedtally-tokens/1", "end"
 SECRET_BYTES, NAME_BYTES = 32, 8
 MOST_MINTED = 1_000_000  # the most tokens that one call makes
-_PREFIX = "fedtally_"  # shows secret scanners, which search published text, that this is a token
+_PREFIX = "fedtally_"  # lets scanners that search published text for secrets find a token
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
-Digests = dict[str, str]  # by a client's name: the SHA-256 of its token, 64 hexadecimal digits
+Digests = dict[str, str]  # a client's name -> the SHA-256 of its token, 64 hexadecimal digits
 
 
 def digest_of(token: str) -> str:
@@ -54,7 +54,7 @@ def digest_of(token: str) -> str:
 
 @dataclass
 class Tokens:
-    """The tokens that are valid now.
+    """The valid tokens of a campaign, as they were last read from its folder.
 
     Args:
         folder: the folder of the campaign.
@@ -67,16 +67,16 @@ class Tokens:
 
     folder: Path
     warn: Callable[[str], None]
-    _names: dict[str, str] = field(init=False, repr=False)  # the clients' names, by digest
+    _names: dict[str, str] = field(init=False, repr=False)  # the digest of a token -> the name
 
     def __post_init__(self) -> None:
         self._names = _by_digest(self.folder)
 
     def name_of(self, token: str) -> str | None:
-        """Return the name of the client that has a token; None: the token is not valid.
+        """Return the name of the client that has this token; None: the token is not valid.
 
-        The time of this call depends on the digest of the token. Nobody can make a token with a
-        chosen digest, so the time shows nothing about other tokens.
+        How long the call takes depends on the digest of the token. An attacker cannot choose the
+        digest, so the times do not help to guess the tokens of clients.
         """
         return self._names.get(digest_of(token))
 
@@ -93,7 +93,7 @@ def _by_digest(folder: Path) -> dict[str, str]:
 
 
 def read(folder: Path) -> Digests:
-    """Return the digests of a campaign's tokens, by the clients' names.
+    """Read the digests of a campaign's tokens from its folder.
 
     Args:
         folder: the folder of the campaign.
@@ -129,12 +129,12 @@ def read(folder: Path) -> Digests:
 
 
 def parse(lines: Iterable[str], source: str, first: int = 1) -> Digests:
-    """Return the digests of tokens from lines of the form `NAME = DIGEST`.
+    """Read the digests of tokens from lines of the form `NAME = DIGEST`.
 
     Args:
         lines: the lines, without line feeds.
-        source: the name of the file or stream that has the lines, for errors.
-        first: the number of the first line, for errors.
+        source: the name of the file that has the lines, for messages of errors.
+        first: the number of the first line in that file, for messages of errors.
 
     Raises:
         UnreadableFileError: a line has another form, or a name or a digest occurs twice.
@@ -162,7 +162,7 @@ def parse(lines: Iterable[str], source: str, first: int = 1) -> Digests:
 def mint(
     folder: Path, number: int, random: Callable[[int], bytes], output: Path | None = None
 ) -> dict[str, str]:
-    """Add clients with random names, and return their tokens by name.
+    """Add clients with new random names and tokens to a campaign.
 
     The tokens are only in the returned value and in the files of `output`: the campaign's folder
     has only their digests.
@@ -170,12 +170,15 @@ def mint(
     Args:
         folder: the folder of the campaign.
         number: the number of clients, 1 to a million.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-        output: a folder that gets a file of mode 0600 for each token; None: no files.
+        random: returns as many uniform bytes as its argument says, from a cryptographic source.
+        output: a folder that gets one file of mode 0600 for each token; None: no files.
+
+    Returns:
+        A dict from the name of each new client to its token.
 
     Raises:
-        InvalidInputError: `number` is out of bounds, or a file cannot be written. Then no token was
-            added.
+        InvalidInputError: `number` is out of bounds, the campaign's tokens cannot be read, or a
+            file cannot be written. No token was added.
     """
     if not 1 <= number <= MOST_MINTED:
         raise InvalidInputError(
@@ -195,17 +198,23 @@ def mint(
 def add(
     folder: Path, names: Iterable[str], random: Callable[[int], bytes], output: Path | None = None
 ) -> dict[str, str]:
-    """Add clients with given names, and return their tokens by name, as for `mint`.
+    """Add clients with given names and new tokens to a campaign.
+
+    The tokens are only in the returned value and in the files of `output`: the campaign's folder
+    has only their digests.
 
     Args:
         folder: the folder of the campaign.
         names: the names of the clients.
-        random: the source of randomness, as for `mint`.
-        output: a folder for files, as for `mint`; None: no files.
+        random: returns as many uniform bytes as its argument says, from a cryptographic source.
+        output: a folder that gets one file of mode 0600 for each token; None: no files.
+
+    Returns:
+        A dict from the name of each client to its token.
 
     Raises:
-        InvalidInputError: a name has a token already or is not allowed, or a file cannot be
-            written. Then no token was added.
+        InvalidInputError: a name has a token already or is not allowed, the campaign's tokens
+            cannot be read, or a file cannot be written. No token was added.
     """
     made = {check_name(name): new_token(random) for name in names}
     with _files(output) as put, changing(folder) as digests:
@@ -216,15 +225,15 @@ def add(
 
 
 def take(folder: Path, digests: Digests) -> None:
-    """Add clients whose tokens somebody else made.
+    """Add clients whose tokens somebody else made; only the digests of these tokens are known.
 
     Args:
         folder: the folder of the campaign.
-        digests: the digests of the tokens, by name, from `parse`.
+        digests: the clients' names and the digests of their tokens, from `parse`.
 
     Raises:
-        InvalidInputError: a name has a token already, or a token is already another client's. Then
-            no token was added.
+        InvalidInputError: a name has a token already, another client has the same token, or the
+            campaign's tokens cannot be read. No token was added.
     """
     with changing(folder) as held:
         _check_new(held, digests)
@@ -235,14 +244,17 @@ def take(folder: Path, digests: Digests) -> None:
 
 
 def revoke(folder: Path, names: Iterable[str]) -> None:
-    """Remove the tokens of clients.
+    """Remove the tokens of clients, so that their requests are refused.
+
+    A process that runs refuses them only after it has read the tokens again.
 
     Args:
         folder: the folder of the campaign.
         names: the names of the clients.
 
     Raises:
-        InvalidInputError: a name has no token. Then no token was removed.
+        InvalidInputError: a name has no token, or the campaign's tokens cannot be read. No token
+            was removed.
     """
     gone = set(names)
     with changing(folder) as digests:
@@ -257,10 +269,13 @@ def revoke(folder: Path, names: Iterable[str]) -> None:
 
 @contextmanager
 def changing(folder: Path) -> Iterator[Digests]:
-    """Change the tokens of a campaign in a `with` block.
+    """Let a `with` block change the tokens of a campaign.
 
-    The context yields the digests, which the block may change. They are written if the block ends
-    without an error. Another process that wants to change them waits.
+    If the block ends without an error, the digests are written to the file. Meanwhile other
+    processes that call this wait.
+
+    Yields:
+        The digests, which the block changes in place; empty if the campaign has no tokens yet.
     """
     place = folder / TOKENS
     with _locked(folder):
@@ -282,10 +297,11 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def check_name(name: str) -> str:
-    """Return a name, if a client may have this name.
+    """Return a name unchanged if a client may have it.
 
     Raises:
-        InvalidInputError: the name is too long, or has characters that are not allowed.
+        InvalidInputError: the name is empty, too long, begins with a dot, or has a character other
+            than letters, digits, `-`, `_` and `.`.
     """
     if not _NAME.fullmatch(name):
         raise InvalidInputError(
@@ -296,7 +312,10 @@ def check_name(name: str) -> str:
 
 
 def new_token(random: Callable[[int], bytes]) -> str:
-    """Return a new token.
+    """Make a new token: "fedtally_" and 43 random characters, which encode 32 bytes.
+
+    Args:
+        random: returns as many uniform bytes as its argument says, from a cryptographic source.
 
     >>> new_token(lambda size: bytes(size))
     'fedtally_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
@@ -314,9 +333,12 @@ def _check_new(digests: Digests, names: Iterable[str]) -> None:
 
 @contextmanager
 def _files(folder: Path | None) -> Iterator[Callable[[dict[str, str]], None]]:
-    """Yield a function that writes a file for each token into a folder.
+    """Yield a function that writes one file for each token of a dict from names to tokens.
 
-    The files are removed if the `with` block fails. Without a folder, no file is written.
+    If the `with` block fails, the files are removed again.
+
+    Args:
+        folder: the folder of the files, made if it is missing; None: no file is written.
     """
     with ExitStack() as undo:
 

@@ -1,4 +1,4 @@
-"""Functions of all HTTPS servers: refusals, request bodies, and requests from web pages."""
+"""What all HTTPS servers of fedtally share: refusals, limits on bodies, requests of web pages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from starlette.routing import Route
 
 from fedtally.campaign.transports.https.resource import PROBLEM_TYPE
 
-BODY_SECONDS = 30.0  # the longest time in which a whole body must come
-MOST_BODIES = 256 << 20  # bytes of bodies in memory at once
-PREFLIGHT_SECONDS = 86_400  # the time for which a browser may cache the answer to a preflight
+BODY_SECONDS = 30.0  # the time in which the whole body of a request must come
+MOST_BODIES = 256 << 20  # the most bytes of request bodies in memory at once
+PREFLIGHT_SECONDS = 86_400  # the time for which a browser may cache a preflight (`route_of_pages`)
 BUSY = 2, 10  # bounds, in seconds, of the wait before a client tries a busy server again
 
 
@@ -27,12 +27,13 @@ def draw(least: int, most: int) -> int:
 
 
 class Refused(Exception):
-    """The refusal of a request.
+    """Say that a server refuses a request.
 
     Args:
         status: the HTTP status of the response.
         title: the text of the response, which must not name a client.
-        after: bounds, in seconds, of the wait before a new request; None: the response says none.
+        after: bounds, in seconds, of the random wait that the response asks for in `retry-after`;
+            None: the response has no such header.
     """
 
     def __init__(self, status: int, title: str, after: tuple[int, int] | None = None) -> None:
@@ -40,7 +41,7 @@ class Refused(Exception):
         self.status, self.title, self.after = status, title, after
 
     def response(self, draw: Callable[[int, int], int]) -> Response:
-        """Return the response to the refused request, a problem document.
+        """Return the response to the refused request: a problem document (RFC 9457).
 
         Args:
             draw: returns a random whole number between two bounds, both included.
@@ -67,7 +68,7 @@ class Room:
         """Reserve room for a body of `size` bytes while the `with` block runs.
 
         Raises:
-            Refused: there is not enough room.
+            Refused: the bodies in memory leave too little room for this one.
         """
         if size > self._left:
             raise Refused(503, "busy: send the same again", BUSY)
@@ -84,10 +85,10 @@ def length_of(request: Request, most: int, too_long: str) -> int:
     Args:
         request: the request.
         most: the most bytes that the body may have.
-        too_long: the text of the refusal of a longer body.
+        too_long: the text of the response if the body is longer.
 
     Raises:
-        Refused: the header is missing, or the length is too large.
+        Refused: the header is missing or no number, or the length is more than `most`.
     """
     length = request.headers.get("content-length", "")
     if not (length.isascii() and length.isdigit()):
@@ -98,12 +99,13 @@ def length_of(request: Request, most: int, too_long: str) -> int:
 
 
 async def body_of(request: Request) -> bytes:
-    """Return the whole body of a request.
+    """Receive the whole body of a request, and return it.
 
-    The caller must have checked its length (`length_of`) and reserved room (`Room`).
+    Before, the caller must check the length (`length_of`) and reserve room (`Room`). Otherwise the
+    bodies could fill the memory.
 
     Raises:
-        Refused: the body did not come in time.
+        Refused: the body did not come within `BODY_SECONDS`, or the client disconnected.
     """
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -118,17 +120,18 @@ def route_of_pages(
     answer: Callable[[Request], Awaitable[Response]],
     origins: Sequence[str],
 ) -> Route:
-    """Return a route for clients, which web pages of some origins may use, too (CORS).
+    """Return a route for clients that web pages of some origins may also use (CORS).
 
-    Before such a page sends a request, the browser sends a preflight request. The preflight allows
-    only this method and the header `content-type`, and no credentials. Of the response's headers, a
-    page can read `retry-after` and `date`.
+    Before such a page sends a request, the browser asks whether it may: the preflight request. The
+    answer allows only this method and the header `content-type`, and no cookies or passwords. Of
+    the headers of a response, the page can read `retry-after` and `date`.
 
     Args:
-        path: the path.
+        path: the path of the route.
         method: the only HTTP method of the route.
         answer: the function that answers a request.
-        origins: the origins of web pages; empty: browsers block the pages of other sites.
+        origins: the origins (scheme, host and port) of the web pages; empty: only programs that are
+            no browsers, and pages of this server, can use the route.
     """
     if not origins:
         return Route(path, answer, methods=[method])
@@ -142,7 +145,7 @@ def route_of_pages(
     )
 
     async def answered(request: Request) -> Response:
-        if request.method == "OPTIONS":  # no preflight: the middleware has answered preflights
+        if request.method == "OPTIONS":  # not a preflight: the middleware answers preflights itself
             return Refused(405, "no such method").response(draw)
         return await answer(request)
 

@@ -1,4 +1,4 @@
-"""Belief propagation between all items and all cells."""
+"""Belief propagation: a decoder in which all items and all cells exchange messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _work(task: Task) -> Work:
         "belief": task.repetitions * min(task.candidates, room) * task.rows * task.batches,
         "prior": task.repetitions,
     }
-    # the repetitions 1, 2, 4, ... and the last step look at all candidates, each by two decoders
+    # The repetitions 1, 2, 4, ... and the last step decode all candidates, each with two decoders.
     if task.candidates > room:
         seen = 2 * (task.repetitions.bit_length() + 1)
         sent |= {name: seen * count for name, count in looked(task, task.candidates, 4).items()}
@@ -69,14 +69,14 @@ KIND = DecoderKind(
     held_bytes=message_bytes,
     fits_items=True,
     largest_support=joint.KIND.largest_support,
-    # Measured up to about this number. Real tables with more candidates have few items that stand
-    # out, and mostly gain nothing by messages (docs/accuracy.md).
+    # Tested up to about this number. Real tables with more candidates have few items above the
+    # noise, and messages mostly improve nothing there (docs/accuracy.md).
     most_candidates=1 << 17,
     most_messages=MOST_MESSAGES,  # with more, only some candidates send messages
     auto_rows=MANY_ROWS,
     fewest_cells=FEWEST_CELLS,
     rests_on=Recovery.JOINT,
-    # the same rows as for joint recovery, which answers where beliefs are not better
+    # the same rows as joint recovery, which answers if beliefs are not better
     planned_rows=range(7, 17),
     usual_rows=7,
     schedules=("hybrid",),

@@ -1,19 +1,20 @@
-"""Belief propagation: every item tells each of its cells what its other cells say of its count.
+"""Belief propagation: a decoder that estimates all items together from all cells.
 
-A cell's sum, less the believed counts of all other items of the cell, is a noisy value of an item's
-count. An item has a cell in each row. Its values from several rows are joined, weighted by their
-precision. The belief that an item sends to a cell is the mean of the item's count given the values
-from the item's *other* rows, under a distribution of all counts that is learned at the same time
-(`prior.py`). So no noise is counted twice, and no threshold says which items are heavy.
+A cell is a counter, and an item has one cell in each row. A cell's sum, minus the believed counts
+of the cell's other items, is a noisy value of an item's count. The values from several rows are
+combined, weighted by their precision. The belief that an item sends to a cell is the mean of its
+count, given the values from its *other* rows. So no noise is used twice. The mean also needs a
+distribution of the counts of all items, which is learned at the same time (`prior.py`). No
+threshold says which items are heavy.
 
 With several batches of rounds, a message has a value for each batch: the batch's share of the
-count, plus the item's deviation from that share. The deviation is shrunk towards 0: much if its
-expected size is small beside the noise, and little if it is large. The expected size is that of
-Poisson noise, or the spread between the item's batches if that is clearly larger.
+count, plus the item's deviation from that share. The deviation is shrunk towards 0. It is shrunk
+much if its expected size is small beside the noise, and little if it is large. The expected size
+follows from Poisson noise, or from the spread between the item's batches if that is clearly larger.
 
-This is relaxed belief propagation (Guo and Wang 2006; Rangan 2010), of which approximate message
-passing (Donoho, Maleki and Montanari 2009) is the limit for dense matrices. docs/accuracy.md has
-the steps, the measured errors, and the conditions under which joint recovery answers instead.
+This is relaxed belief propagation (Guo and Wang 2006; Rangan 2010). Approximate message passing
+(Donoho, Maleki and Montanari 2009) is its limit for dense matrices. docs/accuracy.md has the steps,
+the measured errors, and the conditions under which joint recovery answers instead.
 """
 
 from __future__ import annotations
@@ -66,65 +67,70 @@ from fedtally.sketch import CountSketch
 F32 = npt.NDArray[np.float32]
 
 ITERATIONS = 200  # the most; twelve are usual
-# Close to exact recovery the noise may fall slowly for hundreds of iterations. So there are fewer
-# iterations of many messages: about this number is sent in all, which takes some ten seconds.
+# Close to exact recovery the noise may fall slowly for hundreds of iterations. With many messages
+# there are therefore fewer iterations (but at least _PATIENCE): about this number of messages is
+# sent in all, which takes some ten seconds.
 _SENT_IN_ALL = 1 << 28
-# Where most items lie just below the noise, messages may move little for a long time, and meanwhile
-# the noise falls to a half or a third. So messages are settled only if the variance of the noise
-# fell by less than 1 % in four iterations. From iteration 40 on, iterations also end if it fell by
-# less than 2 % in twenty.
+# If most items lie just below the noise, messages may move little for a long time while the noise
+# falls to a half or a third. So messages are settled only if the variance of the noise fell by less
+# than 1 % in four iterations. From iteration 40 on, iterations also end if it fell by less than 2 %
+# in twenty iterations.
 STILL_OVER, STILL_RATIO = 4, 0.99
 _PATIENCE, _SLOW_OVER, _SLOW_RATIO = 40, 20, 0.98
-DAMPING = 0.8  # the share of a message that is new; messages that all move at once overshoot
-SLOWER = 0.7  # factor on the damping where messages move more than before
+DAMPING = 0.8  # the share of a message that is replaced; replacing all of it would overshoot
+SLOWER = 0.7  # the damping is multiplied by this if messages move more than in the step before
 LEAST_DAMPING = 0.3
-SETTLED = 0.1  # of the messages' standard deviation: a smaller move is hardly seen in the estimates
+SETTLED = 0.1  # in standard deviations of messages: a smaller move hardly changes the estimates
 # Steps of learning the prior: before the first iteration and after the last one; in an iteration.
 _FIRST_STEPS, _STEPS = 40, 4
-_FEW_PHANTOMS = 4096  # of NUM_PHANTOMS, which are enough within an iteration
-# From Poisson noise and the cells' noise alone, the squared deviations of an item's batches have a
-# known distribution. The batches count as different if noise alone would reach the observed sum of
-# squares with a probability below _CLEARLY. A limit in standard deviations would not do: with few
-# batches, noise alone exceeds such a limit too often.
+_FEW_PHANTOMS = 4096  # the first phantoms, of NUM_PHANTOMS; enough within an iteration
+# If an item's batches differ only by Poisson noise and the cells' noise, the sum of their squared
+# deviations has a known distribution. The batches are considered different if such a large sum has
+# a probability below _CLEARLY. A limit in standard deviations would not do: with few batches, noise
+# alone exceeds it too often.
 _CLEARLY = 1e-4
-_BYTES = 12  # of a message, at most: its value, and shares of its variance and its place
-# The most messages that are kept, at 5 to 12 bytes each. If all candidates would need more, only
-# those that stand out of the noise send messages.
+_BYTES = 12  # the most bytes of a message: its value, and shares of its variance and its place
+# The most messages that are stored, at 5 to 12 bytes each. If all candidates would need more, only
+# candidates whose values exceed the noise send messages.
 MOST_MESSAGES = 1 << 24
-# The first threshold is one that fills this share of the room if nobody holds any candidate.
+# The first threshold for sending. If nobody held any candidate, noise alone would make candidates
+# send until this share of the allowed messages is used.
 _FILLED = 0.8
-# An item sends a message to a row if its *other* rows make it stand out, even with a value in this
-# row that lies this many standard deviations below 0. So the values of a row do not decide which
-# messages the row gets.
+# An item sends a message to a row only if its values from the *other* rows exceed a gate: they must
+# reach the threshold together with a value in this row of this number of standard deviations below
+# 0. So the value of a row does not decide which messages the row gets.
 _UNLIKELY = 2.0
-_FEWEST = 1000  # items beside those of joint recovery that there must be room for
+_FEWEST = 1000  # there must be room for the items of joint recovery and this number of others
 _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memory
-# Cells of all batches. The noise and the prior are learned from the cells. With one or two hundred
-# they are so uncertain that intervals hold too seldom (docs/accuracy.md).
+# The fewest cells of all batches together. The noise and the prior are learned from the cells. With
+# one or two hundred cells they are so uncertain that intervals are too often wrong
+# (docs/accuracy.md).
 FEWEST_CELLS = 400
-# With fewer than five rows the values say little of the distribution of counts, and maximum
-# likelihood gathers it at chance counts. So messages are sent a second time, under a prior that is
-# smoothed by this, and those that end with less noise are kept. Smoothing helps where counts differ
-# by degrees, and harms where many are alike.
+# With fewer than five rows the values say little about the distribution of counts. Maximum
+# likelihood then concentrates it at a few random counts. So there is a second run under a prior
+# that is smoothed by this, and the run that ends with less noise is used. Smoothing helps if counts
+# vary gradually, and harms if many counts are equal.
 _SMOOTH = 0.15
-_EXACT = 0.05  # clients: with less noise joint recovery leaves nothing to gain
-# Belief propagation is not trusted in three cases. First: messages still move by this number of
-# standard deviations.
+_EXACT = 0.05  # clients; with less noise joint recovery cannot be improved
+# Belief propagation is not trusted in three cases. First: messages still move by more than this
+# number of standard deviations.
 _RESTLESS = 0.5
-# Second: the squared errors of rows, measured against the item's other rows, are larger or smaller
-# than their prediction by this factor. A kind of items is judged if it has at least this number of
-# items.
+# Second: a row's values are predicted from the item's other rows. The squared errors of these
+# predictions are larger or smaller than expected by this factor. A kind of items is judged only if
+# it has at least this number of items.
 _MISFIT = 1.5
 _JUDGED = 20
-# Third: the median standard deviation of the beliefs is more than this share of joint recovery's.
+# Third: the median standard deviation of the beliefs is more than this share of the standard
+# deviation of joint recovery's estimates.
 GAIN = 0.95
 MANY_ROWS = 5
 
 
 def message_bytes(candidates: int, rows: int, batches: int) -> int:
-    """Return the bytes that messages take at most, while they are rearranged.
+    """Return the most memory, in bytes, that the messages of a campaign take.
 
-    With few rows they are sent twice, and the first ones are kept meanwhile.
+    It includes copies: one while messages are rearranged, if only some candidates send any; and the
+    messages of a first run, with fewer than five rows.
 
     >>> message_bytes(10_000, 5, 10), message_bytes(10**9, 5, 10), message_bytes(10_000, 3, 10)
     (6000000, 402653184, 7200000)
@@ -135,23 +141,26 @@ def message_bytes(candidates: int, rows: int, batches: int) -> int:
 
 
 def clearly_different(freedom: float) -> float:
-    """Return by what share the squared deviations of batches must exceed their expectation.
+    """Return the share by which squared deviations between batches must exceed their expectation.
+
+    If they exceed it by more, the batches are different: noise alone exceeds this limit only with
+    probability `_CLEARLY`.
 
     Args:
-        freedom: degrees of freedom of the deviations.
+        freedom: the degrees of freedom of the sum of squared deviations, above 0.
     """
     return float(chdtri(freedom, _CLEARLY)) / freedom - 1.0
 
 
 class Beliefs(NamedTuple):
-    """Values of items from all of their rows: counts, float64 [n].
+    """Values of items' counts from all of their rows, in clients: float64 [n] each.
 
-    The message of an item to a cell leaves out the cell's own value. These values leave out
-    nothing, and the prior is not applied yet.
+    An item's message to a cell is made without the cell's own value. These values use all cells.
+    The prior is not applied to them.
 
     Attributes:
         value: the item's count plus an error that is nearly normal.
-        stddev: standard deviation of the error.
+        stddev: the standard deviation of this error.
     """
 
     value: F64
@@ -159,19 +168,20 @@ class Beliefs(NamedTuple):
 
 
 class Sent:
-    """The messages of items, in the blocks that `kernels.propagation` reads.
+    """The messages of items, in the blocks that `kernels.propagation` describes.
 
     Args:
         landed: the sums.
-        ids: uint64 [n], the items. All send nothing at first.
+        ids: uint64 [n], the items. At first all messages are 0.
 
     Attributes:
         size: the number of items.
-        words: uint32 [blocks, groups, rows, LANES]: the places of the items in the sketch, packed
-            as `kernels.propagation.pack_words` says.
-        beliefs: float32 [blocks, rows, batches, LANES], in clients.
-        unsure: float32 [blocks, rows, kinds, LANES], variances in squared clients: one for each
-            batch under schedule "fresh", else one for all.
+        words: uint32 [blocks, groups, rows, LANES], the hash words of the items, which give their
+            cells and signs.
+        beliefs: float32 [blocks, rows, batches, LANES], the messages, in clients.
+        unsure: float32 [blocks, rows, kinds, LANES], the variances of the messages, in squared
+            clients. Under schedule "fresh" each batch has one (kinds = batches); otherwise it is
+            the variance of the sum over batches (kinds = 1).
     """
 
     def __init__(self, landed: Landed, ids: U64) -> None:
@@ -184,38 +194,38 @@ class Sent:
         self.unsure: F32 = np.zeros((blocks, rows, kinds, LANES), np.float32)
 
     def start(self, places: I64, counts: F64) -> None:
-        """Let some items send their counts to all rows.
+        """Set the messages of some items to the same counts in all rows.
 
         Args:
-            places: int64 [k], the places of the items among those that send.
-            counts: float64 [k, batches].
+            places: int64 [k], the indices of the items in `ids`.
+            counts: float64 [k, batches], the counts.
         """
         # NumPy moves the two indexed axes to the front: the left side is [k, rows, batches].
         self.beliefs[places // LANES, :, :, places % LANES] = counts[:, None, :]
 
     def window(self, landed: Landed, ids: U64, chosen: Bools) -> Sent:
-        """Return the messages of some batches alone.
+        """Return a copy with the messages of the chosen batches only.
 
         Args:
             landed: the sums of these batches.
             ids: uint64 [n], the items.
-            chosen: batches of the window, bool [all batches].
+            chosen: bool [batches], which batches are in the window.
         """
         other = copy.copy(self)
         other.words = pack_words(landed.words(ids))
-        places = np.flatnonzero(chosen)  # `take` copies whole lanes; an index of booleans does not
+        places = np.flatnonzero(chosen)  # faster: `take` copies whole lanes
         other.beliefs = np.take(self.beliefs, places, axis=2)
         if landed.fresh:
             other.unsure = np.take(self.unsure, places, axis=2)
         return other
 
     def take(self, other: Sent, theirs: I64, mine: I64) -> None:
-        """Copy the messages of items from `other`.
+        """Copy the messages of some items from `other` to this object.
 
         Args:
-            other: the messages so far, which may be of other items.
-            theirs: int64 [k], the places of the items in `other`.
-            mine: int64 [k], their places here.
+            other: messages, possibly of other items as well.
+            theirs: int64 [k], the indices of the items in `other`.
+            mine: int64 [k], the indices of the same items here.
         """
         for start in range(0, len(mine), _AT_ONCE):
             to, of = mine[start : start + _AT_ONCE], theirs[start : start + _AT_ONCE]
@@ -224,36 +234,40 @@ class Sent:
 
 
 class Messages:
-    """Beliefs of items about their counts, one for every cell and batch, and the cells' residuals.
+    """The messages of all items to all cells, iterated until they settle; the constructor does it.
 
     Args:
         landed: the sums.
-        candidates: the items.
-        rng: draws phantoms.
-        start: positions among the candidates, and counts by batch, float64 [n, batches], from which
-            messages start; all others start from 0.
-        prior: the distribution of counts from which learning starts, which is changed in place
-            unless its counts are `known`; None: one that knows nothing.
-        smooth: the smoothness of the prior.
+        candidates: the candidate items.
+        rng: draws the phantoms: ids that nobody holds, whose values show the noise.
+        start: the positions of some candidates, int64 [n], and their counts by batch, float64
+            [n, batches]. Their messages start from these counts, all others from 0.
+        prior: the distribution of counts from which learning starts. Unless its counts are `known`,
+            it is changed in place. None: a new one with equal weights.
+        smooth: the argument `smooth` of a new prior.
 
     Attributes:
-        residual: float64 like `Landed.frequencies`, in clients: sums less all messages.
-        variance: the variance of each cell's residual, in squared clients: float64 [rows, width,
-            batches] under schedule "fresh"; else [rows, width, 1], for the sum over batches.
-        inflation: the factor on all variances that makes phantoms' errors as large as expected.
-        prior: the distribution of counts.
-        iterations: the number of iterations that were done.
-        settled: whether messages stopped moving.
-        moved: how far messages moved in the last iteration, in their standard deviations.
-        fits: the mean of rows' squared errors, each divided by its prediction: one for each kind of
-            items of `kernels.propagation`. `numbers` has the number of errors in each mean.
-        positions: int64 [n], rising: the candidates that send messages.
+        residual: the sums minus all messages, in clients: float64, shaped like
+            `Landed.frequencies`.
+        variance: the variance of each cell's residual, in squared clients. Under schedule "fresh"
+            it is float64 [rows, width, batches]. Otherwise it is [rows, width, 1], for the sum over
+            batches.
+        inflation: the factor by which variances are multiplied, so that the phantoms' errors are as
+            large as expected.
+        prior: the learned distribution of counts.
+        iterations: the number of iterations that were made.
+        settled: whether the messages stopped moving before the iterations ended.
+        moved: how far the messages moved in the last iteration, in their standard deviations.
+        fits: how well rows predict each other, in the last iteration: the mean of squared error /
+            expected squared error, for three kinds of items (`kernels.propagation.Exchanged`).
+        numbers: the number of errors in each of these means.
+        positions: int64 [n], ascending: the positions of the candidates that send messages.
         sent: their messages.
-        beliefs: the values of these candidates, from all of their rows.
+        beliefs: their values, from all of their rows.
         whole: whether all candidates send messages.
         phantoms: uint64 [NUM_PHANTOMS], ids that nobody holds.
-        null: float64, the values of phantoms in standard deviations, as the last calibration saw
-            them.
+        null: float64, the values of the phantoms in the last calibration, in calibrated standard
+            deviations.
     """
 
     def __init__(
@@ -280,7 +294,7 @@ class Messages:
         if self.whole:
             self.positions: I64 = np.arange(candidates.size)
         else:
-            # The first candidate always sends, so that arrays are never empty.
+            # The first candidate always sends: otherwise the arrays could be empty.
             self.positions = np.union1d(positions, [0])
             self._least = float(ndtri(1.0 - _FILLED * self._room / candidates.size))
         self.sent = Sent(landed, candidates.ids(self.positions))
@@ -292,8 +306,8 @@ class Messages:
         self._calibrate(_FEW_PHANTOMS)
         first = self._read()
         if prior is None:
-            # The prior allows counts up to the largest of joint recovery, with room for an error,
-            # and all that may hide in the noise.
+            # The prior allows counts up to 1.5 times the largest of joint recovery, since that one
+            # has an error, and all counts that the noise may hide.
             largest = 1.5 * float(counts.sum(axis=1).max(initial=0.0))
             prior = Prior(max(largest, FAR * float(first.stddev.max())), smooth=smooth)
         self.prior = prior
@@ -314,8 +328,8 @@ class Messages:
                 damping = max(LEAST_DAMPING, SLOWER * damping)
             before = self.moved
             self._calibrate(_FEW_PHANTOMS)
-            # If only some candidates send messages, a look at all of them takes longer than the
-            # messages. Then only the iterations 1, 2, 4, 8 and so on look at all candidates.
+            # If only some candidates send messages, decoding all candidates takes longer than the
+            # messages. So it is done only in the iterations 1, 2, 4, 8 and so on.
             looked = self.whole or iteration & (iteration - 1) == 0
             self._learn(found, _STEPS, looked)
             noise.append(self.inflation * float(self.variance.mean()))
@@ -328,14 +342,14 @@ class Messages:
         self._learn(self._read(), _FIRST_STEPS, final=True)
 
     def window(self, chosen: Bools, learned: bool) -> Messages:
-        """Return the messages of some batches, with the items' values in these batches.
+        """Return the same messages with the items' values in a window of some batches.
 
-        The messages stay those of all batches, and so does the noise in them. The residuals of the
-        other batches are left out, and phantoms show how large the errors are.
+        The messages themselves stay those of all batches. The values come from the residuals of the
+        window's batches. Phantoms calibrate the errors of these values again.
 
         Args:
-            chosen: batches of the window, bool [batches].
-            learned: whether to learn the prior of these counts.
+            chosen: bool [batches], which batches are in the window.
+            learned: whether to learn a prior for the window's counts, which estimates need.
         """
         other = copy.copy(self)
         landed = other.landed = self.landed.only(chosen)
@@ -356,18 +370,19 @@ class Messages:
         return other
 
     def _learn(self, read: Read, steps: int, looked: bool = True, final: bool = False) -> None:
-        """Note the values, learn the prior from all candidates, and choose which send messages.
+        """Store the items' values, learn the prior, and choose which candidates send messages.
 
         Args:
             read: the values of the candidates that send messages.
-            steps: steps of expectation-maximization.
-            looked: whether all candidates are looked at; else the prior stays as it is.
-            final: whether the choice of candidates that send messages stays as it is.
+            steps: the number of steps of expectation-maximization.
+            looked: whether the other candidates are decoded as well, if there are any. Otherwise
+                the weights of the prior do not change.
+            final: True: do not change which candidates send messages.
         """
         self.beliefs = Beliefs(read.value, read.stddev)
         if self.whole or not looked:
-            # If not all candidates are looked at, no step is done: only the prior's table is made
-            # anew, for these scales.
+            # Without decoding the others, no step is made: only the prior's table is computed
+            # again, for the new standard deviations.
             self.prior.learn(*self.beliefs, steps if looked else 0, read.scales)
             return
         found = _StandingOut(self._least)
@@ -378,7 +393,7 @@ class Messages:
     def _others(self, found: _StandingOut) -> Iterator[Beliefs]:
         """Yield the values of all candidates that send no messages, block by block.
 
-        `found` gets those that stand out. It is complete when the last block was taken.
+        The candidates that stand out are added to `found`, which is complete after the last block.
         """
         joiners = self._joiners(self.candidates.size)
         for start, ids in self.candidates.blocks():
@@ -392,16 +407,21 @@ class Messages:
             yield others
 
     def _admit(self, found: _StandingOut, own: F64) -> None:
-        """Let candidates that stand out send messages; if there are too many, the largest do."""
+        """Let the candidates that stand out send messages; if they are too many, only the largest.
+
+        Args:
+            found: the candidates that stand out and do not yet send messages.
+            own: the values of those that do, in standard deviations.
+        """
         positions = np.concatenate([self.positions, *found.positions])
         z = np.concatenate([own, *found.z])
         if len(positions) > self._room:
             kept = np.argpartition(-z, self._room - 1)[: self._room]
-            # `_least` never falls, so later looks hardly let in more than there is room for.
+            # `_least` never falls, so a later call hardly finds more candidates than fit.
             self._least = max(self._least, float(z[kept].min()))
             positions = positions[kept]
-        # With r rows of equal precision, z = z_others sqrt(1 - 1/r) + z_own / sqrt(r). The gate is
-        # the z_others for which z is `_least` and z_own is -_UNLIKELY.
+        # With r rows of equal precision, z = z_others sqrt(1 - 1/r) + z_own / sqrt(r), where z_own
+        # is the row's own value. The gate is z_others for z = _least and z_own = -_UNLIKELY.
         rows = self._sums.shape[0]
         self._gate = (self._least + _UNLIKELY * rows**-0.5) / (1.0 - 1.0 / rows) ** 0.5
         positions = np.sort(positions)
@@ -415,13 +435,18 @@ class Messages:
     # ---- the cells ----
 
     def _subtract(self, explained: F64, unknown: F64) -> None:
-        """Compute the residuals anew, and the variance that the messages leave unexplained."""
+        """Compute the residuals and their variances from the sums of the messages in each cell.
+
+        Args:
+            explained: the sums of the messages, float64 [rows, width, batches].
+            unknown: the sums of their variances, float64 [rows, width, kinds].
+        """
         fresh = self.landed.fresh
         self.residual = self._sums - explained
         square = np.mean(self.residual**2, axis=(0, 1))
         self._shares = np.ones(len(square)) if fresh else square / max(square.sum(), TINY)
-        # The mean square of the residuals, less the variance of the messages, is other noise (such
-        # as that of differential privacy), which lies on all cells alike.
+        # Residuals vary more than the messages' variances explain. The rest is other noise, such as
+        # that of differential privacy, which is equal in all cells.
         noise = (square if fresh else square.sum()) - unknown.mean(axis=(0, 1))
         self.variance = unknown + np.maximum(noise, 0.0) + TINY
 
@@ -429,7 +454,14 @@ class Messages:
         return Cells(self.residual, self.variance, self.landed.fresh, self.inflation)
 
     def _calibrate(self, number: int) -> None:
-        """Scale the variances so that phantoms' |z| has the .95 quantile of a normal variable."""
+        """Scale all variances so that the errors of phantoms have the expected size.
+
+        Phantoms are ids that nobody holds. After the scaling, the .95 quantile of their absolute
+        values, in standard deviations, is that of a normal variable.
+
+        Args:
+            number: how many phantoms to use, _FEW_PHANTOMS or NUM_PHANTOMS.
+        """
         words = self._phantom_words[number == NUM_PHANTOMS]
         read = read_messages(self._cells(), words, number)
         self.null = read.value / read.stddev
@@ -443,10 +475,14 @@ class Messages:
         return read_messages(self._cells(), sent.words, sent.size, sent.beliefs, sent.unsure)
 
     def _exchange(self, update: float) -> Read:
-        """Return each item's value from all its cells, and move messages by the share `update`."""
+        """Replace the share `update` of each message by its new value.
+
+        Returns:
+            The items' values from all of their cells, before the messages changed.
+        """
         weights = self.landed.weights
-        # The batches count as 1 / |weights|^2 batches of equal weight, and their mean takes one
-        # degree of freedom away.
+        # Batches of unequal weights act like 1 / |weights|^2 batches of equal weight. One degree of
+        # freedom is lost to their mean.
         freedom = max(1.0 / float(weights @ weights) - 1.0, 1e-3)
         clearly = clearly_different(freedom)
         rule = Rule(self.prior.table, weights, self._shares, clearly, update, self._gate)
@@ -485,7 +521,7 @@ class _StandingOut:
         self.z: list[F64] = []
 
     def add(self, positions: I64, beliefs: Beliefs) -> None:
-        """Keep the candidates that stand out, by position and value over standard deviation."""
+        """Add those candidates whose value exceeds `least` standard deviations."""
         z = beliefs.value / beliefs.stddev
         out = np.flatnonzero(z > self._least)
         self.positions.append(positions[out])
@@ -493,32 +529,37 @@ class _StandingOut:
 
 
 def _rank(messages: Messages, fallback: str) -> tuple[bool, float]:
-    """Return a sort key of messages: trusted ones come first, then those with less noise."""
+    """Return a key for sorting runs: trusted messages first, then those with less noise.
+
+    Args:
+        messages: the messages of a run.
+        fallback: why they are not trusted; "" if they are.
+    """
     return bool(fallback), float(np.median(messages.beliefs.stddev))
 
 
 class BeliefDecoder(FittedDecoder):
     """Decodes the landed sums of a campaign by belief propagation.
 
-    Estimates are posterior means, so that both the largest error and the sum of squared errors are
-    small. Joint recovery is done first, and messages start from its items. Where belief propagation
-    does not fit the sums, or has nothing to gain, joint recovery answers. The same sums always give
-    the same estimates.
+    Joint recovery is done first, and the messages start from its items. Joint recovery answers
+    instead if belief propagation does not fit the sums, or cannot improve on it. Estimates are
+    posterior means, which makes both the largest error and the sum of squared errors small. The
+    same sums always give the same estimates.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round.
-        domain: the candidate items; only these can hold anything.
-        progress: callback as for `JointDecoder`.
+        domain: the candidate items; nobody holds any other item.
+        progress: a callback, as in `JointDecoder`.
 
     Attributes:
         spec: the spec of the sketches.
-        num_clients: the clients of all landed rounds.
+        num_clients: the number of clients in all landed rounds.
         joint: joint recovery of the same sums.
-        messages: the messages; None where none were sent.
-        fallback: why joint recovery answers; "" where belief propagation does.
+        messages: the messages; None if none were sent.
+        fallback: why joint recovery answers; "" if belief propagation answers.
 
     Raises:
-        InvalidInputError: as for `JointDecoder`.
+        InvalidInputError: the spec has too few rows, or as in `JointDecoder`.
 
     >>> from fedtally.domain import IntegerRange
     >>> from fedtally.sketch import SketchSpec
@@ -538,7 +579,7 @@ class BeliefDecoder(FittedDecoder):
     def __init__(
         self, sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None = None
     ) -> None:
-        # Without any sketch, `JointDecoder` raises the error.
+        # Without sketches, the check must pass here: `JointDecoder` then raises the right error.
         self.recovery.check_rows(sketches[0].spec.rows if sketches else self.recovery.fewest_rows)
         self.joint = JointDecoder(sketches, domain, progress)
         self.spec, self.num_clients = self.joint.spec, self.joint.num_clients
@@ -560,14 +601,14 @@ class BeliefDecoder(FittedDecoder):
                 self.messages, self.fallback = messages, fallback
 
     def _why_not_begun(self) -> str:
-        """Return why no messages are sent, or "" if they are."""
+        """Return why no messages are sent; "" if they are sent."""
         landed = self.joint.fit.landed
         room = MOST_MESSAGES // (self.spec.rows * len(landed.clients))
         heavy = len(self.joint.fit.support.positions)
         cells = self.spec.rows * self.spec.width * len(landed.clients)
         if cells < FEWEST_CELLS:
             return f"{cells} cells say too little: messages need {FEWEST_CELLS}"
-        if self.joint.fallback is not None:  # the paper's decoder answers instead
+        if self.joint.fallback is not None:  # joint recovery gave up: the median answers
             return "nothing stands out of the noise"
         if min(self.candidates.size, heavy + _FEWEST) > room:
             return (
@@ -579,7 +620,7 @@ class BeliefDecoder(FittedDecoder):
         return ""
 
     def _why_not_trusted(self, messages: Messages) -> str:
-        """Return why joint recovery answers although messages were sent, or "" if it does not."""
+        """Return why joint recovery answers although messages were sent; "" if messages answer."""
         fit = self.joint.fit
         if messages.moved > _RESTLESS:
             return "messages do not settle"
@@ -593,7 +634,7 @@ class BeliefDecoder(FittedDecoder):
         return ""
 
     def at(self, ids: U64) -> F64:
-        """Return the estimated counts of chosen ids, candidates or not: float64 [n]."""
+        """Return the estimated count of each id, candidate or not: float64 [n]."""
         if self.fallback:
             return self.joint.at(ids)
         return self._posterior(ids).mean
@@ -605,10 +646,10 @@ class BeliefDecoder(FittedDecoder):
         return self._posterior(range(first_id, first_id + count)).mean
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the values that objective l2 shrinks, and their noise.
+        """Return the values that the objective l2 shrinks towards 0, and their noise.
 
-        If joint recovery answers, they are its values. Posterior means are not shrunk again: their
-        noise is given as 0.
+        Beliefs are posterior means, which need no shrinking: their noise is given as 0. If joint
+        recovery answers, its values are returned.
         """
         if self.fallback:
             return self.joint.noisy(candidates)
@@ -616,20 +657,20 @@ class BeliefDecoder(FittedDecoder):
 
     @property
     def instead(self) -> CampaignDecoder:
-        """Joint recovery if belief propagation fell back to it, else this decoder."""
+        """The decoder that answers: joint recovery after a fallback, otherwise this decoder."""
         return self.joint if self.fallback else self
 
     @property
     def has_fit(self) -> bool:
-        """Whether messages answer, or a joint fit."""
+        """Whether windows can be decoded: messages or a joint fit answer, not the median."""
         return not self.fallback or self.joint.has_fit
 
     def measured(self, ids: Ids) -> Measured:
-        """Return the values of any ids, and the standard deviations of their errors."""
+        """Return the count of each id plus an error, and the standard deviation of the error."""
         return self.joint.measured(ids) if self.fallback else Measured(*self.beliefs(ids))
 
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
-        """Return a decoder of the counts in some batches, from the messages of all batches."""
+        """Return a decoder of the counts in some batches that uses the messages of all batches."""
         if self.fallback:
             return self.joint.window(chosen, learned)
         assert self.messages is not None
@@ -641,15 +682,15 @@ class BeliefDecoder(FittedDecoder):
         return other
 
     def notes(self) -> Iterator[str]:
-        """Yield why joint recovery, or the paper's decoder, answered instead, if it did."""
+        """Yield notes on which other decoder answered, and why; nothing if this one answered."""
         if self.fallback:
             yield f"joint recovery answered instead of belief propagation: {self.fallback}"
         yield from self.joint.notes()
 
     def beliefs(self, ids: Ids) -> Beliefs:
-        """Return values of any ids and the standard deviations of their errors, in clients.
+        """Return the count of each id plus an error, and the standard deviation of the error.
 
-        Only for sums for which `messages` is not None.
+        Both are in clients, and no prior is applied. Call it only if `messages` is not None.
         """
         messages = self.messages
         assert messages is not None
@@ -659,7 +700,8 @@ class BeliefDecoder(FittedDecoder):
         if known.all():
             return Beliefs(*(whole[index] for whole in messages.beliefs))
         if isinstance(ids, range):  # consecutive ids are read faster than listed ones
-            # Senders get wrong values here, without their own messages; they are replaced below.
+            # Wrong for ids that send messages, as their own messages are left out. The last loop
+            # replaces these values.
             found = messages.of(ids)
         else:
             found = Beliefs(np.empty(len(places)), np.empty(len(places)))

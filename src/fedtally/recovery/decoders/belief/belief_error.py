@@ -1,4 +1,4 @@
-"""The error of belief propagation, predicted: docs/accuracy.md derives equation (2)."""
+"""Predicts the error of belief propagation, by equation (2) of docs/accuracy.md."""
 
 from __future__ import annotations
 
@@ -23,37 +23,40 @@ from fedtally.recovery.decoders.belief.belief import (
 from fedtally.recovery.decoders.joint import joint_error
 from fedtally.recovery.sums import F64, Prediction, Sums
 
-# Values in standard deviations. The range also covers larger counts, as far as their values may be
-# mistaken for those of smaller counts.
+# Values in standard deviations. A count above _NEAR standard deviations is estimated as if there
+# were no prior. _Z goes beyond FAR because values of smaller counts may lie there.
 _NEAR = FAR + 5.0
 _Z = np.linspace(-FAR, _NEAR + 5.0, 211)
-# The messages stop where their variance falls by less than this factor, as the decoder judges.
+# As in the decoder, messages stop when one iteration lowers their variance by less than this
+# factor.
 _STILL = STILL_RATIO ** (1.0 / STILL_OVER)
-_MOST = 500  # repetitions
-# Clients: the least standard deviation that is predicted. The prior of (2) knows that counts are
-# whole, which would make recovery exact. The decoder's prior does not know it.
+_MOST = 500  # the most iterations
+# In clients: the smallest standard deviation that is predicted. Equation (2) knows that counts are
+# integers, and would predict exact recovery. The prior of the decoder does not know this.
 _LEAST = 1.0
-# A factor on `GAIN`, the share of joint recovery's standard deviation up to which the decoder
-# trusts beliefs. In small sketches joint recovery's standard deviation is up to a tenth below its
-# prediction, and both vary between campaigns. Closer to the limit joint recovery may answer
-# instead, with errors several times as large.
+# The decoder trusts beliefs if their standard deviation is at most GAIN times that of joint
+# recovery. Here the limit is multiplied by this factor. In small sketches joint recovery's standard
+# deviation is up to a tenth below its prediction, and both vary between campaigns. Near the limit
+# joint recovery may answer instead, with errors several times as large.
 _SURE = 0.82
 _TINY = 1e-300
 
 
 class _Channel:
-    """Counts seen with normal noise of one standard deviation, and their posterior means.
+    """Counts that are seen with normal noise, and their posterior means.
 
     Args:
-        counts: float64 [k], rising.
+        counts: float64 [k], ascending, in clients.
         number: float64 [k], the number of items that have each count.
         stddev: the standard deviation of the noise, in clients.
 
     Attributes:
-        near: bool [k], the counts so small that the prior matters for their items.
-        counts: float64 [near], these counts in standard deviations.
-        mean: float64 [values], rising: the posterior mean given each of `_Z`.
-        square: float64 [k], the mean squared error of the posterior mean, in squared clients.
+        near: bool [k], which counts are so small that the prior changes their estimates.
+        counts: float64 [near], these counts, in standard deviations.
+        mean: float64 [values], ascending: the posterior mean of the count given each value in `_Z`,
+            in standard deviations.
+        square: float64 [k], the mean squared error of the posterior mean for items of each count,
+            in squared clients.
     """
 
     def __init__(self, counts: F64, number: F64, stddev: float) -> None:
@@ -64,7 +67,7 @@ class _Channel:
         total = seen @ number[self.near]
         known = (total > _TINY) & (_Z < FAR)
         means = seen @ (number[self.near] * self.counts) / np.maximum(total, _TINY)
-        # Rounding may make means fall where no item is near.
+        # Where no item is near, rounding could make the means fall.
         self.mean = np.maximum.accumulate(np.where(known, means, _Z))
         self._chance = seen / seen.sum(axis=0)
         error = self._chance * (self.mean[:, None] - self.counts) ** 2
@@ -72,15 +75,17 @@ class _Channel:
         self.square[self.near] *= error.sum(axis=0)
 
     def differences(self, variance: F64, more: F64) -> F64:
-        """Return the mean squared errors of differences between batches, in squared clients.
+        """Return the mean squared error of an item's differences between batches: float64 [k].
 
-        A difference is kept in part. The part depends on the believed count, since nobody knows the
-        true count.
+        The decoder keeps only a part of each observed difference. How much it keeps depends on the
+        believed count, since the true count is unknown.
 
         Args:
-            variance: float64 [k], the variance of the true differences between batches, for each
-                count.
-            more: float64 [k], the part of `variance` beyond Poisson noise that the decoder sees.
+            variance: float64 [k], the variance of the true differences, for items of each count.
+            more: float64 [k], how much of this variance the decoder sees beyond Poisson noise.
+
+        Returns:
+            The errors, in squared clients.
         """
         noise = self._stddev**2
 
@@ -96,18 +101,20 @@ class _Channel:
         return found
 
     def values(self, means: F64) -> F64:
-        """Return the values that have these posterior means, all in standard deviations."""
+        """Return the values whose posterior means are `means`, all in standard deviations."""
         found = np.interp(means, self.mean, _Z, left=-np.inf)
         return np.where(means > self.mean[-1], means, found)
 
 
 class _Evolution:
-    """Equation (2) of docs/accuracy.md, the state evolution: all sizes are in clients.
+    """Equation (2) of docs/accuracy.md, the state evolution: how the messages' errors develop.
+
+    All sizes are in clients.
 
     Args:
-        counts: float64 [k], rising, the counts that items have.
+        counts: float64 [k], ascending, the counts that items have.
         number: float64 [k], the number of items that have each count.
-        plan: the sums in numbers.
+        plan: the sizes and the noise of the sums.
     """
 
     def __init__(self, counts: F64, number: F64, plan: Sums) -> None:
@@ -115,16 +122,16 @@ class _Evolution:
         batches = plan.batches
         self._between = 1.0 - 1.0 / batches
         freedom = max(batches - 1.0, 1e-3)
-        # The variance of an item between batches beyond that of Poisson counts. The decoder sees it
-        # where it is clear.
+        # The variance between an item's batches beyond Poisson noise. The decoder only sees it if
+        # it is clear.
         self._more = counts**2 * (plan.heterogeneity - 1.0) / freedom
         self._limit = clearly_different(freedom)
 
     def errors(self, variance: float) -> F64:
-        """Return the mean squared error of the messages of each count, over batches: float64 [k].
+        """Return the mean squared error of an item's messages, summed over batches: float64 [k].
 
         Args:
-            variance: the variance of the values that the messages are made from.
+            variance: the variance of the values from which the messages are computed.
         """
         counts, more = self.counts, self._more
         clear = np.where(more > self._limit * (counts + variance), more, 0.0)
@@ -133,9 +140,9 @@ class _Evolution:
         return (1.0 - self._between) * channel.square + self._between * differences
 
     def still(self) -> tuple[float, F64]:
-        """Return the variance of values at which messages stop, and the messages' squared errors.
+        """Return the variance of the values when messages settle, and the messages' squared errors.
 
-        The variance starts from that of no messages, and falls.
+        The iteration starts from the variance without any messages, and the variance falls.
         """
         plan, rows = self.plan, self.plan.rows
         errors = self.counts**2 / plan.cancelling + self.counts
@@ -145,15 +152,17 @@ class _Evolution:
             variance = (plan.noise + float(self.number @ errors) / plan.width) / rows
             if variance > _STILL * before or variance < _LEAST**2:
                 break
-            # A message to a row is made from the values of all other rows.
+            # A message to a row is computed from the values of all other rows.
             errors = self.errors(variance * rows / (rows - 1))
         return variance, errors
 
 
 class _Settled(NamedTuple):
-    """The expected result of belief propagation, in clients.
+    """The predicted result of belief propagation, in clients.
 
-    `beyond(size)` is the expected number of items with an error above a size.
+    Attributes:
+        stddev: the standard deviation of the items' values.
+        beyond: a function that returns the expected number of items whose error exceeds a size.
     """
 
     stddev: float
@@ -163,9 +172,13 @@ class _Settled(NamedTuple):
 def predict(
     frequencies: F64, plan: Sums, number: F64 | float = 1.0, probability: float = 0.5
 ) -> Prediction:
-    """Return the predicted error of belief propagation.
+    """Return the predicted error of belief propagation, or of joint recovery if that will answer.
 
-    Where joint recovery is expected to answer instead, it is joint recovery's predicted error.
+    Args:
+        frequencies: float64 [k], ascending, above 0.
+        plan: the sizes and the noise of the sums.
+        number: the number of items of each frequency.
+        probability: the probability that the largest error exceeds the result's `linf`.
     """
     joint = joint_error.predict(frequencies, plan, number, probability)
     found = _settled(frequencies, plan, number, joint.scale)
@@ -184,7 +197,13 @@ def predict(
 def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
     """Return the probability that the largest error exceeds tau, a frequency.
 
-    The number of errors above tau is taken as a Poisson variable.
+    The number of errors above tau is treated as a Poisson variable.
+
+    Args:
+        frequencies: float64 [k], ascending, above 0.
+        plan: the sizes and the noise of the sums.
+        number: the number of items of each frequency.
+        tau: the size of an error, above 0.
     """
     scale = joint_error.predict(frequencies, plan, number).scale
     found = _settled(frequencies, plan, number, scale)
@@ -194,11 +213,16 @@ def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
 
 
 def _settled(frequencies: F64, plan: Sums, number: F64 | float, scale: float) -> _Settled | None:
-    """Return the expected result once messages settle; None: joint recovery is assumed to answer.
+    """Return the predicted result of belief propagation; None: assume that joint recovery answers.
 
-    `scale` is the predicted scale of joint recovery. Joint recovery answers if there are few cells.
-    It is also assumed to answer if there are few rows, or little to gain: then chance decides
-    whether the messages settle, or are trusted.
+    Joint recovery answers if there are few cells. It is also assumed to answer with few rows, or if
+    the gain is small: then it is uncertain whether the messages settle and are trusted.
+
+    Args:
+        frequencies: float64 [k], ascending, above 0.
+        plan: the sizes and the noise of the sums.
+        number: the number of items of each frequency.
+        scale: the predicted scale of joint recovery's errors.
     """
     cells = plan.rows * plan.width * plan.batches
     if scale == 0.0 or plan.rows < MANY_ROWS or cells < FEWEST_CELLS:
@@ -210,14 +234,14 @@ def _settled(frequencies: F64, plan: Sums, number: F64 | float, scale: float) ->
     if stddev > _SURE * GAIN * scale * plan.clients:
         return None
     channel = _Channel(counts, number, stddev)
-    # What an item leaves in a cell is as large as if it were not fitted and had this count.
+    # What remains of an item in a cell has the size of an unfitted item with this count.
     left = np.sqrt(errors * plan.cancelling)
     normal = joint_error.normal_equivalent(left / stddev, number, plan)
     near, own = number[channel.near], channel.counts
     far = float(number[~channel.near].sum())
 
     def beyond(size: float) -> float:
-        """Return the expected number of items whose error exceeds a size."""
+        """Return the expected number of items whose error exceeds a size, in clients."""
         z = size / stddev
         high = ndtr(-normal(channel.values(own + z) - own))
         low = ndtr(-normal(own - channel.values(own - z)))

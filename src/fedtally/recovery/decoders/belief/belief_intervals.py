@@ -1,8 +1,9 @@
-"""Intervals around the beliefs of belief propagation.
+"""Intervals for the results of belief propagation.
 
-A belief is an item's count plus an error. The error is nearly normal, its standard deviation is
-calibrated by ids that nobody holds, and no item's own value chose what the belief rests on. So only
-the limits of a list need a correction for selection. docs/accuracy.md has their measured coverage.
+An item's value is its count plus an error that is nearly normal. The standard deviation of the
+error is calibrated with ids that nobody holds. An item's own value does not influence which data it
+is computed from. So a correction for selection is needed only for the items of a list that was
+chosen by estimates. docs/accuracy.md has the measured coverage.
 """
 
 from __future__ import annotations
@@ -15,29 +16,30 @@ from fedtally.recovery.decoders.joint.joint_intervals import BAND_SLACK, Phantom
 from fedtally.recovery.limits import ROUNDING, Limits, UsualIntervals, list_tails, or_none
 from fedtally.recovery.linear_system import F64, U64, Ids
 
-# Standard deviations. `list_lows` needs the threshold of a fit. Here is no fit, so this stands in.
+# In standard deviations. `list_lows` needs the threshold of a fit. Beliefs have no fit, so it gets
+# this number.
 _NO_FIT = 2.0
-# With fewer than FEW_CELLS cells, too little data tells the prior how near rare items are to each
-# other. Then the largest error mostly lies between the predicted one times each factor in OFF
-# (`python -m experiments foreseen`).
+# With fewer than FEW_CELLS cells in all batches, the data tell the prior too little about the
+# distribution of rare items. Then the largest error mostly lies between OFF[0] and OFF[1] times the
+# predicted one (`python -m experiments foreseen`).
 FEW_CELLS, OFF = 1500, (0.6, 1.7)
 
 
 class BeliefIntervals(UsualIntervals):
-    """Intervals around beliefs: the value, and z standard deviations on either side.
+    """Intervals around the values of items: a number of standard deviations on either side.
 
-    The interval holds the value of the item's cells alone. The estimate is the posterior mean, and
-    may lie outside for rare items.
+    The value comes from the item's cells alone. The estimate is a posterior mean, and may lie
+    outside the interval for rare items.
 
     Args:
-        decoder: a decoder that did not fall back.
-        confidence: the level of each interval, above 0 and below 1.
+        decoder: a decoder for which `fallback` is "".
+        confidence: the confidence of each interval, above 0 and below 1.
         size: the number of candidates.
-        kind: the kind of intervals, one of `make_intervals`.
+        kind: the kind of intervals, as in `make_intervals`.
 
     Attributes:
-        predicted_range: the range in which the largest error mostly lies, as two frequencies, in a
-            sketch of few cells. None in larger sketches, where `predicted_linf` says enough.
+        predicted_range: two frequencies between which the largest error mostly lies. None for
+            sketches with many cells, in which `predicted_linf` is close enough.
     """
 
     def __init__(
@@ -53,11 +55,12 @@ class BeliefIntervals(UsualIntervals):
         landed = messages.landed
         law = self._law = PhantomLaw(landed, messages.residual / np.maximum(landed.clients, 1.0))
         tail = self._alpha / 2
-        # The tails are heavier than normal ones, which shows at high confidence.
+        # At high confidence, the tails of the errors are wider than those of a normal distribution.
         self._half = float(-ndtri(tail)) * law.excess(tail)
         if kind == "simultaneous":
-            tail /= size  # Bonferroni: each of d intervals, on either side
-            # The calibration uses a quantile. The standard deviation also reacts to the tails.
+            tail /= size  # Bonferroni's correction for `size` intervals
+            # `_calibrate` matched only the .95 quantile of the phantoms' errors. Their standard
+            # deviation also shows whether the tails are wide.
             wide = max(1.0, float(np.std(messages.null)))
             self._half = BAND_SLACK * wide * float(-ndtri(tail)) * law.excess(tail)
         self.predicted_linf = or_none(
@@ -72,17 +75,17 @@ class BeliefIntervals(UsualIntervals):
         return self._around(*self._beliefs(ids))
 
     def centres(self, ids: Ids) -> F64:
-        """Return the values whose errors the limits bound, in frequencies."""
+        """Return the values around which the limits lie, in frequencies: float64 [n]."""
         return self._beliefs(ids)[0]
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies."""
+        """Return the limits of the items of a list, in frequencies; see `Intervals.listed`."""
         value, stddev = self._beliefs(ids)
         low, high = self._around(value, stddev)
         if self._kind != "auto" or not len(ids):
             return Limits(low, high)
-        # The threshold is a bound on posterior means. `needed` is the value that an item had to
-        # reach.
+        # The threshold is for estimates, which are posterior means. `needed` is the value at which
+        # the estimate reaches the threshold.
         reached = None
         if threshold is not None:
             needed = self._messages.prior.value_of(

@@ -1,8 +1,8 @@
-"""The distribution of the items' counts, learned from noisy values, and the counts given a value.
+"""The distribution of the items' counts, learned from noisy values of these counts.
 
-The distribution is a mixture of points with weights of maximum likelihood (Kiefer and Wolfowitz
-1956), found by expectation-maximization. A value far above its noise shows its count without a
-prior. So the distribution is learned from the other values only.
+The distribution is a mixture of points. Its weights are those of maximum likelihood (Kiefer and
+Wolfowitz 1956), found by expectation-maximization. A value far above its noise shows its count
+without a prior. Therefore the distribution is learned only from values near the noise.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from fedtally.kernels import propagation
 from fedtally.kernels.propagation import FAR, Table
 from fedtally.recovery.linear_system import F64, I64
 
-_Z = np.linspace(-FAR, FAR, propagation.COLUMNS)  # values in standard deviations: columns of tables
-_RATIO = 0.08  # logarithm of the ratio of neighbouring standard deviations of a table
-_MOST_SCALES = 32  # of a table
-_POINTS = 170  # counts of the mixture, from 1 on in geometric steps
-_PSEUDO = 1e-3  # items that are spread over all points, so that no point is impossible
-_TINY = 1e-300  # instead of a density of 0
+_Z = np.linspace(-FAR, FAR, propagation.COLUMNS)  # values in standard deviations: a table's columns
+_RATIO = 0.08  # step of the logarithm of the standard deviation from one row of a table to the next
+_MOST_SCALES = 32  # the most rows of a table
+_POINTS = 170  # the number of points from 1 on, in geometric steps
+_PSEUDO = 1e-3  # this part of an item is spread over all points, so that no point is impossible
+_TINY = 1e-300  # replaces a density of 0
 
 
 class Posterior(NamedTuple):
-    """Means and variances of counts, given their values: float64, of the values' shape."""
+    """Means and variances of counts given their noisy values: float64, shaped like the values."""
 
     mean: F64
     variance: F64
 
 
 class Prior:
-    """The distribution of counts, which `learn` makes.
+    """A distribution of counts, learned by `learn`.
 
     Args:
-        largest: the largest count that there may be, in clients.
-        known: counts, rising, and their probabilities, where they need not be learned: float64 [k]
-            each.
-        smooth: the standard deviation, of logarithms of counts, over which each step of learning
-            spreads the weights; with 0 none. Few values make weights of maximum likelihood gather
-            at chance counts.
+        largest: the largest count that occurs, in clients.
+        known: the counts, ascending, and their probabilities, float64 [k] each, if they need not be
+            learned.
+        smooth: 0, or a standard deviation of the logarithms of counts. After each step of learning,
+            weights are spread over neighbouring points with it. Otherwise, with few values, the
+            weights of maximum likelihood gather at random counts.
 
     Attributes:
-        table: posterior means and variances for given values, made by the last `learn`.
-        points: float64 [k], rising: the counts that items may have.
+        table: the posterior means and variances given values, computed by the last `learn`.
+        points: float64 [k], ascending: the counts that items may have.
         weights: float64 [k], their probabilities.
 
     >>> rng = np.random.default_rng(0)
@@ -65,7 +65,7 @@ class Prior:
         if known is not None:
             self.points, self.weights = known
             return
-        # Counts are whole, but a mixture with a point at one half fits rare items better.
+        # Counts are integers, but a mixture with a point at 0.5 fits rare items better.
         self.points = np.concatenate(
             [[0.0, 0.5], np.geomspace(1.0, 1.2 * max(largest, 2.0), _POINTS)]
         )
@@ -84,16 +84,15 @@ class Prior:
         scales: tuple[float, float] | None = None,
         further: Iterable[tuple[F64, F64]] = (),
     ) -> None:
-        """Move the weights towards those that make the values most likely.
+        """Update the weights by steps of expectation-maximization, and compute `table`.
 
         Args:
             values: float64 [n], counts with normal noise.
             stddevs: float64 [n], above 0, the standard deviations of the noise.
-            steps: the number of steps of expectation-maximization; 0 makes only the tables anew,
-                for other scales.
-            scales: the least and the largest standard deviation that `posterior` will be asked for;
-                None: the least and the largest of `stddevs`.
-            further: more values and their standard deviations, block by block.
+            steps: the number of steps; with 0 only `table` is computed, for the new `scales`.
+            scales: the least and the largest standard deviation that `posterior` will be called
+                with; None: the least and the largest of `stddevs`.
+            further: blocks of more values, each with their standard deviations.
         """
         least, largest = scales or (float(stddevs.min()), float(stddevs.max()))
         number = int(np.clip(np.ceil(np.log(largest / least) / _RATIO) + 1, 2, _MOST_SCALES))
@@ -119,7 +118,7 @@ class Prior:
         marginal = marginal + _TINY
         mean, square = mean / marginal, square / marginal
         shape = (number, len(_Z))
-        # Numbers of the table are in standard deviations of the noise, which change little from one
+        # Entries are in standard deviations of the noise, since they then change little from one
         # entry to the next.
         entries = np.stack(
             [
@@ -131,15 +130,19 @@ class Prior:
         self.table = Table(self._first, self._ratio, entries)
 
     def _likelihood(self, scale: F64) -> F64:
-        """Return how likely each value of a table is, given each point: float64 [entries, points].
+        """Return the likelihood of a table's values given each point: float64 [entries, points].
 
-        The array is used again by the next call: to allocate it takes longer than to fill it.
+        The next call overwrites the array: allocating a new one takes longer than filling it.
+
+        Args:
+            scale: float64 [scales], the standard deviation of each row of the table.
         """
         size = len(_Z) * len(self.points)
         if len(self._memory) < len(scale) * size:
             self._memory = np.empty(len(scale) * size)
         found = self._memory[: len(scale) * size].reshape(len(scale), len(_Z), -1)
-        for one, points in zip(found, self.points / scale[:, None], strict=True):  # in the cache
+        # One row of the table at a time, since it fits into the cache.
+        for one, points in zip(found, self.points / scale[:, None], strict=True):
             np.subtract(_Z[:, None], points, out=one)
             np.square(one, out=one)
             one *= -0.5
@@ -147,16 +150,16 @@ class Prior:
         return found.reshape(-1, len(self.points))
 
     def posterior(self, values: F64, stddevs: F64) -> Posterior:
-        """Return the counts given their values, by interpolation in a table of the last `learn`.
+        """Return the means and variances of counts given their values, interpolated in `table`.
 
         Args:
             values: float64, counts with normal noise.
-            stddevs: float64, above 0, of the values' shape.
+            stddevs: float64, above 0, shaped like `values`: the standard deviations of the noise.
         """
         return Posterior(*propagation.posterior(self.table, values, stddevs))
 
     def value_of(self, means: F64 | float, stddevs: F64) -> F64:
-        """Return the values at which `posterior` gives these means: float64, like `stddevs`."""
+        """Return the values for which `posterior` gives these means: float64, like `stddevs`."""
         low, high = means - 3 * FAR * stddevs, means + 3 * FAR * stddevs
         for _ in range(60):
             middle = (low + high) / 2
@@ -166,16 +169,15 @@ class Prior:
         return found
 
     def largest_error(self, values: F64, stddevs: F64) -> float:
-        """Return the median of the largest error of the posterior means, in clients.
+        """Return the median of the largest error of all posterior means, in clients.
 
-        The largest error exceeds the returned size with probability 1/2. The number of errors above
-        a size is roughly a Poisson variable, which is 0 with probability 1/2 if its mean is ln 2.
-        So the result is the size above which ln 2 errors are expected.
+        The number of errors above a size is nearly a Poisson variable. If its mean is ln 2, it is 0
+        with probability 1/2. So the result is the size above which ln 2 errors are expected.
 
         Args:
-            values: the argument `values` of the last `learn`. If `learn` was also given `further`,
-                add its values of at least FAR standard deviations; the others are not needed.
-            stddevs: the standard deviations of the values.
+            values: the values that the last `learn` got, or at least those of FAR standard
+                deviations and more. If it also got `further`, add those of its values.
+            stddevs: the standard deviations of the noise in `values`.
         """
         seen = self._seen
         there = np.flatnonzero(seen)
@@ -186,7 +188,7 @@ class Prior:
         error = np.abs(self.points - (chance @ self.points)[:, None]).reshape(-1)
         order = np.argsort(-error)
         error = error[order]
-        # The number of errors of at least each size.
+        # number[i]: the expected number of errors of at least error[i]
         number = np.cumsum((chance * seen[there, None]).reshape(-1)[order])
         far = stddevs[values >= FAR * stddevs]
 
@@ -201,9 +203,9 @@ class Prior:
         return high
 
     def _count(self, values: F64, stddevs: F64) -> I64:
-        """Return how many values lie nearest to each entry of the table: int64 [entries].
+        """Return how many values are closest to each entry of the table: int64 [entries].
 
-        So a step of learning takes as long for many items as for few.
+        With these numbers, a step of learning takes as long for many items as for few.
         """
         near = values < FAR * stddevs
         grid = Table(self._first, self._ratio, np.empty((self._scales, 0, 2)))

@@ -1,4 +1,4 @@
-"""Joint recovery: all heavy items are fitted together."""
+"""Joint recovery: a decoder that fits the heavy items together."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from fedtally.recovery.limits import Intervals
 from fedtally.recovery.phantoms import NUM_PHANTOMS
 from fedtally.sketch import CountSketch
 
-# The assumed number of fitted items if the number of heavy items is unknown: a share of the
-# counters of one sketch.
+# If the number of heavy items is unknown, this many fitted items are assumed: a share of the number
+# of counters of one sketch.
 HEAVY = 0.1
 
 
@@ -52,8 +52,8 @@ def _limits(
     kind: str,
 ) -> Intervals:
     if decoder.fallback is None:
-        # Kappa and the largest error take passes over all candidates, and depend on the fit alone.
-        # So the decoder keeps them for other intervals.
+        # Kappa and the largest error take passes over all candidates but depend only on the fit. So
+        # the decoder stores them, and further intervals need no such pass.
         fit = decoder.fit if decoder.fit.whole is None else decoder.fit.whole
         kappa = kappa_of(fit) if decoder.kappa is None else Kappa(*decoder.kappa)
         made = JointIntervals(
@@ -62,7 +62,7 @@ def _limits(
         decoder.kappa = (kappa.value, kappa.source)
         decoder.largest_error = made.predicted_linf
         return made
-    # The fit was given up and the median answers, so its errors are those of the median.
+    # The fit was given up and the median answers: the errors are those of the median.
     answering = MedianDecoder(sketches, expected=domain.size)
     return median.KIND.limits(answering, sketches, domain, confidence, kind)
 
@@ -74,7 +74,7 @@ def _work(task: Task) -> Work:
     probes = (POLISHES + 1) * min(64, -(-PROBED_CELLS[several] // (cells * batches)))
     sweeps = len(THRESHOLDS) * SWEEPS + POLISHES * POLISH_SWEEPS + probes * PROBE_SWEEPS
     looks = len(THRESHOLDS) + POLISHES + 1
-    if task.candidates >= LARGE:  # the other looks go over a short list of candidates
+    if task.candidates >= LARGE:  # other looks only go over a short list of candidates
         looks = LOOKS_AT_LARGE
     once, phantoms = looked(task, task.candidates, 4), looked(task, NUM_PHANTOMS, 4)
     own = batches if task.is_fresh else 1

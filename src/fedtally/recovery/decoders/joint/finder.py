@@ -1,9 +1,10 @@
-"""Find the heavy candidates of a large range from their cells, without a look at each candidate.
+"""Find the heavy candidates of a large range from their cells, without decoding each candidate.
 
-A look at all candidates costs the same whether few or many of them stand out. Where few cells are
-heavy, it is cheaper to begin with these cells: `kernels.Halves` gives the ids that lie in them. The
-found ids are judged by the same numbers as in a look, so both ways find the same ids. The cost of a
-search is counted beforehand, and the search is given up if a look costs less.
+A cell is a counter, and a look decodes all candidates. A look takes the same time however few of
+them are heavy. If few cells have large values, it is faster to start from these cells:
+`kernels.Halves` returns the ids in them. These ids are then tested by the same numbers as in a
+look, so both ways find the same ids. The cost of a search is estimated first, and the search is not
+made if a look is cheaper.
 """
 
 from __future__ import annotations
@@ -18,45 +19,44 @@ from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Decoder, 
 
 F32 = npt.NDArray[np.float32]
 
-# With more batches there are more patterns of signs than ids in a bucket: a look costs less.
+# With more batches there are more patterns of signs than ids with one key, and a look is faster.
 MOST_BATCHES = 3
-_MOST_ROWS = 16  # the prepared words take rows^2 times 256 kB
-# To prepare the search takes about as long as a look at this number of candidates for each row.
+_MOST_ROWS = 16  # the prepared words take rows^2 * 256 kB
+# Preparing the search takes about as long as a look at this number of candidates, for each row.
 _PREPARED = 1 << 19
-_MOST = 1 << 32  # candidates: a bound on the memory of the prepared words
-# `Halves.find` takes this many times longer for each value of a cell that it reads than a look
-# does.
+_MOST = 1 << 32  # the most candidates, to bound the memory of the prepared words
+# Reading one value of a cell takes this many times longer in `Halves.find` than in a look.
 _PER_VALUE = 2.8
-# What a search saves, in looks at all candidates. It is less than 1: without searches, about half
-# of the looks would go over the list of an earlier look only (`joint.Kept`).
+# The time that a search saves, in looks. It is less than 1, since without searches about half of
+# the looks would only go over the list of an earlier look (`joint.Kept`).
 _SPARED = 0.5
-# The first try for the largest items looks at no more than _FIRST_TRY ids. From the share that a
-# try finds of what is needed follows how many ids the next try looks at: those that should be
-# enough, times _SPARE.
+# A search for the largest items is made in tries, each with a lower floor. The first try tests at
+# most _FIRST_TRY ids. The share of the needed items that a try finds tells how many ids the next
+# try must test; this number is multiplied by _SPARE.
 _FIRST_TRY, _SPARE = 1 << 20, 1.15
-_GROWTH = (1.25, 3.0)  # the least and the most factor from one try to the next
+_GROWTH = (1.25, 3.0)  # the least and the largest factor from one try to the next
 _LEAST_TRY = 1 << 18
-_HIGHEST = 1e6  # times the lowest floor: the search for a floor ends here
-_STEPS = 6  # of the bisection for the least floor that a try can afford
+_HIGHEST = 1e6  # the highest floor that is tried, as a multiple of the lowest floor
+_STEPS = 6  # steps of the bisection for the lowest floor that is cheap enough
 _ROUNDING = float(np.finfo(np.float32).eps)
 
 
 class Finder:
-    """Finds the candidates whose cells add up to much, or are heavy in half of the rows.
+    """Finds candidates whose cells have a large sum, or large values in half of the rows.
 
-    A look at all candidates would find the same ones.
+    A look at all candidates finds the same ones.
 
     Args:
-        landed: the sums, whose batches share locations.
-        candidates: the candidates, a range and a few more.
+        landed: the sums; their batches must share locations.
+        candidates: the candidates: a range of ids, possibly with extra ids.
     """
 
     def __init__(self, landed: Landed, candidates: Candidates) -> None:
         self._landed, self._candidates = landed, candidates
         self._rows = landed.spec.rows
-        self._tries: dict[int, float] = {}  # by `need`: how many ids the next first try looks at
-        # All in looks. `_credit` is the time that a search may take: what earlier searches saved,
-        # at most one look. `_taken` is the time that all searches took, in `_calls` calls.
+        self._tries: dict[int, float] = {}  # for each `need`: the ids to test in the next first try
+        # All in looks. `_credit` is how long a search may take: the time that earlier searches
+        # saved, at most one look. `_taken` is the time of all `_calls` searches.
         self._credit, self._taken, self._calls = 1.0, 0.0, 0
         batches = len(landed.weights)
         bits = (np.arange(1 << batches) >> np.arange(batches)[:, None]) & 1
@@ -64,7 +64,10 @@ class Finder:
 
     @staticmethod
     def suits(landed: Landed, candidates: Candidates) -> bool:
-        """Return whether the search by cells can be used at all."""
+        """Return whether this kind of search is possible for these sums and candidates.
+
+        It needs a compiled kernel, a large range of ids, 2 to 16 rows and at most 3 batches.
+        """
         first, size = candidates.listed_range
         return bool(
             not landed.fresh
@@ -78,9 +81,9 @@ class Finder:
 
     @property
     def looks(self) -> float:
-        """The mean time that a search took, in looks at all candidates.
+        """The mean time of a search, in units of one look: a decoding of all candidates.
 
-        A search that was given up counts as one look more, which had to follow.
+        If a search was given up, the look that had to follow is added to its time.
         """
         return self._taken / max(self._calls, 1)
 
@@ -95,18 +98,18 @@ class Finder:
     ) -> I64 | None:
         """Return the positions of candidates whose medians exceed a floor.
 
-        These are all such candidates, unless fewer are enough: then they hold the `most` largest.
+        All such candidates are returned, or only some that include the `most` largest.
 
         Args:
-            landed: the sums, weighted.
-            residual: the sums less what is fitted, float64 [rows, width, batches].
-            medians: gives the medians of the residual.
+            landed: the sums, with the weights of their batches.
+            residual: the sums minus the fitted items, float64 [rows, width, batches].
+            medians: returns the median over rows of the residual, for ids.
             floor: a value above 0.
-            without: positions of candidates that the caller treats apart.
-            most: the number of other candidates that are needed, the largest ones.
+            without: positions that do not count towards `most`.
+            most: how many of the largest candidates are needed.
 
         Returns:
-            int64 [n]; None where a look at all candidates costs less.
+            int64 [n]; None if a look at all candidates is cheaper.
         """
         cells = (residual * landed.weights) @ self._signs
 
@@ -129,30 +132,30 @@ class Finder:
     ) -> I64 | None:
         """Return the positions of candidates that stand out, with mean residuals above a floor.
 
-        Let b be an item's share (`joint.LeaveOneOut`). The square root is concave: sqrt(b) is at
-        least the mean of the roots of the shares of an item's cells. So if an item's z exceeds t,
-        this sum over its cells is positive: the value of the cell, less t * scale * sqrt(share of
-        the cell). One number for each cell thus tells which items may stand out.
+        A candidate stands out if its z is large (`joint.LeaveOneOut`), where z depends on its share
+        b. Since the square root is concave, sqrt(b) is at least the mean of sqrt(share) over the
+        candidate's cells. So if z exceeds t, the sum over its cells of (value - t * scale *
+        sqrt(share of the cell)) is positive. The search finds all candidates with a positive sum.
 
         Args:
-            landed: sums as for `high`.
-            residual: residual as for `high`.
-            means: gives the mean residuals.
-            root: scale * sqrt(share) of each cell, float64 [rows, width], or a little less.
-            floor: a mean residual.
-            lowest: the lowest z that is asked for.
-            share: a function that returns the share of the needed candidates that some positions
-                hold. The positions hold all candidates whose z is above the second argument. None:
-                all are needed.
+            landed: the sums, as in `high`.
+            residual: the residual, as in `high`.
+            means: returns the mean residual over rows, for ids.
+            root: scale * sqrt(share) of each cell, float64 [rows, width], or slightly less.
+            floor: the least mean residual.
+            lowest: the lowest z.
+            share: a function of some positions and a z. The positions include all candidates above
+                this z. It returns the share of the needed candidates that are among them. None: all
+                candidates are needed.
 
         Returns:
-            int64 [n], all candidates whose z is above `lowest`, unless fewer are enough; None where
-            a look at all candidates costs less.
+            int64 [n]: all candidates with z above `lowest`, or at least the needed ones; other
+            candidates may be among them. None if a look at all candidates is cheaper.
         """
         cells, each = (residual * landed.weights) @ self._signs, root[..., None]
         usual = float(root.mean())
 
-        def values(at: float) -> F64:  # of two bounds the one that usually says more
+        def values(at: float) -> F64:  # the bound that is usually sharper
             lacking: F64 = cells - (at * each if at * usual > floor else floor)
             return lacking
 
@@ -173,22 +176,22 @@ class Finder:
         """Return the positions of all candidates above a floor, or of the largest ones.
 
         Args:
-            values: a function that returns one number for each cell, given a floor: float64 [rows,
-                width, patterns], falling in the floor. An id is above the floor if the sum of its
-                cells is positive, or if `need` of its cells are.
-            need: number of rows as for `kernels.Halves.find`.
-            floor: the lowest floor.
-            share: a function that returns the share of the needed candidates that some positions
-                hold. The positions hold all candidates above the floor in the second argument, and
-                a few more. None: all are needed.
+            values: a function of a floor that returns a number for each cell, float64 [rows, width,
+                patterns]; the numbers fall as the floor rises. A candidate is above the floor if
+                the sum of its numbers is positive or, with `need`, if at least `need` of them are.
+            need: a number of rows, or 0, as in `kernels.Halves.find`.
+            floor: the lowest floor, above 0.
+            share: a function of some positions and a floor. The positions include all candidates
+                above this floor. It returns the share of the needed candidates that are among them.
+                None: all candidates above the lowest floor are needed.
 
         Returns:
-            Positions, rising, with a few that do not reach the floor; None where a look at all
-            candidates costs less.
+            The positions, ascending; some candidates slightly below the floor may be among them.
+            None if a look at all candidates is cheaper.
         """
-        # `Halves.find` drops an id once the rows left cannot make it heavy, or its sum is too
-        # small. A sum that rises as often as it falls stays positive for about the square root of
-        # the number of rows.
+        # `Halves.find` stops reading an id when the remaining rows cannot make it heavy, or when
+        # its sum gets too small. If values rise and fall equally often, a sum stays positive for
+        # about sqrt(rows) rows.
         read = self._rows - need + 1 if need else self._rows**0.5
         look = self._candidates.listed_range[1] * self._rows / (read * _PER_VALUE)
         if share is None:
@@ -196,8 +199,8 @@ class Finder:
             return self._find(values(floor), need) if at == floor else None
         left = self._credit * look
         budget = self._tries.get(need, min(left, _FIRST_TRY))
-        # About half of the rows must be heavy. So with `times` as many ids looked at, the number of
-        # found candidates grows by the factor `times` to the power 1 / `power`.
+        # A candidate needs about half of the rows. So if `times` as many ids are tested, the number
+        # of found candidates grows by the factor times^(1 / power).
         power = 2.0 / self._rows
         self._calls += 1
         while budget <= left:
@@ -223,9 +226,9 @@ class Finder:
     def _affordable(
         self, values: Callable[[float], F64], need: int, floor: float, budget: float
     ) -> float | None:
-        """Return about the lowest floor at which at most `budget` ids are looked at.
+        """Return about the lowest floor from `floor` on at which at most `budget` ids are tested.
 
-        It is at least `floor`. None: even the highest floor that is tried takes more.
+        Returns None if even the highest floor that is tried needs more.
         """
 
         def costs(at: float) -> float:
@@ -246,7 +249,7 @@ class Finder:
 
     @property
     def _halves(self) -> kernels.Halves:
-        return self._landed.halves(*self._candidates.listed_range)  # prepared when it is needed
+        return self._landed.halves(*self._candidates.listed_range)  # prepared at the first use
 
     def _find(self, values: F64, need: int) -> I64:
         cells, slack = self._rounded(values)
@@ -254,6 +257,6 @@ class Finder:
         return (found - np.uint64(self._candidates.listed_range[0])).astype(np.int64)
 
     def _rounded(self, values: F64) -> tuple[F32, float]:
-        """Return values in single precision, and by how much their sums may then be too small."""
+        """Return the values in single precision, and a bound on the error of sums over rows."""
         cells = values.astype(np.float32)
         return cells, self._rows**2 * _ROUNDING * float(np.abs(cells).max())

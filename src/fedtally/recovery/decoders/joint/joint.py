@@ -1,24 +1,24 @@
-"""Joint recovery: undo collisions after the fact, by fitting all heavy items together.
+"""Joint recovery: a decoder that fits all heavy items together, which removes their collisions.
 
 A *cell* is a counter of the sketch. The paper's decoders treat everything that shares a cell with
-an item as noise. But most of that noise is other heavy items, which the same sums reveal. The fit
-repeats three steps. The first step decodes the *residual*, the part of the sums that no fitted item
-explains yet. The second step takes the items that stand out into the *support*. The third step fits
-the support's values in every round to all cells at once. Each repetition has a lower threshold, or
-the same one: this is the *ladder*. A few *polishes* follow. A polish chooses the support once more,
-by a sharper test, and fits it. In the end the residual holds mostly the noise of the light items.
+an item as noise. But most of this noise comes from other heavy items, which the same sums reveal.
+The fit repeats three steps. First, it decodes the *residual*: the part of the sums that the fitted
+items do not explain. Second, it chooses the items that stand out: the *support*. Third, it fits the
+frequencies of these items in every round to all cells at once. The repetitions use falling
+thresholds: this is the *ladder*. A few *polishes* follow. A polish chooses the support again, by a
+sharper test, and fits it. In the end the residual holds mostly the noise of the rare items.
 
-Joint recovery is post-processing of released sums, so it costs no bytes, and a guarantee of
-differential privacy stays as it is. Without differential privacy there is no such guarantee: joint
-recovery then reveals rare items that the paper's decoders hide in noise, and secure summation does
-not protect them.
+Joint recovery only processes released sums. So it costs no communication, and does not change a
+guarantee of differential privacy. Without differential privacy there is no such guarantee: joint
+recovery then reveals rare items that the noise of the paper's decoders hides. Secure summation does
+not protect these items.
 
 Related methods are matching pursuit with refitting (CoSaMP), simultaneous sparse recovery and
-Counter Braids. docs/recovery.md names the differences, and gives the reasons for each step.
+Counter Braids. docs/recovery.md states the differences, and the reasons for each step.
 
-This module uses two symbols of that page. For an item, b is the share of its own count that stays
-in the residual if all other items are fitted and this item is not. For an item, e is the value that
-the fit gives it if it is fitted together with all others.
+The comments use two symbols of that page. b is the share of an item's own frequency that is in the
+residual if all other items are fitted and this item is not. e is the value that the fit gives an
+item if it is fitted together with all others.
 """
 
 from __future__ import annotations
@@ -56,62 +56,63 @@ from fedtally.recovery.quantiles import median, quantile, quantiles
 from fedtally.recovery.shrinkage import NORMAL, NORMAL_95, Noisy
 from fedtally.sketch import CountSketch
 
-# The rungs of the ladder are falling thresholds, in robust standard deviations of the estimates.
-# High ones come first: a false item that is taken in early spoils the estimates of its neighbours.
-# The lowest one comes twice: the second pass sees a residual without the items of the first pass.
+# The thresholds of the ladder, in robust standard deviations of the estimates. High ones come
+# first: a false item that is fitted early spoils the estimates of the items that share its cells.
+# The last threshold is used twice, since the second pass sees a residual without the items of the
+# first pass.
 THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)
-SWEEPS = 6  # sweeps of the fit over the support, on each rung of the ladder
-# A polish chooses the support by the values e (see `LeaveOneOut`). The fit has at least POLISHES
-# polishes. Further ones follow, up to MOST_POLISHES in all, as long as each multiplies the noise by
-# at most IMPROVES. Near exact recovery the noise falls step by step to nothing.
+SWEEPS = 6  # sweeps of the fit over the support, for each threshold of the ladder
+# A polish chooses the support by the values e (see `LeaveOneOut`). There are at least POLISHES of
+# them. More follow, up to MOST_POLISHES in all, while each multiplies the noise by at most
+# IMPROVES. Near exact recovery the noise falls step by step to 0.
 POLISHES = 3
 MOST_POLISHES = 12
 IMPROVES = 0.9
 POLISH_SWEEPS = 8  # sweeps of the fit over the support, in each polish
-# A fitted item stands out by at least SELECTED standard deviations in the end. In a large domain
-# the number is higher, so that the support holds about FALSE_ITEMS candidates without a client.
+# In the end a fitted item stands out by at least SELECTED standard deviations. In a large domain it
+# must stand out more, so that about FALSE_ITEMS of the candidates that nobody holds are fitted.
 SELECTED = 4.0
 FALSE_ITEMS = 4
-_FEW_PHANTOMS = 4096  # phantoms that show the scale while the support is being chosen
+_FEW_PHANTOMS = 4096  # phantoms that measure the noise while the support is being chosen
 PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
-# A probe fills all cells with random numbers, refits them, and shows the share of a cell that the
-# fit leaves. All probes together fill at least this number of cells, unless that takes more than 64
-# probes. The first number is for one batch of rounds, the second number for several batches
+# A probe fills all cells with random numbers and fits them. It shows which share of a cell the fit
+# leaves in the residual. All probes together fill at least this number of cells, but there are at
+# most 64 probes. The first number is for one batch of rounds, the second for several batches
 # (`Landed.several` is the index).
 PROBED_CELLS = (80_000, 200_000)
-_GROUPS = 10  # groups of cells by load; the share that is left is interpolated between their means
-# If the shares b (see the top of this file) average at least this, unfitted items are estimated by
-# b e and not by e. The squared error is then smaller, and the largest error is the same.
+_GROUPS = 10  # cells are grouped by load; the share that is left is interpolated between groups
+# If the shares b average at least this, unfitted items are estimated by b e, otherwise by e. With
+# b e the squared error is smaller, and the largest error is the same.
 _SHRUNK_FROM = 0.7
-# The largest support, as a share of one sketch's cells, for one batch of rounds, and for several,
-# which tell items apart better: `Landed.several` is the index.
+# The largest support, as a share of the cells of one sketch. The second number is for several
+# batches of rounds, which distinguish items better (`Landed.several` is the index).
 LARGEST_SUPPORT = (0.3, 0.6)
-SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried one after the other while the fit is ill-conditioned
-# Each fitted item has a share b: the part of its mass that the residual would keep if this item
-# alone left the support. A fit is well-conditioned if no b is below this number.
+SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried one by one as long as the fit is ill-conditioned
+# Each fitted item has a share b: the part of its frequency that would be in the residual if only
+# this item left the support. A fit is well-conditioned if every b is at least this number.
 WELL_CONDITIONED = 0.5
-# The usual kappa: the ratio of fitted items' errors to those of phantoms, where it is not measured.
-# The first number is for one batch of rounds, the second for five or more. Both are the upper end
-# of what the experiments measured.
+# Kappa is the ratio of the errors of fitted items to those of phantoms. These numbers are used if
+# it is not measured: the first for one batch of rounds, the second for five or more. Both are the
+# upper ends of the ranges in experiments.
 KAPPA = (1.25, 1.06)
-_TO_SIGMA = 1.4826  # the standard deviation of a normal x, divided by the median of |x|
-_TINY = 1e-300  # replaces a scale of 0, by which scores z are divided
-_ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whole count, is rounding
-# If there is one batch of at most this many cells, matrices fit all probes at once: this is faster.
+_TO_SIGMA = 1.4826  # for a normal x with mean 0: its standard deviation / the median of |x|
+_TINY = 1e-300  # replaces a scale of 0, by which values are divided
+_ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from an integer, is rounding
+# With one batch and at most this many cells, matrices fit all probes at once, which is faster.
 _FEW_CELLS = 400
-_SINGLE = 1e-4  # a relative margin, larger than the rounding of a decoder in single precision
-# A domain with at least LARGE candidates is large. A look at all its candidates also makes a list
-# of those above a low floor, which only a share _KEPT_SHARE of the phantoms exceeds. A later look
-# with a higher floor may go over this list alone. The condition: since then a share _STILL of the
-# phantoms' values moved by less than the difference of the two floors (see `Kept`).
+_SINGLE = 1e-4  # a relative margin, larger than the rounding error of single precision
+# A domain with at least LARGE candidates is large. There, a look at all candidates also makes a
+# list of those above a low floor, which only the share _KEPT_SHARE of the phantoms exceeds. A later
+# look with a higher floor may use only this list, if since then the values of at least the share
+# _STILL of the phantoms changed by less than the difference of the floors (see `Kept`).
 LARGE = 1 << 20
-# The number of looks at a large domain that usually go over all candidates. The planner counts with
-# it; the fit does not use it. It was measured on open domains of 2^26 hashes.
+# How many looks at a large domain usually go over all candidates, measured on open domains of 2^26
+# hashes. Only the planner uses it.
 LOOKS_AT_LARGE = 6
 _KEPT_SHARE = 1 / 64
 _STILL = 0.999
-# The time of a look at a list of contenders, with a part of the time to make the list, as a share
-# of the time of a look at all candidates.
+# The time of a look at a list of contenders, with a part of the time that making the list takes, in
+# looks at all candidates.
 _LISTED_LOOKS = 0.35
 
 
@@ -120,11 +121,11 @@ class Support:
     """The fitted items.
 
     Attributes:
-        positions: int64 [n], the places of the items among the candidates.
+        positions: int64 [n], their positions among the candidates.
         ids: uint64 [n], their ids.
         values: float64 [n, batches], their frequencies in each batch; `kernels.refit` changes them.
-        shrinkage: float64 [n, batches]. The fit moves the value of an item in a batch towards the
-            item's mean over all batches. This share of the distance remains; 1: nothing is moved.
+        shrinkage: float64 [n, batches]. The fit moves the frequency in a batch towards the item's
+            mean over all batches. This share of the distance remains; 1: it is not moved.
     """
 
     positions: I64
@@ -134,21 +135,21 @@ class Support:
 
 
 class LeaveOneOut(NamedTuple):
-    """The values that items have if each is fitted together with all others.
+    """The values of items if each is fitted together with all other items of the support.
 
-    Each field has one entry for each item; values and estimates are frequencies, float64 [n]. Off
-    the support, e is computed without a new fit.
+    Each field has one entry for each item. Values and estimates are frequencies. For items off the
+    support no new fit is made: e is computed from the residual.
 
     Attributes:
         values: e, the value that the fit gives the item on the support: its frequency plus an
-            error.
-        share: b, float64 [n], the share of the item's own mass that the fit of the others leaves in
-            the residual. The standard deviation of the error is proportional to 1 / sqrt(b).
-        fitted: bool [n], whether the item is on the support.
-        estimate: the estimate that users get: the fitted value plus the mean residual. Off the
-            support the fitted value is 0, and the mean residual is b * e. If the b of ids that
-            no client holds average less than _SHRUNK_FROM, the fit absorbs most of their mass:
-            every estimate off the support is then e.
+            error. float64 [n].
+        share: b, the share of the item's own frequency that the fit of the others leaves in the
+            residual. The standard deviation of the error is proportional to 1 / sqrt(b). float64
+            [n].
+        fitted: whether the item is on the support, bool [n].
+        estimate: the estimate that users get, float64 [n]. For fitted items it is e. For other
+            items it is the mean residual, b * e. But if the b of phantoms average less than
+            _SHRUNK_FROM, the fit absorbs most of an unfitted item: then the estimate is e.
     """
 
     values: F64
@@ -158,20 +159,20 @@ class LeaveOneOut(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The list that a look at all candidates of a large domain leaves for later looks.
+    """A list that a look at all candidates of a large domain leaves for later looks.
 
-    The residual changes from look to look, and with it the values of all ids. The phantoms, ids
-    that no client holds, show by how much. A candidate that is off the list had a value of at most
-    `floor`. Such a candidate exceeds a higher floor now only if its value rose by more than the
-    difference of the floors. If 999 of 1,000 phantoms moved by less, a look at the list is enough.
-    This look misses about one in a thousand of the items that hardly stand out, and chance decides
-    about such items anyway.
+    A candidate that is not on the list had a value of at most `floor`. The residual changes from
+    look to look, and with it all values. A later look searches for values above a higher floor. It
+    only needs the list if no other value rose by more than the difference of the floors. Phantoms,
+    ids that nobody holds, show how much values change. If 999 of 1,000 phantoms changed by less
+    than this difference, only the list is searched. This misses about one in a thousand of the
+    items that hardly stand out, which are found by chance anyway.
 
     Attributes:
-        floor: a value; candidates with larger values are on the list.
-        positions: int64 [n], the list: the places, among the candidates, of the candidates with
-            larger values than `floor`, and of the items that were on the support at that time.
-        phantoms: float64 [NUM_PHANTOMS], the values of the phantoms at that time.
+        floor: the floor of the look; candidates with larger values are on the list.
+        positions: int64 [n], the list: these candidates' positions, and those of the items that
+            were fitted then.
+        phantoms: float64 [NUM_PHANTOMS], the values of the phantoms in this look.
     """
 
     floor: float
@@ -180,18 +181,18 @@ class Kept(NamedTuple):
 
 
 class Fit:
-    """One run of the ladder and of the polishes on landed sums, with a bound on the support.
+    """One run of the ladder and the polishes on landed sums; the constructor makes the fit.
 
     Args:
-        landed: the sums that the server has of its rounds, by batches.
-        candidates: the items that may be on the support.
-        most: the largest number of items on the support.
+        landed: the landed sums, by batches of rounds.
+        candidates: the items that may be fitted.
+        most: the largest number of fitted items.
         rng: draws phantoms and probes.
-        threshold: the number of standard deviations by which a fitted item stands out; if None, it
-            follows from the number of candidates.
-        progress: called with the number of candidates decoded so far, and with the number to decode
-            in all. Both count a candidate once for each pass over the candidates.
-        found: the result of the same fit, made before; None: the fit is made now.
+        threshold: the number of standard deviations by which a fitted item must stand out; None: it
+            is derived from the number of candidates.
+        progress: called with the number of candidates that were decoded, and the number to decode
+            in all. A candidate is counted once for each pass over the candidates.
+        found: the result of the same fit, made before; None: make the fit now.
     """
 
     def __init__(
@@ -225,7 +226,7 @@ class Fit:
             threshold = max(
                 SELECTED, -NormalDist().inv_cdf(min(0.5, FALSE_ITEMS / candidates.size))
             )
-        # `_raise_threshold` may raise `threshold`; a fit that is repeated starts from `selected`
+        # `_raise_threshold` may raise `threshold`. A repetition of this fit starts from `selected`.
         self.selected = self.threshold = threshold
         if found is None:
             self._search()
@@ -237,12 +238,12 @@ class Fit:
             self._raise_threshold()
 
     def _search(self) -> None:
-        """Find the support: all rungs of the ladder, and then polishes."""
-        # The ladder chooses the support by the paper's estimates. A polish chooses the support by
-        # e, in units of each item's own standard deviation.
+        """Find the support: run the ladder, then the polishes."""
+        # The ladder chooses items by the paper's estimates. A polish chooses them by e, in units of
+        # each item's own standard deviation.
         for rung in THRESHOLDS:
             self._climb(max(rung, self.threshold))
-        # The loop ends after a measurement of the noise, never after a polish.
+        # The loop ends after a probe and a calibration: later steps need both for the last support.
         scale = np.inf
         for polish in range(MOST_POLISHES + 1):
             self._probe()
@@ -254,7 +255,7 @@ class Fit:
 
     @property
     def found(self) -> FoundFit:
-        """The result of this fit, from which it can be restored."""
+        """The result of this fit, from which the fit can be restored."""
         return FoundFit(
             self.most,
             self.selected,
@@ -267,7 +268,7 @@ class Fit:
         )
 
     def _restore(self, found: FoundFit) -> None:
-        """Restore the result of the same fit, and measure it as at the end of `_search`."""
+        """Restore an earlier result of the same fit, and repeat its last probe."""
         self.selected, self.threshold = found.selected, found.threshold
         ids = self.candidates.ids(found.positions)
         self.support = Support(found.positions, ids, found.values, found.shrinkage)
@@ -279,12 +280,11 @@ class Fit:
     # ---- windows ----
 
     def window(self, chosen: Bools, fitted_there: bool) -> Fit:
-        """Return this fit, measured in some batches alone.
+        """Return this fit with values that are measured in some of its batches.
 
         Args:
-            chosen: batches of the window, bool [batches].
-            fitted_there: whether to fit also items that stand out in the window, but not in all
-                batches.
+            chosen: bool [batches], which batches are in the window.
+            fitted_there: whether to fit also items that stand out only in the window.
         """
         found = self._measured_in(chosen)
         if not fitted_there:
@@ -316,11 +316,15 @@ class Fit:
     # ---- the ladder ----
 
     def _climb(self, threshold: float) -> None:
-        """Choose the support anew, by medians of the residual and a threshold, and fit it."""
+        """Choose the items to fit again, by medians above a threshold, and fit them.
+
+        Args:
+            threshold: a number of robust standard deviations.
+        """
         medians = self.landed.decoder(self.residual, "median", self.candidates.size)
         sigma = _TO_SIGMA * median(np.abs(medians.at(self.phantoms[:_FEW_PHANTOMS])))
-        # The floor is at least half a client. Otherwise, after an exact recovery, every item would
-        # stand out from a noise of 0.
+        # At least half a client: after an exact recovery the noise is 0, and otherwise every item
+        # would stand out.
         floor = max(threshold * sigma, self.landed.half_a_client)
         found = None
         # If no median of the residual can reach the floor, `_above` needs no look.
@@ -333,21 +337,21 @@ class Fit:
         else:
             self._report(self.candidates.size)
         off = found[~np.isin(found, self.support.positions)]
-        # The residual holds only the rest of a fitted item. So a fitted item is judged by this rest
-        # plus its fitted value.
+        # The residual holds only the unexplained part of a fitted item. So its fitted value is
+        # added before it is compared with the floor.
         own = medians.at(self.support.ids) + self.fitted
         on = own > floor
         found = np.concatenate([off, self.support.positions[on]])
         found_totals = np.concatenate([medians.at(self.candidates.ids(off)), own[on]])
         ids, ties = self.candidates.ids(found), np.zeros(len(found))
-        # With a small width many medians are equal. The mean over all rows tells more, so it orders
-        # the items with equal medians, and the ids order the rest. The answer must not depend on
-        # the machine, nor on the order of the candidates.
+        # With a small width many medians are equal. Items with equal medians are ordered by the
+        # mean over all rows, and then by id, so that the result depends neither on the machine nor
+        # on the order of the candidates.
         _, which, times = np.unique(found_totals, return_inverse=True, return_counts=True)
         tied = np.flatnonzero(times[which] > 1)
         if len(tied):
             ties[tied] = self.landed.decoder(self.residual, "mean", len(tied)).at(ids[tied])
-            # The mean residual, too, holds only the rest of a fitted item.
+            # The mean residual holds only the unexplained part of a fitted item, too.
             fitted = np.zeros(len(found))
             fitted[len(off) :] = self.fitted[on]
             ties[tied] += fitted[tied]
@@ -357,9 +361,9 @@ class Fit:
         """Return the positions of the candidates whose values exceed a floor.
 
         Args:
-            decoder: gives the values, from the residual as it is now.
-            fold: how `decoder` folds rows: "median" or "mean".
-            floor: a value.
+            decoder: computes the values from the present residual.
+            fold: how `decoder` combines rows: "median" or "mean".
+            floor: the value to exceed.
         """
         size = self.candidates.size
         if fold == "median" and floor > (1 + _SINGLE) * self.landed.largest_median(self.residual):
@@ -380,11 +384,10 @@ class Fit:
         return above
 
     def _look(self, decoder: Decoder, *floors: float) -> list[I64]:
-        """Return, for each floor, the positions of all candidates with values above it.
+        """Decode all candidates; return for each floor the positions of those with values above it.
 
-        This looks at every candidate, and reports the progress.
-
-        The values are not returned: there may be millions above a low floor.
+        The progress is reported. The values are not returned, because millions of candidates may be
+        above a low floor.
         """
         found: list[list[I64]] = [[] for _ in floors]
         least = min(floors)
@@ -396,17 +399,21 @@ class Fit:
         return [np.concatenate(positions) for positions in found]
 
     def _report(self, candidates: int) -> None:
-        """Report that this number of further candidates was looked at."""
+        """Report that this number of candidates was decoded since the last report."""
         self._looked += candidates
         if self._progress is not None:
-            # Further polishes are not foreseen: the progress then stays at its end.
+            # Polishes beyond the first POLISHES are not foreseen: progress then stays at its end.
             total = (len(THRESHOLDS) + POLISHES) * self.candidates.size
             self._progress(min(self._looked, total), total)
 
     def _fit(self, positions: I64, sweeps: int) -> None:
         """Make these candidates the support, and fit them in this order.
 
-        An item that was on the support before starts from its old value. A new item starts from 0.
+        An item that was already fitted starts from its old value, a new item from 0.
+
+        Args:
+            positions: int64 [n], the positions of the candidates.
+            sweeps: the number of sweeps over the items.
         """
         old = self.support
         order = np.argsort(old.positions)
@@ -419,33 +426,33 @@ class Fit:
             stays = old.positions[at] == positions
             values[stays] = old.values[at[stays]]
             leaving[at[stays]] = False
-        # The mass of the items that leave returns to the residual, for other items to explain.
+        # What was fitted to items that leave the support returns to the residual.
         if leaving.any():
             cells, signs = self._places
             self.landed.add(self.residual, cells[leaving], signs[leaving], old.values[leaving])
         self.support = Support(positions, self.candidates.ids(positions), values, shrinkage)
         self._places = self.landed.places(self.support.ids)
-        # changes residual, values and shrinkage in place, and so the support above
+        # changes residual, values and shrinkage in place, and `self.support` holds these arrays
         kernels.refit(*self._places, self.landed.clients, self.residual, values, shrinkage, sweeps)
 
     # ---- the polish ----
 
     def _probe(self) -> None:
-        """Estimate, for each cell, which share of an unfitted item's mass stays in the residual.
+        """Estimate for each cell which share of an unfitted item stays in the residual.
 
-        If the shrinkage is fixed, the fit is linear: residual = (1 - H) sums, for some matrix H.
-        The share of a cell is the cell's diagonal entry of 1 - H. This entry is the mean of
-        g * (1 - H) g over independent normal cells g, which a probe draws.
+        With a given shrinkage the fit is linear: residual = (1 - H) * sums, with a matrix H. The
+        share of a cell is the cell's diagonal entry of 1 - H. If the cells hold independent normal
+        numbers g, this entry is the mean of g * (1 - H) g. A probe draws such numbers.
         """
         landed, support = self.landed, self.support
         cells, signs = self._places
         batches = len(landed.weights)
-        # `_restore` repeats the last probe, from the same state of the generator.
+        # Stored, since `_restore` repeats the last probe from this state of the generator.
         self._draws = dict(self._rng.bit_generator.state)
-        # Suppose that an item's cells change in one batch only. With shrinkage s, the value of the
-        # item is mean + s (y - mean), where y is the value without shrinkage. If y changes by 1,
-        # the mean over batches changes by the batch's weight w, and y - mean by 1 - w. So the value
-        # moves by w + s (1 - w) = s + (1 - s) w.
+        # How much an item's value moves if y, its value before shrinkage, changes by 1 in one batch
+        # only. The mean over batches changes by the batch's weight w, and y - mean by 1 - w. With
+        # shrinkage s the value is mean + s (y - mean). So it moves by
+        # w + s (1 - w) = s + (1 - s) w.
         self._moved = support.shrinkage + (1.0 - support.shrinkage) * landed.weights
         self._probes = int(
             np.clip(-(-PROBED_CELLS[landed.several] // landed.frequencies.size), 1, 64)
@@ -474,10 +481,11 @@ class Fit:
         self._share_out()
 
     def _share_out(self) -> None:
-        """Compute the shares of cells and items from the probes, with the weights of the batches.
+        """Compute from the probes which share of an unfitted item stays in the residual.
 
-        The share depends almost only on the cell's load, the amount of the support that lies in the
-        cell. So the cells are grouped by load, and few probes are enough.
+        The result is a share for each cell and one for each fitted item, with the weights of the
+        batches. The share of a cell depends almost only on its load: how much of the fitted items
+        lies in the cell. Cells are grouped by load, so that few probes are enough.
         """
         landed, support, moved = self.landed, self.support, self._moved
         cells, weights = self._places[0], landed.weights
@@ -486,20 +494,20 @@ class Fit:
         if landed.fresh:
             np.add.at(load.reshape(-1), cells, moved[:, None, :])
         else:
-            # All batches have the same locations, so `load` is [rows, width] here. An item adds the
-            # mean of `moved` over the batches, weighted by their clients. `cells` are indexes into
-            # [rows, width, batches].
+            # All batches have the same locations, so `load` is [rows, width]. An item adds the mean
+            # of `moved` over the batches, weighted by clients. `cells` are indices into [rows,
+            # width, batches].
             np.add.at(load.reshape(-1), cells[..., 0] // batches, (moved @ weights)[:, None])
         kept = np.zeros(load.shape)
         for left in self._left:
             kept += left if landed.fresh else left @ weights
-        # `loads` and `shares` are a short table, which `np.interp` reads for any load.
+        # `loads` and `shares` are a short table, interpolated for any load.
         loads, shares = _falling(load.reshape(-1), kept.reshape(-1) / self._probes)
         self._least_share = float(shares.min())
         self._cell_shares = np.interp(load, loads, shares)
         self._shares = landed.cell_mean(self._cell_shares)
-        # The b of a fitted item is the share that its cells would keep if this item alone left the
-        # support. So the item's own part is subtracted from the load.
+        # The b of a fitted item is the share in its cells if only this item left the support. So
+        # the item's own part is subtracted from the load.
         if landed.fresh:
             own = np.interp(
                 np.maximum(load.reshape(-1)[cells] - moved[:, None, :], 0.0), loads, shares
@@ -508,29 +516,30 @@ class Fit:
         else:
             own = load.reshape(-1)[cells[..., 0] // batches] - (moved @ weights)[:, None]
             self.own_shares = np.interp(np.maximum(own, 0.0), loads, shares).mean(axis=1)
-        # `leave_one_out`, `estimates` and `_find` need these two, which hold until the next fit.
+        # `leave_one_out`, `estimates` and `_find` use these until the next fit.
         self._means = landed.decoder(self.residual, "mean", self.candidates.size)
         self._order = np.argsort(support.ids)
 
     def _calibrate(self, phantoms: U64) -> None:
-        """Read the scale of the errors from ids that no client holds.
+        """Measure the scale of the errors with ids that no client holds.
 
-        The scale makes the .95 quantile of the phantoms' |z| equal to that of a normal variable.
+        Such ids are called phantoms. With this scale, the .95 quantile of their absolute values, in
+        standard deviations, is that of a normal variable.
         """
         self.share = self._shares.at(phantoms)
-        # The mean residual of an id is b e. So this is e sqrt(b) of the phantoms.
+        # The mean residual of an id is b e, so this is e sqrt(b).
         self.null = self._means.at(phantoms) / np.sqrt(self.share)
         self.scale = max(quantile(np.abs(self.null), 0.95) / NORMAL_95, _TINY)
         self.shrinks = float(self.share.mean()) >= _SHRUNK_FROM
 
     def leave_one_out(self, ids: Ids) -> LeaveOneOut:
-        """Return the leave-one-out values of any ids, candidates or not."""
+        """Return the values that the `LeaveOneOut` class describes, for any ids."""
         left, share = ask(self._means, ids), ask(self._shares, ids)
         places, index = self._find(ids)
         values = left / share
         estimates = left if self.shrinks else values.copy()
-        # Off the support `values` and `estimates` are final now. The next lines correct both on the
-        # support, where e and the estimate are the fitted value plus the mean residual.
+        # Items off the support are done. For fitted items, e and the estimate are both the fitted
+        # value plus the mean residual.
         estimates[places] = left[places] + self.fitted[index]
         values[places] = estimates[places]
         share[places] = self.own_shares[index]
@@ -539,10 +548,10 @@ class Fit:
         return LeaveOneOut(values, share, fitted, estimates)
 
     def estimates(self, ids: Ids) -> F64:
-        """Return the estimates that users get, of any ids: float64 [n], frequencies."""
+        """Return the estimate that users get for each id: frequencies, float64 [n]."""
         if not self.shrinks:
             return self.leave_one_out(ids).estimate
-        # The estimate needs no b here, so a decoder for b need not run over all ids.
+        # Here the estimates do not need b, so the decoder of b is not run over all ids.
         found = ask(self._means, ids)
         places, index = self._find(ids)
         found[places] += self.fitted[index]
@@ -550,15 +559,15 @@ class Fit:
 
     @property
     def fitted(self) -> F64:
-        """The fitted frequencies, float64 [support]."""
+        """The frequencies of the fitted items over all batches, float64 [support]."""
         fitted: F64 = self.support.values @ self.landed.weights
         return fitted
 
     def _find(self, ids: Ids) -> tuple[I64, I64]:
-        """Return the places of fitted items among the ids, and their places on the support."""
+        """Return the indices in `ids` of fitted items, and the items' indices in the support."""
         known = self.support.ids
         if isinstance(ids, range):
-            # A subtraction mod 2^64 finds the places, without an array of the range's size.
+            # A subtraction mod 2^64 gives the indices without an array of all ids.
             offsets = known - np.uint64(ids.start % 2**64)
             index = np.flatnonzero(offsets < np.uint64(len(ids)))
             return offsets[index].astype(np.int64), index
@@ -575,18 +584,21 @@ class Fit:
         lowest: float | None = None,
         share: Callable[[LeaveOneOut, F64, float], float] | None = None,
     ) -> tuple[I64, LeaveOneOut, F64]:
-        """Return positions, values and z = e sqrt(b) / scale of the candidates that stand out.
+        """Return the candidates that stand out, where z = e sqrt(b) / scale.
 
-        The result has all fitted items and all candidates with z > `least`, and a few more. Two
-        kinds of candidates may be missing: those with e below half a client, which are never
-        chosen, and in a large domain a few that hardly stand out (see `Kept`).
+        These are all fitted items and all candidates with z > `least`; some others may be among
+        them. Two kinds of candidates may be missing: those with e below half a client, which are
+        never fitted, and in a large domain a few that hardly stand out (see `Kept`).
 
         Args:
             least: a number of standard deviations.
-            lowest: the lowest z of further candidates that the caller needs; None: it needs none.
-            share: a function that returns the share of the needed candidates that its arguments
-                hold. The arguments are values and z of all candidates with z above the last
-                argument, and of a few more. None: all are needed.
+            lowest: the lowest z of further candidates that the caller can use; None: it needs none.
+            share: a function of the values and z of some candidates, and of a z. The candidates
+                include all that exceed this z. It returns the share of the needed candidates that
+                is among them. None: all candidates with z > `least` are needed.
+
+        Returns:
+            Their positions, ascending, their values, and their z.
         """
 
         def told(found: I64) -> tuple[I64, LeaveOneOut, F64]:
@@ -613,11 +625,13 @@ class Fit:
         return told(found)
 
     def _least_mean(self, least: float) -> float:
-        """Return a mean residual that every candidate with z above `least` exceeds.
+        """Return a bound that the mean residual of every candidate with z > `least` exceeds.
 
-        The mean residual b e of such a candidate exceeds `least` * scale * sqrt(b). Each candidate
-        has its own b. With the smallest b of all, one comparison of the mean residual rules most
-        candidates out, and only the others need their b.
+        Candidates with e below half a client are ignored, since they are never fitted.
+
+        The mean residual b e of such a candidate exceeds least * scale * sqrt(b). Each candidate
+        has its own b. The bound uses the smallest b of all, so that b must be computed only for the
+        few candidates above it.
         """
         bound: float = max(
             least * self.scale * self._least_share**0.5,
@@ -626,21 +640,21 @@ class Fit:
         return bound
 
     def contenders(self, least: float) -> Candidates:
-        """Return candidates for another fit, of which only some can be heavy.
+        """Return candidates for a repeated fit, of which only some are tested.
 
-        These are the fitted items, and all items whose mean residual allows a z above `least`.
+        These are the fitted items, and all items with a mean residual so large that their z may
+        exceed `least`.
         """
         means, fitted, floor = self._means, self.support.ids, self._least_mean(least)
-        # Where searches take long, a look at a list of the contenders takes less.
+        # If searches are slow, looks at a list of the contenders are faster.
         if self._finder is None or self._finder.looks > _LISTED_LOOKS:
-            # A search must not make the list: its sharper test would leave some of the contenders
-            # out.
+            # The finder must not make the list: its sharper test would leave out some contenders.
             listed = _merged(self._above(means, "mean", floor), self.support.positions)
             return self.candidates.with_extra(np.empty(0, np.uint64), self.candidates.ids(listed))
         return self.candidates.passing(lambda ids: (means.at(ids) > floor) | np.isin(ids, fitted))
 
     def _polish(self) -> None:
-        """Choose the support anew by z, and fit the items with the largest values first."""
+        """Choose the items to fit again, by z (see `standing_out`), and fit the largest first."""
 
         def share(items: LeaveOneOut, z: F64, at: float) -> float:
             chosen = (z > at) & (items.values > self.landed.half_a_client)
@@ -656,29 +670,30 @@ class Fit:
 
     def _settle(self) -> None:
         """Measure how good the fit is: set `error`, `least_own_share` and `worst`."""
-        # `null` is e sqrt(b) of each phantom (e and b: see the module). A fit that shrinks
-        # estimates b e, which is `null` times sqrt(b); else e, which is `null` / sqrt(b).
+        # `null` is e sqrt(b) of each phantom (for e and b see this module). The estimate of an
+        # unfitted item is b e = null * sqrt(b) if the fit shrinks, and otherwise
+        # e = null / sqrt(b).
         root = np.sqrt(self.share)
         self.error = quantile(np.abs(self.null * root if self.shrinks else self.null / root), 0.999)
-        # One phantom in a thousand has an estimate whose size exceeds `error`. `worst` is the
-        # largest standard deviation of any fitted item.
+        # The absolute estimate of one phantom in a thousand exceeds `error`. `worst` is the largest
+        # standard deviation of a fitted item.
         self.least_own_share = float(self.own_shares.min()) if len(self.own_shares) else 1.0
         self.worst = self.scale / self.least_own_share**0.5
 
     def _raise_threshold(self) -> None:
-        """Raise the threshold if the bound on the support kept items out.
+        """Raise the threshold if items above it were not fitted because the support was full.
 
-        The fit then had a higher threshold than the given one: it lies between the items on the
-        support and those that were kept out.
+        The threshold that was really applied lies between the fitted items and the items that were
+        kept out.
         """
-        # A support within 2 % of the bound counts as full.
+        # at least 98 % of the bound counts as full
         if len(self.support.positions) < 0.98 * self.most:
             return
 
         def share(items: LeaveOneOut, z: F64, at: float) -> float:
             return float((z[~items.fitted] > at).any())
 
-        # If no item above the threshold was kept out, the items just below it count, too.
+        # If no item above the threshold was kept out, items just below it are considered, too.
         lowest = self.threshold * self._least_share**0.5
         _, items, z = self.standing_out(self.threshold, lowest, share)
         on, off = z[items.fitted], z[~items.fitted]
@@ -687,32 +702,33 @@ class Fit:
 
 
 class JointDecoder(FittedDecoder):
-    """Decodes the landed sums of a campaign jointly.
+    """Estimates counts from the landed sums of a campaign, by joint recovery.
 
-    Rounds of one batch (under schedule "shared": all rounds) count as one. Rounds may be missing,
-    and may have different numbers of clients: batch m with n_m of the N clients weighs n_m / N.
-    Noise in the sums needs no option, since the decoder reads the level of the noise from the sums.
-    The same sums always give the same estimates.
+    The rounds of a batch (under schedule "shared": all rounds) are added up. Rounds may be missing,
+    and may have different numbers of clients: a batch with n of the N clients has the weight n / N.
+    Noise in the sums needs no option, since the decoder measures it in the sums. The same sums
+    always give the same estimates.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round.
         domain: the candidate items; only these can be heavy.
-        progress: callback as for `Fit`.
-        found: the `JointDecoder.found` of an earlier decoder of the same sums. If it is no fit of
-            these sums, it is ignored.
+        progress: a callback, as in `Fit`.
+        found: the `found` of an earlier decoder of the same sums. It is ignored if it does not fit
+            these sums.
 
     Attributes:
         spec: the spec of the sketches.
-        num_clients: the number of all clients.
-        batches: the batches of rounds that landed, rising.
-        clients: float64 [batches], the clients of each.
+        num_clients: the number of clients in all batches.
+        batches: the numbers of the landed batches, ascending.
+        clients: float64 [batches], the number of clients in each batch.
         fit: the fit of the sums.
-        fallback: the paper's decoder if it answers in place of the fit; else None.
-        kappa: the attribute `FoundFit.kappa`; None until intervals measure it.
-        largest_error: the attribute `FoundFit.largest_error`; None until intervals predict it.
+        fallback: the paper's decoder, if it answers because the fit is worse; otherwise None.
+        kappa: see `FoundFit.kappa`; None until intervals measure it.
+        largest_error: see `FoundFit.largest_error`; None until intervals predict it.
 
     Raises:
-        InvalidInputError: no sketch, two of one round, no client in any, or fewer than 3 rows.
+        InvalidInputError: there is no sketch, two are of one round, no client took part, or there
+            are fewer than 3 rows.
         IncompatibleError: the specs differ.
 
     >>> from fedtally.domain import IntegerRange
@@ -749,20 +765,20 @@ class JointDecoder(FittedDecoder):
             self.kappa, self.largest_error = found.kappa, found.largest_error
         else:
             self.fit = _best_fit(landed, candidates, progress)
-        # A phantom's frequency is 0, so the size of its estimate is an error.
+        # A phantom's frequency is 0, so its absolute estimate is its error.
         median_errors = (
             np.abs(MedianDecoder(sketches, expected=NUM_PHANTOMS).at(self.fit.phantoms))
             / self.num_clients
         )
-        # If the fit has larger errors than the paper's decoder, on the same phantoms and by more
-        # than half a client, the paper's decoder answers.
+        # The paper's decoder answers if the fit has errors that are larger by more than half a
+        # client, for the same phantoms.
         self.fallback = None
         if self.fit.error > quantile(median_errors, 0.999) + 0.5 / self.num_clients:
             self.fallback = MedianDecoder(sketches, expected=domain.size)
 
     @property
     def found(self) -> FoundFit:
-        """The fit and what was measured on it, for a later decoder of the same sums."""
+        """The fit and what was measured with it; they make a later decoder of these sums faster."""
         return replace(self.fit.found, kappa=self.kappa, largest_error=self.largest_error)
 
     @property
@@ -776,7 +792,7 @@ class JointDecoder(FittedDecoder):
         return len(self.fit.support.positions)
 
     def at(self, ids: U64) -> F64:
-        """Return the estimated counts of chosen ids, candidates or not: float64 [n]."""
+        """Return the estimated count of each id, candidate or not: float64 [n]."""
         return self._counts(ids) if self.fallback is None else self.fallback.at(ids)
 
     def range(self, first_id: int, count: int) -> F64:
@@ -786,7 +802,7 @@ class JointDecoder(FittedDecoder):
         return self._counts(range(first_id, first_id + count))
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the leave-one-out values, whose noise is normal, with its scale for each item."""
+        """Return the leave-one-out values, whose noise is normal, and the noise of each item."""
         if self.fallback is not None:
             return self.fallback.noisy(candidates)
         fit, noise = self.fit, self.fit.scale * self.num_clients
@@ -800,13 +816,13 @@ class JointDecoder(FittedDecoder):
 
     @property
     def has_fit(self) -> bool:
-        """Whether the fit answers, and not the paper's decoder."""
+        """Whether the fit answers; False if the paper's decoder answers."""
         return self.fallback is None
 
     def measured(self, ids: Ids) -> Measured:
         """Return the leave-one-out values of any ids, and the standard deviations of their errors.
 
-        The standard deviations of fitted items are multiplied by kappa.
+        Both are in clients. The standard deviations of fitted items are multiplied by kappa.
         """
         items = self.fit.leave_one_out(ids)
         fit = self.fit if self.fit.whole is None else self.fit.whole
@@ -816,7 +832,7 @@ class JointDecoder(FittedDecoder):
         return Measured(items.values * self.num_clients, stddev * self.num_clients)
 
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
-        """Return a decoder of the counts in some batches, which rests on the fit of all batches."""
+        """Return a decoder of the counts in some batches that uses the fit of all batches."""
         other = copy.copy(self)
         other.fit = self.fit.window(chosen, fitted_there=learned)
         other.num_clients = other.fit.landed.num_clients
@@ -824,7 +840,7 @@ class JointDecoder(FittedDecoder):
         return other
 
     def notes(self) -> Iterator[str]:
-        """Yield why the paper's decoder answered, where it did."""
+        """Yield a note if the paper's decoder answered, with the reason."""
         if self.fallback is not None:
             yield (
                 "nothing stands out of the noise: the paper's decoder is better here, and answered"
@@ -832,9 +848,10 @@ class JointDecoder(FittedDecoder):
             )
 
     def _counts(self, ids: Ids) -> F64:
-        """Return estimated counts.
+        """Return the estimated count of each id: float64 [n].
 
-        If the residual holds only rounding, counts within `_ROUNDING` of an integer are rounded.
+        If the residual holds only rounding errors, counts within `_ROUNDING` of an integer are
+        rounded to it.
         """
         counts = self.fit.estimates(ids)
         counts *= self.num_clients
@@ -845,25 +862,25 @@ class JointDecoder(FittedDecoder):
 
 
 def usual_kappa(landed: Landed) -> float:
-    """Return how many times larger the errors of fitted items are than those of phantoms.
+    """Return kappa as a constant: the ratio of fitted items' errors to phantoms' errors.
 
-    It is linear in the effective number of batches between the two values that were measured.
+    It is interpolated, by the effective number of batches, between the two numbers in `KAPPA`.
     """
     one, many = KAPPA
     return many + (one - many) * max(0.0, (5.0 - landed.effective) / 4.0)
 
 
 def _merged(one: I64, other: I64) -> I64:
-    """Return the positions that are in at least one of two arrays, rising, each once.
+    """Return the positions that are in at least one of two arrays: ascending, each once.
 
     Args:
-        one: int64 [n], rising, each once: there may be millions.
+        one: int64 [n], ascending, each position once; there may be millions.
         other: int64 [m], in any order.
 
     >>> _merged(np.array([2, 5]), np.array([3, 2])).tolist()
     [2, 3, 5]
     """
-    # A few positions are inserted into many sorted ones, which takes less time than a sort of all.
+    # Inserting a few positions into many sorted ones is faster than sorting all.
     other = np.unique(other)
     places = np.searchsorted(one, other)
     new = places == len(one)
@@ -875,12 +892,12 @@ def _merged(one: I64, other: I64) -> I64:
 
 
 def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None) -> Fit:
-    """Return the best of several fits with falling bounds on the support.
+    """Return the best of several fits with smaller and smaller supports.
 
-    With few rows and a light tail, the support can fill with false items. Then the fit can hardly
-    tell some fitted items from others that share their cells, and the own shares of these items are
-    small. A smaller bound keeps some false items out. So the bounds are tried one after the other,
-    up to the first fit that is well-conditioned. The best fit has the smallest `Fit.worst`.
+    With few rows and many rare items, false items may fill the support. The fit then hardly
+    distinguishes some fitted items from others that share their cells, and the shares b of these
+    items are small. A smaller support has fewer false items. So sizes are tried from the largest
+    on, until a fit is well-conditioned. The best of these fits has the smallest `Fit.worst`.
     """
     best: Fit | None = None
     for most in (LARGEST_SUPPORT[landed.several], *SMALLER_SUPPORTS):
@@ -897,17 +914,17 @@ def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None)
 def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
     """Return the residuals of many draws after the fit of one batch.
 
-    This is `kernels.refit` in matrices. With one batch, an item's value is its mean over batches,
-    so there is no shrinkage. A sweep sets the items' values x one after the other. Each item gets
-    the part of the draw that the other items leave. In an item's turn, the items before it have
-    their new values, and the items after it have their old ones. With the Gram matrix
-    L + 1 + U, where L lies below the diagonal and U above, and with the mean c of each item's
-    signed cells: x_new = c - L x_new - U x_old.
+    It computes the same as `kernels.refit`, with matrices. With one batch there is no shrinkage. A
+    sweep sets the values x of the items one by one: each gets what the other items leave of the
+    draw. The items before it already have their new values, and the items after it have their old
+    values. Let L + 1 + U be the Gram matrix, with L below the diagonal and U above it. Let c be the
+    mean of each item's signed cells. Then x_new = c - L x_new - U x_old.
 
     Args:
-        cells: int64 [n, rows], where each item lies among all cells, in the order of the sweep.
-        signs: int8 [n, rows].
-        drawn: float64 [all cells, draws].
+        cells: int64 [n, rows], the index of each item's cell in each row, in the order of the
+            sweep.
+        signs: int8 [n, rows], the item's sign in each row.
+        drawn: float64 [all cells, draws], the draws.
 
     Returns:
         float64 [all cells, draws].
@@ -926,13 +943,14 @@ def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
 
 
 def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
-    """Return the mean load and the mean kept share of at most eleven groups of cells by load.
+    """Group cells by load; return the mean load and the mean kept share of each group.
 
-    A cell with more load should keep a smaller share. So a share that rises with the load is noise
-    of the probes, and gets the value of the group before.
+    There are at most eleven groups, in the order of the load. A cell with more load should keep a
+    smaller share. A share that rises with the load is due to the noise of the probes, and is
+    replaced by that of the group before.
     """
-    # In a batch without clients, shrinkage may leave nothing of an item's value. Then the item adds
-    # only rounding to the load of its cells, and so small a load counts as none.
+    # In a batch without clients, shrinkage may leave nothing of an item's value. Such an item only
+    # adds rounding errors to the load of its cells, which must not form a group.
     loaded = loads > 1e-12
     if not loaded.any():
         return np.zeros(1), np.ones(1)
@@ -942,6 +960,6 @@ def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
     used = np.flatnonzero(np.bincount(group, minlength=len(edges) + 1))
     means = (np.bincount(group, loads[loaded], len(edges) + 1) / size)[used]
     shares = (np.bincount(group, kept[loaded], len(edges) + 1) / size)[used]
-    # The first group is the cells without load, which keep everything. 0.02 is a lower bound, since
-    # errors are divided by the share.
+    # The first group has no load and keeps everything. A share of at least 0.02 is returned, since
+    # errors are divided by it.
     return np.append(0.0, means), np.clip(np.minimum.accumulate(np.append(1.0, shares)), 0.02, 1.0)

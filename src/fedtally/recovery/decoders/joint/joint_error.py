@@ -1,4 +1,4 @@
-"""The error of joint recovery, predicted: docs/accuracy.md derives equation (1)."""
+"""Predicts the error of joint recovery, by equation (1) of docs/accuracy.md."""
 
 from __future__ import annotations
 
@@ -20,30 +20,33 @@ from fedtally.recovery.decoders.joint.joint import (
 )
 from fedtally.recovery.sums import F64, Prediction, Sums, grouped
 
-_MANY = 60.0  # clients: an expected count above this is taken as the count, without Poisson noise
-_GROUP = 1.03  # items within this ratio are taken together
-# the standard errors by which the variance of an item's rounds must exceed Poisson noise for the
-# decoder to see it
+_MANY = 60.0  # a larger expected count, in clients, is treated as exact, without Poisson noise
+_GROUP = 1.03  # items whose counts are within this ratio are treated as equal
+# The decoder sees the variance between an item's rounds only if it exceeds Poisson noise by this
+# number of standard errors.
 _CLEARLY = 3.0
-_SCALES = 240  # of the grid on which the largest scale is looked for
-_BLOCK = 24  # scales that are looked at together
-_EXACT = 1e-3  # clients: a smaller scale is taken as none
-_SAME = 1e-6  # relative: scales this close are one
-_HALVINGS = 40  # of a range of thresholds: what is left of it is next to nothing
-_FULL = 1e-12  # relative: a support this close to the largest is full
-_REMEMBERED = 1024  # the most different frequencies of a fit that is cached
+_SCALES = 240  # points of the grid on which the largest scale is searched
+_BLOCK = 24  # scales that are computed at once
+_EXACT = 1e-3  # in clients: a smaller scale is treated as 0
+_SAME = 1e-6  # scales with a smaller relative difference are treated as equal
+_HALVINGS = 40  # halvings of a range of thresholds; the rest is negligible
+_FULL = 1e-12  # a support is full if its relative distance from the bound is smaller
+_REMEMBERED = 1024  # a fit is cached if it has at most this many different frequencies
 
 
 def drawn(frequencies: F64, plan: Sums, number: F64 | float = 1.0) -> tuple[F64, F64]:
-    """Return the frequencies that items may have, and the expected number of items with each.
+    """Return the frequencies that items may have in a campaign, and how many items have each.
 
     The clients that take part are drawn from a population, so the count of a rare item is a Poisson
-    variable. The first frequency is 0. The others are in the order of `frequencies`, grouped.
+    variable.
 
     Args:
-        frequencies: float64 [d], rising, above 0: frequencies in the population.
-        plan: the sums in numbers.
+        frequencies: float64 [d], ascending, above 0: the frequencies in the population.
+        plan: the sizes and the noise of the sums.
         number: float64 [d], the number of items of each frequency.
+
+    Returns:
+        The frequencies, ascending from 0, and the expected numbers of items: float64 [k] each.
     """
     expected, number = frequencies * plan.clients, np.broadcast_to(number, frequencies.shape)
     few = expected <= _MANY
@@ -57,12 +60,12 @@ def drawn(frequencies: F64, plan: Sums, number: F64 | float = 1.0) -> tuple[F64,
 
 
 class _State(NamedTuple):
-    """The state of the decoder if its errors have given scales: float64 [scales] each.
+    """The decoder's state, given the scale of its errors: float64 [scales] for each field.
 
     Attributes:
-        implied: the scale that equation (1) of docs/accuracy.md returns.
+        implied: the scale that results from equation (1) of docs/accuracy.md.
         threshold: the frequency above which an estimate is fitted.
-        left: b' of equation (1), the share that the fit leaves in the residual.
+        left: b' in equation (1): the share of an unfitted item that the fit leaves in the residual.
         support: the expected number of fitted items.
     """
 
@@ -79,13 +82,15 @@ def _row_sums(values: F64) -> F64:
 
 
 class _Ladder:
-    """Equation (1) of docs/accuracy.md.
+    """Equation (1) of docs/accuracy.md: from an assumed scale of errors it computes another one.
+
+    A scale is a prediction if the equation gives the same scale again.
 
     Args:
-        f: float64 [k], rising: the frequencies that items may have.
+        f: float64 [k], ascending: the frequencies that items may have.
         number: float64 [k], the number of items of each frequency.
-        plan: the sums in numbers.
-        largest: the bound on the support, as a share of the cells.
+        plan: the sizes and the noise of the sums.
+        largest: the largest support, as a share of the cells.
     """
 
     def __init__(self, f: F64, number: F64, plan: Sums, largest: float) -> None:
@@ -98,12 +103,15 @@ class _Ladder:
         return _row_sums(self.number * ndtr((self.f - threshold) / s))
 
     def _threshold(self, s: F64) -> F64:
-        """Return the least thresholds that leave no more items than may be fitted: [scales, 1].
+        """Return the lowest thresholds at which no more items stand out than may be fitted.
 
-        They are also at least `selected` scales, and half a client.
+        Thresholds are also at least `selected` scales, and at least half a client.
 
         Args:
             s: [scales, 1], the scales.
+
+        Returns:
+            [scales, 1], frequencies.
         """
         low = np.maximum(self.selected * s, 0.5 / self.plan.clients)
         excess = self._excess(low, s)
@@ -111,9 +119,8 @@ class _Ladder:
         if len(full):
             least, scales = low[full], s[full]
             found, over = self._filled(least, excess[full], scales)
-            # Where few items are left, a whole range of thresholds leaves the same number: halving
-            # finds the least threshold of the range. It also finds a jump, where regula falsi may
-            # see one side alone.
+            # If few items remain, a whole range of thresholds leaves the same number of items.
+            # Halving finds the lowest of them. It also finds a jump, which regula falsi may miss.
             step = (self._most(scales) - least) / 2**_HALVINGS
             flat = self._excess(found - step, scales) <= 0.0
             missed = np.flatnonzero(flat | (over > 2 * _FULL))
@@ -123,22 +130,20 @@ class _Ladder:
         return low
 
     def _most(self, s: F64) -> F64:
-        """Return thresholds that leave no items: [scales, 1]."""
+        """Return thresholds at which no item stands out: [scales, 1]."""
         most: F64 = self.f[-1] + 40 * s
         return most
 
     def _excess(self, threshold: F64, s: F64) -> F64:
-        """Return the logarithm of the support's size over its bound, cut to [-1, 1]."""
+        """Return log(size of the support / its bound), cut to [-1, 1]."""
         filled: F64 = np.log(np.maximum(self._support(threshold, s) / self.most, 0.1))
         return np.minimum(np.maximum(filled, -1.0), 1.0)
 
     def _filled(self, least: F64, above: F64, s: F64) -> tuple[F64, F64]:
-        """Return thresholds at which the items fill the support, and their `_excess`.
+        """Return thresholds at which the support is just full, and their `_excess`: [scales, 1].
 
-        Both are [scales, 1].
-
-        It is regula falsi, in which an end that stays twice counts half (Illinois). It needs a
-        quarter of the steps of halving.
+        The method is regula falsi in which an end that stays twice gets half the weight (Illinois).
+        It needs a quarter of the steps of halving.
 
         Args:
             least: [scales, 1], thresholds at which more items would be fitted.
@@ -161,7 +166,12 @@ class _Ladder:
         return middle, found
 
     def _halved(self, least: F64, s: F64) -> F64:
-        """Return the least thresholds that leave no more items than may be fitted: [scales, 1]."""
+        """Find by halving the lowest thresholds at which the support is not too large: [scales, 1].
+
+        Args:
+            least: [scales, 1], lower bounds.
+            s: [scales, 1], the scales.
+        """
         most = self._most(s)
         for _ in range(_HALVINGS):
             middle = (least + most) / 2
@@ -170,11 +180,11 @@ class _Ladder:
         return most
 
     def at(self, scale: F64) -> _State:
-        """Return the state of the decoder for scales: float64 [scales], positive."""
+        """Return the state of the decoder for each scale: float64 [scales], above 0."""
         plan, f, number = self.plan, self.f, self.number
         s, batches = scale[:, None], self.batches
-        # Between batches an item's count varies like a Poisson variable, and because its frequency
-        # varies. The decoder sees the latter where it is clear.
+        # Between batches an item's count varies by Poisson noise, and because its frequency varies.
+        # The decoder sees the second part only if it is clear.
         tau, v = batches * s * s, f * batches / plan.clients
         more = f * f * (plan.heterogeneity - 1) / max(1 - 1 / batches, 1e-9)
         limit = _CLEARLY * math.sqrt(2 / max(batches - 1, 1e-9))
@@ -184,8 +194,8 @@ class _Ladder:
         density = np.exp(-(gap**2) / 2) / np.sqrt(2 * np.pi)
         selection = _row_sums(number * density * threshold / s)
         many, varies = number * fitted, more.any()
-        # A smaller b' makes `kept` larger, and a larger `kept` makes b' smaller. So b' falls from 1
-        # to the largest solution.
+        # A smaller b' makes `kept` larger, and a larger `kept` makes b' smaller. So, starting from
+        # 1, b' falls to the largest solution.
         left = np.ones_like(s)
         for _ in range(100):
             shown = left * left * tau
@@ -204,7 +214,7 @@ class _Ladder:
         return _State(implied, threshold[:, 0], left[:, 0], many.sum(axis=1))
 
     def largest_scale(self) -> float:
-        """Return the largest scale s for which equation (1) gives at least s; 0: there is none."""
+        """Return the largest scale s for which equation (1) gives at least s, or else 0."""
         f, number, plan = self.f, self.number, self.plan
         alone = (
             number * (f * f / plan.cancelling + f / plan.clients)
@@ -218,10 +228,10 @@ class _Ladder:
             return 0.0
         if first == 0:
             return float(high)
-        # (1) returns at least as much at the low end of this step, and less at the high end. `root`
-        # between the two ends needs half the steps of halving.
+        # Equation (1) gives at least s at the low end of this step, and less at the high end.
+        # `root` needs half the steps of halving.
         low, high = math.log(scales[first]), math.log(scales[first - 1])
-        # One scale alone may be rounded differently than among many. So the root may be an end.
+        # A single scale may be rounded differently than a block of scales: check the ends first.
         if (at_low := self._rise(low)) <= 0.0:
             return math.exp(low)
         if (at_high := self._rise(high)) >= 0.0:
@@ -229,7 +239,7 @@ class _Ladder:
         return math.exp(root(self._rise, low, high, ends=(at_low, at_high), within=_SAME))
 
     def _rise(self, log_scale: float) -> float:
-        """Return log(the scale that equation (1) gives / the given scale)."""
+        """Return log(scale from equation (1) / scale)."""
         scale = math.exp(log_scale)
         implied = float(self.at(np.array([scale])).implied[0])
         return math.log(max(implied, 1e-300) / scale)
@@ -237,12 +247,12 @@ class _Ladder:
     def _first_that_stays(self, scales: F64) -> int | None:
         """Return the index of the first scale s for which equation (1) gives at least s.
 
-        None: there is none.
+        Returns None if there is none.
 
         Args:
             scales: float64 [scales], falling.
         """
-        for start in range(0, len(scales), _BLOCK):  # mostly it is among the largest
+        for start in range(0, len(scales), _BLOCK):  # usually one of the largest scales
             some = scales[start : start + _BLOCK]
             stays = np.flatnonzero(self.at(some).implied >= some)
             if len(stays):
@@ -251,13 +261,14 @@ class _Ladder:
 
 
 class _Fitted(NamedTuple):
-    """The expected result of joint recovery.
+    """The predicted result of joint recovery.
 
     Attributes:
         scale: the scale of the errors, a frequency; 0: recovery is exact.
         support: the expected number of fitted items.
         largest: the largest frequency of an item, divided by the scale.
-        beyond: gives, for x, the expected number of items with an error above x times the scale.
+        beyond: a function of x that returns the expected number of items with an error above
+            x * scale.
     """
 
     scale: float
@@ -269,7 +280,14 @@ class _Fitted(NamedTuple):
 def predict(
     frequencies: F64, plan: Sums, number: F64 | float = 1.0, probability: float = 0.5
 ) -> Prediction:
-    """Return the predicted error of joint recovery."""
+    """Return the predicted error of joint recovery.
+
+    Args:
+        frequencies: float64 [k], ascending, above 0.
+        plan: the sizes and the noise of the sums.
+        number: the number of items of each frequency.
+        probability: the probability that the largest error exceeds the result's `linf`.
+    """
     found = _fitted(frequencies, plan, number)
     many = -math.log1p(-probability)
     linf = found.scale * _exceeded_by(many, found) if found.scale else 0.0
@@ -279,17 +297,18 @@ def predict(
 def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
     """Return the probability that the largest error exceeds tau, a frequency.
 
-    The number of errors above tau is taken as a Poisson variable.
+    The number of errors above tau is treated as a Poisson variable. The other arguments are as in
+    `predict`.
     """
     found = _fitted(frequencies, plan, number)
     return -math.expm1(-found.beyond(tau / found.scale)) if found.scale else 0.0
 
 
 def _fitted(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
-    """Return the expected result of joint recovery.
+    """Return the predicted result of joint recovery; the arguments are as in `predict`.
 
-    A planner asks for several errors of one sketch size in turn. So results are cached, unless
-    there are many frequencies.
+    A planner needs several errors for the same sketch one after the other. So results are cached,
+    unless there are many frequencies.
     """
     if len(frequencies) > _REMEMBERED:
         return _fit(frequencies, plan, number)
@@ -328,8 +347,8 @@ def _fit(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
     at_gap = tail(gap)
 
     def beyond(x: float) -> float:
-        """Return the expected number of items whose error exceeds x s in size."""
-        # errors of an item not fitted
+        """Return the expected number of items whose absolute error exceeds x * s."""
+        # the noise of an unfitted item, in scales, with which its error is x or -x
         high, low = ((side * x + (1 - left) * size) / left for side in (1, -1))
         fitted_high = tail(np.maximum(gap, x))
         fitted_low = np.maximum(at_gap - tail(np.maximum(gap, -x)), 0.0)
@@ -341,13 +360,13 @@ def _fit(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
 
 
 def normal_equivalent(size: F64, number: F64, plan: Sums) -> Callable[[F64], F64]:
-    """Return a function that maps a size to the normal variable's size with the same tail.
+    """Return a function that turns errors into those with the same tail in a normal distribution.
 
-    Sizes are in standard deviations of the noise.
+    The error that unfitted items cause has wider tails than a normal variable. Sizes are in
+    standard deviations of the noise.
 
     Args:
-        size: float64 [groups], frequencies of items that are not fitted, in standard deviations of
-            the noise.
+        size: float64 [groups], the frequencies of unfitted items.
         number: float64 [groups], the number of items in each group.
         plan: the sizes of the sums.
     """
@@ -355,7 +374,7 @@ def normal_equivalent(size: F64, number: F64, plan: Sums) -> Callable[[F64], F64
     matters = energy > 1e-9 * energy.sum()
     size, number = size[matters], number[matters]
     batches = plan.cancelling
-    # the share of the variance that these items cause; the rest is normal
+    # `share`: how much of the variance is due to these items; the rest is normal
     share = min(1.0, float(energy.sum()) / (plan.rows * plan.width * batches))
     t = np.linspace(0.0, 14.0, 141)[1:]
     y = t[:, None] * size / (plan.rows * batches)
@@ -386,10 +405,10 @@ def normal_equivalent(size: F64, number: F64, plan: Sums) -> Callable[[F64], F64
 
 
 def _exceeded_by(many: float, fitted: _Fitted) -> float:
-    """Return the size, in scales, that this number of errors is expected to exceed."""
+    """Return the size, in scales, for which `many` larger errors are expected."""
 
     def more(x: float) -> float:
-        # The tails fall like exp(-x^2 / 2): their logarithm is nearly a parabola.
+        # The tail falls like exp(-x^2 / 2), so its logarithm is nearly a parabola.
         return math.log(max(fitted.beyond(x), 1e-300) / many)
 
     low, high = 0.0, fitted.largest + 100.0
@@ -397,6 +416,6 @@ def _exceeded_by(many: float, fitted: _Fitted) -> float:
         return low
     if (at_high := more(high)) > 0.0:
         return high
-    # More precision is useless: the scale itself has a relative error of _SAME. At jumps and flat
-    # parts of the tail, `root` takes more steps, since it halves the interval there.
+    # The scale itself is only known to _SAME, so this precision is enough. At jumps and flat parts
+    # of the tail, `root` takes more steps, since it halves the interval there.
     return root(more, low, high, ends=(at_low, at_high), within=1e-9)

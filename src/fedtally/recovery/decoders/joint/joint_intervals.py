@@ -1,7 +1,7 @@
-"""Intervals around the leave-one-out values of a joint fit.
+"""Intervals around the leave-one-out values of a joint fit (`LeaveOneOut.values`).
 
-The errors of these values are nearly normal, so the limits are those of normal variables with
-corrections. docs/recovery.md has the construction and its measured coverage.
+The errors of these values are nearly normal. So the limits are those of normal variables, with
+corrections. docs/recovery.md has the method and its measured coverage.
 """
 
 from __future__ import annotations
@@ -22,48 +22,52 @@ from fedtally.recovery.limits import ROUNDING, Limits, UsualIntervals, list_tail
 from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Ids, Landed
 from fedtally.recovery.phantoms import generator
 
-# Kappa is the ratio of fitted items' errors to those of phantoms. Known items that are added to the
-# sums measure it: this share of one sketch's cells. More would spoil the fit.
+# Kappa is the ratio of the errors of fitted items to those of phantoms. It is measured by adding
+# known items to the sums: about this share of the number of cells. More would spoil the fit.
 _SPIKED = 0.03
-_SPIKES = (8, 300)  # the fewest and the most that are added at once
-_ALL_SPIKES = 150  # the number that all repeats together should add
-_MOST_REPEATS = 16  # each repeat decodes again, which takes as long as the first decoding
-_MOST_AT_ONCE = 4  # repeats that decode at the same time
-_LEAST_SPIKES = 60  # with fewer usable ones kappa is not measured but taken as a constant
-# Clients. With less noise the floor of one client rules every interval, so kappa does not matter.
+_SPIKES = (8, 300)  # the fewest and the most items that are added at once
+_ALL_SPIKES = 150  # how many items all repetitions together should add
+_MOST_REPEATS = 16  # each repetition takes as long as the first decoding
+_MOST_AT_ONCE = 4  # repetitions that run at the same time
+_LEAST_SPIKES = 60  # with fewer usable items, kappa is a constant
+# In clients. With less noise, all limits have their least distance of one client from the value, so
+# kappa does not matter.
 _NOTHING = 0.01
-# Standard deviations from which an item that is not fitted may hold the largest error.
+# In standard deviations: an unfitted item with a larger value may have the largest error.
 _NEARLY = 2.5
-_UNSTABLE = 1.2  # factor on the constant kappa where added items spoil the fit
-# Growth of the noise that shows that the added items spoil the fit.
+_UNSTABLE = 1.2  # the constant kappa is multiplied by this if added items spoil the fit
+# Added items spoil the fit if they multiply the noise by more than this.
 _TIPPED = 1.3
-_MOST_CANDIDATES = 1 << 26  # in larger domains the repeated decodings would take too long
-# In larger domains only candidates that stand out by _CONTENDERS standard deviations are decoded
-# again. Kappa then differs by about its noise. A higher bound would leave out the neighbours of
-# added items, which a fit of 2^26 candidates takes for others: kappa was too small with 2.3.
+_MOST_CANDIDATES = 1 << 26  # with more candidates the repetitions would take too long
+# With more than _ALL_CANDIDATES candidates, only those that may stand out by _CONTENDERS standard
+# deviations are decoded again. Kappa then changes by no more than its noise. A higher bound would
+# leave out candidates that share cells with added items, which a fit of 2^26 candidates confuses
+# with them: with 2.3, kappa was too small.
 _ALL_CANDIDATES = 1 << 18
 _CONTENDERS = 1.5
-# Factor on the half-width of the simultaneous band. It was measured on other seeds than those that
-# check the band (experiments/band.py).
+# A factor on the half-width of the simultaneous band. It was measured on other seeds than those
+# that test the band (experiments/band.py).
 BAND_SLACK = 1.06
-# The upper limit of an item that is not fitted is bounded. It lies at most _REACH standard
-# deviations above the item's value, or _BEYOND past the symmetric limit if that is more. Rarer
-# errors are not covered: without this bound the upper limits of all items just below the threshold
-# would grow for the sake of errors that hardly occur.
+# The upper limit of an unfitted item is at most _REACH standard deviations above the item's value,
+# or at most _BEYOND above the symmetric limit if that is more. Larger errors are too rare to be
+# covered: otherwise the upper limits of all items just below the threshold would be much higher.
 _REACH = 3.5
 _BEYOND = 1.54
-# Standard deviations: further from the threshold, the selection no longer changes the limits.
+# In standard deviations: further from the threshold, selection no longer changes the limits.
 _NORMAL_MAX = 8.0
-# The predicted largest error is found by secants, until they move by less than the share _CLOSE of
-# the whole range. Bisection then asks only within a share _APART of the result. The secants use
-# logarithms of expected numbers, which are at least _LEAST_LEVEL.
+# The predicted largest error is a root. Secants find it until they move by less than the share
+# _CLOSE of the whole range. Bisection then evaluates the function only within the share _APART of
+# the root. The secants use logarithms of expected numbers; smaller numbers than _LEAST_LEVEL are
+# replaced by it.
 _APART, _CLOSE, _LEAST_LEVEL = 1e-11, 1e-15, 1e-12
 
 
 class Kappa(NamedTuple):
-    """The ratio of fitted items' errors to those of phantoms, and its source in words.
+    """The ratio of the errors of fitted items to those of phantoms.
 
-    The source is "" where no noise is left, so that the ratio does not matter.
+    Attributes:
+        value: the ratio.
+        source: how it was obtained, in words; "" if there is no noise, so that it does not matter.
     """
 
     value: float
@@ -73,30 +77,30 @@ class Kappa(NamedTuple):
 class JointIntervals(UsualIntervals):
     """Intervals around the leave-one-out values of a joint fit.
 
-    An item's leave-one-out value is e = f + error, where the error has standard deviation scale /
-    sqrt(b). There are three corrections:
+    The leave-one-out value of an item is e = frequency + error. The error has the standard
+    deviation scale / sqrt(b), see `LeaveOneOut`. There are three corrections:
 
-    - Heavy items see kappa times the scale that phantoms see, since the items to fit were chosen to
-      make the residual small.
+    - Fitted items have errors kappa times as large as those of phantoms, because the fitted items
+      were chosen to make the residual small.
     - An item was fitted because its e was large, or not fitted because its e was small. Its limits
       are those of a normal variable given this selection.
-    - No limit is closer than one client.
+    - Each limit is at least one client away from e.
 
-    An item of a list has an e that is larger still. Its lower limit is that of a normal variable
-    given that e reached the list. It is no lower than the limit that holds however the list was
-    chosen.
+    An item of a list has been selected once more. Its lower limit is that of a normal variable
+    given that e reached the list. If that is lower than the limit that holds however the list was
+    chosen, the latter is used.
 
     Attributes:
         fit: the joint fit.
-        kappa: the ratio of fitted items' errors to those of phantoms.
+        kappa: the ratio of the errors of fitted items to those of phantoms.
 
     Args:
         fit: the joint fit.
-        confidence: level of each interval, above 0 and below 1.
-        size: number of candidates.
-        kappa: the ratio of fitted items' errors to those of phantoms, with its source.
-        kind: kind as for `make_intervals`.
-        largest_error: the predicted largest error, if it is known already.
+        confidence: the confidence of the intervals, above 0 and below 1.
+        size: the number of candidates.
+        kappa: the ratio, with its source.
+        kind: the kind of intervals, as in `make_intervals`.
+        largest_error: the predicted largest error, a frequency; None: predict it now.
     """
 
     def __init__(
@@ -120,9 +124,9 @@ class JointIntervals(UsualIntervals):
             )
         self.about = "; ".join(about)
         distribution = self._distribution = PhantomLaw(fit.landed, fit.residual)
-        # The tails are heavier than normal ones, which shows at high confidence.
+        # At high confidence, the tails of the errors are wider than those of a normal distribution.
         self._stretch = distribution.excess(self._alpha / 2)
-        tail = self._alpha / (2 * size)  # Bonferroni: each of d intervals, on either side
+        tail = self._alpha / (2 * size)  # Bonferroni's correction for `size` intervals
         self._band = (
             BAND_SLACK
             * kappa.value
@@ -135,15 +139,15 @@ class JointIntervals(UsualIntervals):
     def largest_error(self, probability: float) -> float:
         """Return the frequency that the largest error of all candidates exceeds with a probability.
 
-        The number of errors beyond a size is about a Poisson variable. So the largest error exceeds
-        a size with probability p if -ln(1 - p) errors are expected beyond it. The largest error is
-        most often that of a light item that stood out by chance and was fitted: then nothing is
-        left of it in the residual. Errors on the low side, and those of heavy items, are not
-        selected in this way. An item that nearly stood out and was not fitted has an estimate that
-        is too small by the part that other items absorbed.
+        The number of errors above a size is nearly a Poisson variable. So the largest error exceeds
+        a size with probability p if -ln(1 - p) errors are expected above it. The largest error is
+        usually that of a rare item that was fitted because it stood out by chance: then all of it
+        is an error. Too small values, and the errors of heavy items, are not selected in this way.
+        An item that nearly stood out but was not fitted has an estimate that is too small, because
+        other items absorbed a part of it.
 
         Args:
-            probability: the chance that the largest error is above it, above 0 and below 1; 1/2
+            probability: the probability that the largest error is larger, above 0 and below 1. 1/2
                 gives the median.
         """
         fit, size, distribution = self.fit, self._size, self._distribution
@@ -165,13 +169,13 @@ class JointIntervals(UsualIntervals):
             heavy = 2.0 * float(ndtr(-x * own).sum())
             return light + unfitted + heavy + math.log1p(-probability)
 
-        # Beyond this bound no error is expected: each term is far out in the tail of one part.
+        # Above `most` hardly any error is expected: each term is far in the tail of one part.
         most = (
             60.0 * distribution.sd / share
             + 10 / max(own.min(initial=np.inf), 1e-300)
             + 10 * spread.max(initial=0.0)
         )
-        # all of `excess` but its last term is the expected number of errors, which is positive
+        # without its last term, `excess` is the expected number of errors, which is positive
         wanted, high = -math.log1p(-probability), most + lacking.max(initial=0.0)
         return or_none(_solve(excess, high, wanted), fit.landed.num_clients)
 
@@ -180,17 +184,17 @@ class JointIntervals(UsualIntervals):
         return self._limits(ids, self.fit.leave_one_out(ids))
 
     def centres(self, ids: Ids) -> F64:
-        """Return the leave-one-out values, in frequencies."""
+        """Return the leave-one-out value of each id, in frequencies: float64 [n]."""
         return self.fit.leave_one_out(ids).values
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies."""
+        """Return the limits of the items of a list, in frequencies; see `Intervals.listed`."""
         items = self.fit.leave_one_out(ids)
         low, high = self._limits(ids, items)
         if self._kind != "auto" or not len(ids):
             return Limits(low, high)
-        # The threshold is a bound on estimates, and off the support an estimate is e or b e. So
-        # this is the e that an item had to reach to be listed.
+        # The threshold is for estimates. Off the support an estimate is e or b e. `reached` is the
+        # e, in standard deviations, at which the estimate reaches the threshold.
         shrunk = np.where(items.fitted | (not self.fit.shrinks), 1.0, items.share)
         sd = self.fit.scale / np.sqrt(items.share)
         reached = None if threshold is None else threshold / shrunk / sd
@@ -206,7 +210,7 @@ class JointIntervals(UsualIntervals):
             half = np.maximum(self._band / root, self._one_client)
             return Limits(items.values - half, items.values + half)
         sd = self.fit.scale / root
-        z = items.values / sd  # the selection depends on the value in units of its error
+        z = items.values / sd  # selection depends on the value in standard deviations
         low, high = self._around(ids, z, sd)
         low, high = (
             items.values + self._stretch * (low - z) * sd,
@@ -216,11 +220,11 @@ class JointIntervals(UsualIntervals):
         return Limits(np.minimum(low, items.values - one), np.maximum(high, items.values + one))
 
     def _around(self, ids: Ids, z: F64, sd: F64) -> tuple[F64, F64]:
-        """Return the limits of means, given their observed values z in standard deviations `sd`.
+        """Return limits for the values z, in standard deviations `sd`, given the selection.
 
-        The items of a window were fitted, or not, by their values in all batches. So the part of
-        the window's error that is also in all batches has the limits of the values in all batches.
-        The rest has the limits of a normal variable.
+        The items of a window were selected by their values in all batches. So the part of the
+        window's error that is also in all batches has the limits of a selected value. The rest has
+        the limits of a normal variable.
         """
         fit = self.fit if self.fit.whole is None else self.fit.whole
         items = fit.leave_one_out(ids)
@@ -240,13 +244,13 @@ class JointIntervals(UsualIntervals):
 
 
 def kappa_of(fit: Fit) -> Kappa:
-    """Return the ratio of fitted items' errors to those of phantoms, measured with known items.
+    """Measure the ratio of the errors of fitted items to those of phantoms, with known items.
 
-    Ids that no client holds are added to the sums, with values like those of the fitted items and
-    Poisson numbers of clients in every round. The whole decoding is repeated, and the errors of
-    these items are compared with what the fit itself gave the same ids. Where the added items spoil
-    the fit, fewer are added. In domains that are too large to be decoded again, the ratio is a
-    constant.
+    Ids that no client holds are added to the sums, with frequencies like those of the fitted items
+    and Poisson numbers of clients in every round. The sums are decoded again. The root mean square
+    error of these items is divided by that of the same ids in `fit`. If the added items spoil the
+    fit, fewer are added. If they still do, or if the domain is too large to be decoded again, the
+    ratio is a constant.
     """
     landed = fit.landed
     constant = usual_kappa(landed)
@@ -256,9 +260,9 @@ def kappa_of(fit: Fit) -> Kappa:
         return Kappa(1.0, "")
     z = fit.fitted * np.sqrt(fit.own_shares) / fit.scale
     pool = fit.fitted[z > fit.threshold + 3]
-    # Items close above the threshold are left out of the pool: whether the repeated fit finds them
-    # is chance, and items that it misses would look like errors. If fewer than 20 are left, evenly
-    # spaced values are added to the pool.
+    # Items close above the threshold are not in the pool. Whether the repeated fit finds them is
+    # chance, and if it misses them, they would look like errors. If fewer than 20 are left, evenly
+    # spaced values are added.
     if len(pool) < 20:
         sd = max(fit.scale / float(np.sqrt(fit.share.mean())), 2.0 / landed.num_clients)
         pool = np.append(pool, np.linspace(fit.threshold + 4, fit.threshold + 20, 20) * sd)
@@ -267,18 +271,19 @@ def kappa_of(fit: Fit) -> Kappa:
         candidates = fit.contenders(_CONTENDERS)
     number = int(np.clip(_SPIKED * landed.cells, *_SPIKES))
     repeats = int(np.clip(-(-_ALL_SPIKES // number), 2, _MOST_REPEATS))
-    # Each repeat has a fit of its own, which takes much memory in a large domain.
+    # Each repetition has its own fit, which takes much memory in a large domain.
     at_once = min(kernels.num_threads(), _MOST_AT_ONCE) if fit.candidates.size < LARGE else 1
     errors: list[F64] = []
     nulls: list[F64] = []
     turn = 0
-    # If too few usable items can still come, kappa is the constant: further fits would be useless.
+    # Stop if the repetitions that remain cannot give enough usable items.
     while turn < repeats and sum(map(len, nulls)) + (repeats - turn) * number >= _LEAST_SPIKES:
         turns = range(turn, min(turn + at_once, repeats))
         for again, ids, counts in _decoded_again(fit, candidates, pool, number, turns):
             turn += 1
-            # The added items spoiled the fit: this turn measures something else. The other turns
-            # that began with it may be spoiled, too: they are made again, with half as many items.
+            # The added items spoiled the fit, so these errors are not those of `fit`. Other
+            # repetitions that ran at the same time may be spoiled, too. All are made again, with
+            # half as many items.
             if again.scale > _TIPPED * fit.scale:
                 number = max(1, number // 2)
                 break
@@ -289,7 +294,7 @@ def kappa_of(fit: Fit) -> Kappa:
             nulls.append(before.values * np.sqrt(before.share))
     if sum(map(len, nulls)) < _LEAST_SPIKES:
         return Kappa(_UNSTABLE * constant, "a constant: added items spoil the fit")
-    most = 4.0 * fit.scale  # larger errors are clipped: one outlier would rule the mean of squares
+    most = 4.0 * fit.scale  # larger errors are cut: one outlier would dominate the mean square
     seen, null = (
         float(np.sqrt(np.mean(np.clip(np.concatenate(v), -most, most) ** 2)))
         for v in (errors, nulls)
@@ -301,19 +306,20 @@ def kappa_of(fit: Fit) -> Kappa:
 def _decoded_again(
     fit: Fit, candidates: Candidates, pool: F64, number: int, turns: range
 ) -> list[tuple[Fit, U64, I64]]:
-    """Add known items to the sums, and decode everything again, in each of some turns at once.
+    """Add known items to the sums and decode them again, in several repetitions at once.
 
-    The draws of a turn depend on its number alone, and not on turns that run at the same time.
+    The random draws of a repetition depend only on its number, not on which others run at the same
+    time.
 
     Args:
         fit: the fit of the sums.
-        candidates: what competes with the added items.
+        candidates: the candidates besides the added items.
         pool: the frequencies from which those of the added items are drawn.
-        number: the number of items to add.
-        turns: the numbers of the turns.
+        number: how many items to add.
+        turns: the numbers of the repetitions.
 
     Returns:
-        For each turn the repeated fit, the ids of the added items, and their clients by batch,
+        For each repetition: its fit, the ids of the added items, and their clients in each batch,
         int64 [number, batches].
     """
     landed = fit.landed
@@ -328,7 +334,7 @@ def _decoded_again(
         found[turn] = again, ids, counts
 
     def alone(turn: int) -> None:
-        with kernels.one_thread():  # the threads of the kernels are busy with the turns themselves
+        with kernels.one_thread():  # all threads are busy with repetitions
             decode(turn)
 
     in_threads(decode if len(turns) == 1 else alone, turns, len(turns))
@@ -338,34 +344,34 @@ def _decoded_again(
 def selective_limits(
     z: F64, fitted: npt.NDArray[np.bool_], threshold: float, kappa: float, alpha: float
 ) -> tuple[F64, F64]:
-    """Return limits of means, given their observed values z, in standard deviations.
+    """Return the limits of means given their observed values z, all in standard deviations.
 
-    An item is fitted exactly where its z exceeds the threshold. The limits take that selection into
-    account. The larger an item is, the larger are its errors (`_growth`). A lower limit uses the
-    error at the observed value. An upper limit uses the error at the limit itself: an item that
-    chance made small has the errors of a large item.
+    An item is fitted if and only if its z exceeds the threshold. The limits allow for this
+    selection. Larger items have larger errors (`_growth`). A lower limit uses the error at the
+    observed value. An upper limit uses the error at the limit itself, since a large item that has a
+    small value by chance has the errors of a large item.
 
     Args:
-        z: float64 [n], values over their standard deviation.
-        fitted: bool [n].
-        threshold: c, in the same unit.
-        kappa: the factor by which the unit is too small at and above the threshold. For light items
-            the factor is 1, and linear between.
-        alpha: probability of error, half on each side.
+        z: float64 [n], the values divided by their standard deviations.
+        fitted: bool [n], whether each item was fitted.
+        threshold: the threshold of the fit, in standard deviations.
+        kappa: the factor on the standard deviation at the threshold and above. For light items the
+            factor is 1; between them it is linear.
+        alpha: the probability that the true mean is outside, half of it on each side.
     """
     half = float(-ndtri(alpha / 2))
     grow = _growth(z, threshold, kappa)
     gap = z - threshold
     low = z - half * grow
-    # A fitted item near the threshold may be a light one that stood out by chance: its lower limit
-    # falls, but not below 0 on this account, since no frequency is negative.
+    # A fitted item near the threshold may be a light one that stood out by chance. So its lower
+    # limit is lowered, but not below 0, since no frequency is negative.
     near = fitted & (gap < _NORMAL_MAX * grow)
     gaps, below = _lows_above(alpha / 2)
     reached = (
         np.interp(np.maximum(gap[near] / grow[near], gaps[0]), gaps, below) * grow[near] + threshold
     )
     low[near] = np.minimum(low[near], np.maximum(reached, np.minimum(low[near], 0.0)))
-    # An item near the threshold that was not fitted may be a heavy one that fell short by chance.
+    # An unfitted item near the threshold may be a heavy one with a small value by chance.
     high = _means_above(z, half, threshold, kappa)
     near = ~fitted & (gap > -_NORMAL_MAX)
     gaps, above = _highs_below(alpha / 2, threshold, kappa)
@@ -387,13 +393,13 @@ def list_lows(
     """Return lower limits of means whose values z were listed because they are large.
 
     Args:
-        z: float64 [n], values over their standard deviation.
-        fitted: bool [n], whether an item was fitted, so that z exceeds the fit's threshold, too.
-        threshold: the threshold of the fit, in the same unit.
-        kappa: scale as for `selective_limits`.
+        z: float64 [n], the values divided by their standard deviations.
+        fitted: bool [n], whether each item was fitted, so that z also exceeds the fit's threshold.
+        threshold: the threshold of the fit, in standard deviations.
+        kappa: the factor on the standard deviation, as in `selective_limits`.
         tail: the probability of a limit that is too high, given that z reached its threshold.
-        most: the largest distance of a limit below z.
-        reached: float64 [n], the least z that is listed; None where it is not known.
+        most: the largest distance of a limit from z.
+        reached: float64 [n], the least z with which an item is listed; None: not known.
 
     Returns:
         float64 [n], in standard deviations.
@@ -410,18 +416,21 @@ def list_lows(
 
 
 def _growth(z: F64, threshold: float, kappa: float) -> F64:
-    """Return the factor on the standard deviation: 1 up to z = 1, kappa from the threshold on."""
+    """Return the factor on the standard deviation of each z.
+
+    It is 1 up to z = 1, kappa from the threshold on, and linear between.
+    """
     grown: F64 = 1.0 + (kappa - 1.0) * np.clip((z - 1.0) / (threshold - 1.0), 0.0, 1.0)
     return grown
 
 
 def _means_above(z: F64, distance: float, threshold: float, kappa: float) -> F64:
-    """Return the largest means that lie above values by this many of their own deviations.
+    """Return the largest means from which z is `distance` of the means' standard deviations away.
 
     >>> _means_above(np.array([-5.0, 0.0, 5.0]), 2.0, 4.0, 1.3).round(9).tolist()
     [-3.0, 2.25, 7.6]
     """
-    # A mean at either end of the growth has a known deviation, and the growth is linear between.
+    # The standard deviation is known for means of 1 and of `threshold`, and linear between them.
     last = threshold - distance * kappa
     grown: F64 = np.interp(z, [min(1.0 - distance, last), last], [1.0, kappa])
     return z + distance * grown
@@ -430,12 +439,12 @@ def _means_above(z: F64, distance: float, threshold: float, kappa: float) -> F64
 def _lows_above(tail: float) -> tuple[F64, F64]:
     """Return distances above the threshold, and the lower limit of the mean at each.
 
-    The limits are one-sided and relative to the threshold. For an item that was fitted at distance
-    g above, the limit is the mean lam with P(Z >= g | Z >= 0) = tail for Z ~ N(lam, 1).
+    A limit is one-sided and relative to the threshold. For an item that was fitted with a value g
+    above the threshold, it is the mean m with P(Z >= g | Z >= 0) = tail for Z ~ N(m, 1).
     """
     gaps = np.linspace(0.005, _NORMAL_MAX, 600)
-    # At the smallest distance the limit is about log(tail) / 0.005. Logarithms, since for means far
-    # below 0 both probabilities underflow.
+    # At the smallest distance the limit is about log(tail) / 0.005. For means far below 0 both
+    # probabilities underflow, so logarithms are used.
     return gaps, _crossing(
         lambda mean: np.log(tail) + log_ndtr(mean) - log_ndtr(mean - gaps), len(gaps)
     )
@@ -444,9 +453,9 @@ def _lows_above(tail: float) -> tuple[F64, F64]:
 def _highs_below(tail: float, threshold: float, kappa: float) -> tuple[F64, F64]:
     """Return distances below the threshold, and the upper limit of the mean at each.
 
-    For an item that was not fitted at distance g below the threshold c, the limit is the mean lam
-    with P(Z <= c - g | Z <= c) = tail for a normal Z with mean lam and the deviation that `_growth`
-    gives for lam.
+    For an item that was not fitted, with a value g below the threshold c, the limit is the mean m
+    with P(Z <= c - g | Z <= c) = tail. Here Z is normal with the mean m and the standard deviation
+    that `_growth` gives for m.
     """
     gaps = np.linspace(0.005, _NORMAL_MAX, 600)
 
@@ -459,7 +468,7 @@ def _highs_below(tail: float, threshold: float, kappa: float) -> tuple[F64, F64]
 
 
 def _crossing(falling: Callable[[F64], F64], number: int) -> F64:
-    """Return where each of a number of falling functions of means passes zero, by bisection."""
+    """Find by bisection where `falling` passes zero in each of its `number` entries."""
     low, high = np.full(number, -2000.0), np.full(number, 4000.0)
     for _ in range(70):
         middle = (low + high) / 2
@@ -470,35 +479,35 @@ def _crossing(falling: Callable[[F64], F64], number: int) -> F64:
 
 
 class PhantomLaw:
-    """The distribution of the mean residual in the cells of an id that no client holds.
+    """The distribution of the mean residual over the cells of an id that no client holds.
 
-    The id's cells and signs are random, and the sums are given. Rows are independent, each a
-    uniform cell with uniform signs, so the cumulant function is exact. The tail follows from it by
-    the saddlepoint approximation of Lugannani and Rice (1980).
+    The sums are given, and the id's cells and signs are random. Rows are independent, so the
+    cumulant function of the mean is exact. The tail is computed from it by the saddlepoint
+    approximation of Lugannani and Rice (1980).
 
     Args:
         landed: the sums.
-        residual: float64 [rows, width, batches], frequencies.
+        residual: the sums minus the fitted items, as frequencies, float64 [rows, width, batches].
     """
 
     def __init__(self, landed: Landed, residual: F64) -> None:
         r = residual * landed.weights / landed.spec.rows  # [rows, width, batches]
         self.sd = max(float(np.sqrt(np.mean(r**2, axis=1).sum())), 1e-300)
-        # Of wide rows about 2^17 cells stand for all, to bound the time.
+        # In wide rows only some cells are used, about 2^17 in all, to bound the time.
         size = np.abs(r[:, :: max(1, r.size // (1 << 17))]) / self.sd
         t = np.linspace(0.0, 16.0, 100)[1:]
         cumulants = np.empty(len(t))
         for i, value in enumerate(t):
             each = value * size + np.log1p(np.exp(-2.0 * value * size)) - np.log(2.0)  # log cosh
-            # One cell for all batches unless the hashes are fresh: then each batch has its own.
+            # An id has the same cell in all batches, unless hashes are fresh in each batch.
             if not landed.fresh:
                 each = each.sum(axis=2)
-            # The largest is taken out before exp, which would overflow.
+            # Subtract the largest before exp, which would overflow.
             peak = each.max(axis=1, keepdims=True)
             cumulants[i] = (np.log(np.exp(each - peak).mean(axis=1)) + peak[:, 0]).sum()
         slope = np.gradient(cumulants, t)
         curve = np.gradient(slope, t)
-        # Far out one cell rules the sum: differences vanish, and the formula is no longer valid.
+        # Far out one cell dominates the sum. Differences vanish and the formula is not valid there.
         kept = (curve > 0) & (t * slope > cumulants)
         t, slope, curve, cumulants = t[kept], slope[kept], curve[kept], cumulants[kept]
         w = np.sqrt(2.0 * (t * slope - cumulants))
@@ -508,19 +517,19 @@ class PhantomLaw:
         sound = (tails > 0) & (w > 0.5)  # near 0 the formula is a difference of large numbers
         if sound.sum() > 1:
             self._x, self._log_tail = slope[sound], np.minimum.accumulate(np.log(tails[sound]))
-        else:  # (almost) nothing is left in any cell: any law will do, since sd is (almost) 0
+        else:  # almost nothing is left in any cell: any distribution will do, as sd is almost 0
             self._x = np.linspace(0.5, 16.0, 100)
             self._log_tail = log_ndtr(-self._x)
 
     def beyond(self, x: float) -> float:
-        """Return the probability that a phantom's value exceeds x in size."""
+        """Return the probability that a phantom's absolute value exceeds x, a frequency."""
         return float(2.0 * np.exp(np.interp(x / self.sd, self._x, self._log_tail, right=-np.inf)))
 
     def excess(self, tail: float) -> float:
-        """Return how much further out a tail lies than a normal one of the same variance: >= 1.
+        """Return the ratio of a quantile to that of a normal distribution of the same variance.
 
-        It is the value that is exceeded with probability `tail`, divided by the normal
-        distribution's value.
+        It is the value that is exceeded with probability `tail`, divided by the normal value that
+        is exceeded with this probability; at least 1.
         """
         if tail > 0.05:  # the approximation is good in the tails only
             return 1.0
@@ -531,20 +540,21 @@ class PhantomLaw:
 def _solve(falling: Callable[[float], float], high: float, lacking: float = 0.0) -> float:
     """Return where a falling function passes zero, by bisection on [0, high].
 
-    A few secants first find points to the left and right of the root. The bisection does not
-    evaluate the function beyond these points, but takes the same steps, and ends at the same root.
+    A few secants first find points on either side of the root and close to it. Beyond these points
+    the sign is known, and the function is not evaluated. The bisection takes the same steps as
+    without secants and ends at the same root.
 
     Args:
         falling: the function.
         high: the right end of the interval.
-        lacking: a number that makes the function positive if it is added; the logarithm of the sum
-            is smooth. 0: no such number is known, and there are no secants.
+        lacking: a number such that falling(x) + lacking is positive; the secants use the logarithm
+            of this sum. 0: no such number is known, and there are no secants.
     """
     above, below = _around(falling, high, lacking) if lacking > 0 else (0.0, high)
     low = 0.0
     for _ in range(100):
         middle = (low + high) / 2
-        if middle in (low, high):  # no number is between: each further step would end here too
+        if middle in (low, high):  # there is no float between them, so nothing would change
             break
         is_left = middle <= above or (middle < below and falling(middle) > 0)
         low, high = (middle, high) if is_left else (low, middle)
@@ -552,10 +562,10 @@ def _solve(falling: Callable[[float], float], high: float, lacking: float = 0.0)
 
 
 def _around(falling: Callable[[float], float], high: float, lacking: float) -> tuple[float, float]:
-    """Return points close to the root, where a falling function is above 0 and below 0.
+    """Return points on either side of the root of a falling function, very close to it.
 
-    The points are a share `_APART` of the root to its left and right. They are 0 and `high` if the
-    secants do not come that close, or if the function's rounding hides its sign there.
+    They differ from the root by the share `_APART` of it. If the secants do not come that close, or
+    if rounding hides the sign of the function there, the points are 0 and `high`.
 
     >>> low, high = _around(lambda x: np.exp(-x) - 0.5, 9.0, 0.5)
     >>> low < np.log(2) < high < low + 2e-11

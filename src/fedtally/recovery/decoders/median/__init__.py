@@ -1,4 +1,4 @@
-"""The paper's decoder: the median over rows."""
+"""The paper's decoder: an item's estimate is the median over the rows of the sketch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedtally.recovery.limits import Intervals
 from fedtally.recovery.linear_system import Landed
 from fedtally.sketch import CountSketch
 
-# The most candidates that the decoder prepares for.
+# The decoder's tables are made for at most this number of candidates.
 _MAX_EXPECTED = 1 << 24
 
 

@@ -1,21 +1,22 @@
 """The paper's decoders: medians over rows.
 
-They are algorithms 1 and 2 and section 3 of Wu, Zhu, Kairouz and Braverman (2023). The estimated
-count of an item, by schedule, from the sums S_m of the rounds that landed is:
+They are algorithms 1 and 2 and section 3 of Wu, Zhu, Kairouz and Braverman (2023). S_m is the value
+of an item's counter in the sum of round m, and sign_m its sign there. Over the rounds that landed,
+the estimated count of the item is, by schedule:
 
 - shared: median over rows of sign * sum over rounds of S_m;
 - fresh: sum over rounds of the median over rows of sign_m * S_m;
 - hybrid: median over rows of the sum over rounds of sign_m * S_m;
-- batched: rounds are summed within a batch, then as hybrid over the batches.
+- batched: as hybrid, with the sums of batches in place of rounds.
 
-A frequency is the estimated count divided by the clients of all landed rounds. So every round has
-the weight of its clients, and unequal or missing rounds need no correction: the estimate is that of
-the frequency among all clients that took part. For an even number of rows the median is the mean of
-the two middle values.
+A frequency is the estimated count divided by the number of clients in all landed rounds. So unequal
+or missing rounds need no correction: it is the frequency among all clients that took part. The
+median of an even number of rows is the mean of the two middle values.
 
-Row estimates are exactly unbiased, since signs are pairwise independent. Under fully random signs
-their errors are symmetric, so the median is unbiased, too, for odd and even rows. Tabulation signs
-are 3-wise independent; `python -m experiments hashing` measures the price of that.
+The value in a row is exactly unbiased, since signs are pairwise independent. Under fully random
+signs its error is symmetric, so the median is unbiased for any number of rows. The signs of
+tabulation hashing are only 3-wise independent; `python -m experiments hashing` measures what this
+costs.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ from fedtally.sketch.hashing import tables_of_batches
 
 F64 = npt.NDArray[np.float64]
 U64 = npt.NDArray[np.uint64]
-SCAN_BLOCK = 1 << 18  # ids that a scan decodes at once, to bound the memory
+SCAN_BLOCK = 1 << 18  # ids that `scan` decodes at once, to bound the memory
 
 
 class MedianDecoder(CampaignDecoder):
-    """Decodes the landed sums of a campaign's rounds by medians.
+    """Estimates counts from the landed sums of a campaign, by medians over rows.
 
     Args:
-        sketches: landed sums, all of one spec, at most one per round; rounds may be missing and
-            differ in their number of clients.
-        expected: about how many ids will be asked for. For many ids it pays to prepare larger
-            tables; the estimates are the same.
+        sketches: landed sums, all of one spec, at most one per round. Rounds may be missing, and
+            may have different numbers of clients.
+        expected: about how many ids will be decoded. For many ids larger tables are prepared, which
+            are faster; the estimates are the same.
 
     Raises:
-        InvalidInputError: no sketch, or two of one round.
+        InvalidInputError: there is no sketch, two are of one round, or they are histograms.
         IncompatibleError: the specs differ.
 
     >>> spec = SketchSpec(rows=5, width=64, schedule="hybrid", num_rounds=2, seed=bytes(32))
@@ -72,7 +73,7 @@ class MedianDecoder(CampaignDecoder):
         self._parts = _decoders(self.spec, sketches, expected)
 
     def at(self, ids: U64) -> F64:
-        """Return the estimated counts of chosen ids: float64 [n]."""
+        """Return the estimated count of each id: float64 [n]."""
         return _sum(part.at(ids) for part in self._parts)
 
     def range(self, first_id: int, count: int) -> F64:
@@ -80,7 +81,7 @@ class MedianDecoder(CampaignDecoder):
         return _sum(part.range(first_id, count) for part in self._parts)
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the estimates and their noise, which phantoms show."""
+        """Return the estimates, and their noise, measured with ids that nobody holds."""
         rng = generator(self.spec.seed, b"shrinkage")
         phantoms = self.at(candidates.fresh_ids(rng, NUM_PHANTOMS))
         stddev = float(np.quantile(np.abs(phantoms), 0.95)) / NORMAL_95
@@ -88,10 +89,17 @@ class MedianDecoder(CampaignDecoder):
         return Noisy(stddev, law, lambda ids: (ask(self, ids) / stddev, stddev))
 
     def scan(self, first_id: int, count: int, threshold: float) -> tuple[U64, F64]:
-        """Return the ids whose estimated count is at least `threshold`, and these counts.
+        """Return those ids of a range whose estimated count is at least `threshold`.
 
-        The ids that are looked at are the `count` ids from `first_id` on. Memory is bounded by the
-        number of ids that are found, not by `count`.
+        The memory depends on how many ids are found, not on `count`.
+
+        Args:
+            first_id: the first id of the range; ids are counted mod 2^64.
+            count: the number of ids in the range.
+            threshold: the least estimated count.
+
+        Returns:
+            The ids, in order, uint64 [n], and their estimated counts, float64 [n].
         """
         validate.integer(0, count=count)
         found: list[tuple[U64, F64]] = []
@@ -121,14 +129,14 @@ def _steps(count: int) -> Iterator[tuple[int, int]]:
 def _decoders(
     spec: SketchSpec, sketches: Sequence[CountSketch], expected: int
 ) -> list[kernels.Decoder]:
-    """Return the decoders whose estimates add up: one per round if fresh, else one in all."""
+    """Return decoders whose estimates add up: one for each round under "fresh", otherwise one."""
     if spec.schedule.kind is ScheduleKind.FRESH:
         return [
             kernels.Decoder(s.counters[None], spec.round_hash(s.round).location[None], expected)
             for s in sketches
         ]
-    # Sums of integers stay exact integers. Where huge weights could overflow int64, they are
-    # floating-point numbers of 53 bits instead.
+    # Sums are exact in int64. If huge weights could overflow int64, float64 is used instead, with
+    # 53 bits of precision.
     largest = sum(float(np.abs(sketch.counters.astype(np.float64)).max()) for sketch in sketches)
     batches = landed_batches(spec, sketches)
     place = {batch: index for index, batch in enumerate(batches)}

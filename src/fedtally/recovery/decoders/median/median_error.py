@@ -1,7 +1,7 @@
-"""The error of the paper's decoder, the median over rows, predicted.
+"""Predicts the error of the paper's decoder, the median over rows.
 
-docs/accuracy.md derives the characteristic function of one row, which is inverted on a lattice
-here.
+docs/accuracy.md derives the characteristic function of the error in one row. This module inverts it
+on a lattice: equally spaced sizes of errors.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from scipy.special import betainc, gammaln
 
 from fedtally.recovery.sums import F64, Prediction, Sums, grouped
 
-_WIDE_GROUP = 1.1  # items within this ratio are taken together
-_ALONE = 60  # heaviest items that the distribution takes one by one
-_ALIKE = 1.01  # batches whose clients are within this ratio are taken together, ...
-_SIZES = 12  # ... or more, so that the distribution sees about this number of sizes
-_LATTICE = 4096
+_WIDE_GROUP = 1.1  # items whose counts are within this ratio are treated as equal
+_ALONE = 60  # this number of heaviest items is never grouped
+_ALIKE = 1.01  # batches whose sizes are within this ratio are treated as equal; or within a larger
+_SIZES = 12  # ratio, such that about this number of different sizes remains
+_LATTICE = 4096  # the number of points
 _STEPS = 48  # lattice steps from 0 to the size of interest
-_BLUR = 1.2  # in steps: a blur that keeps a lattice smooth whose steps exceed one count
-_NORMAL_95 = 1.959964  # the .95 quantile of a normal's size
+_BLUR = 1.2  # in steps: if steps are larger than one count, errors are blurred by this to be smooth
+_NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
 
 
 def predict(frequencies: F64, plan: Sums, number: F64, probability: float) -> Prediction:
-    """Return the predicted error of the median over rows."""
+    """Return the predicted error of the median over rows; see `DecoderKind.predict`."""
     drawn = _expected(frequencies, plan, number)
     any_item = _exceeded_with(0.05, *drawn, plan)
     largest = _exceeded_with(-math.expm1(math.log1p(-probability) / plan.candidates), *drawn, plan)
@@ -33,20 +33,20 @@ def predict(frequencies: F64, plan: Sums, number: F64, probability: float) -> Pr
 
 
 def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
-    """Return the probability that the error of any candidate exceeds tau, a frequency."""
+    """Return the probability that the error of at least one candidate exceeds tau, a frequency."""
     exceeds = exceedance(frequencies, plan, number, tau)
     return -math.expm1(plan.candidates * math.log1p(-min(exceeds, 1 - 1e-15)))
 
 
 def exceedance(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
-    """Return the probability that the error of one light item exceeds tau, a frequency."""
+    """Return the probability that the error of one rare item exceeds tau, a frequency."""
     counts = tau * plan.clients
     step = max(1.0, counts / _STEPS)
     sizes, tails = _tails(step, *_expected(frequencies, plan, number), plan)
     if step == 1.0:
         return float(tails[np.searchsorted(sizes, counts * (1 + 1e-9), side="right") - 1])
-    # An error is a whole number of counts, or of half counts if rows are even. So the tail is read
-    # half a unit above the last error that does not exceed tau.
+    # Errors are multiples of one count, or of half a count if the number of rows is even. So the
+    # tail is read half a unit above the largest error that does not exceed tau.
     unit = 1.0 if plan.rows % 2 else 0.5
     between = (math.floor(counts / unit * (1 + 1e-9)) + 0.5) * unit
     return math.exp(
@@ -55,8 +55,8 @@ def exceedance(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
 
 
 def _expected(frequencies: F64, plan: Sums, number: F64) -> tuple[F64, F64]:
-    """Return expected counts, and how many items have each; the heaviest items are one by one."""
-    # With heterogeneity h, a batch is modelled with 1/h of the items, each h times as frequent.
+    """Return the expected counts, and how many items have each; light items are grouped."""
+    # A batch with heterogeneity h is modelled with 1/h of the items, each h times as frequent.
     if plan.fresh:
         frequencies, number = frequencies * plan.heterogeneity, number / plan.heterogeneity
     light, numbers = grouped(frequencies[:-_ALONE] * plan.clients, number[:-_ALONE], _WIDE_GROUP)
@@ -66,15 +66,16 @@ def _expected(frequencies: F64, plan: Sums, number: F64) -> tuple[F64, F64]:
 
 
 def _alike(plan: Sums) -> list[tuple[float, int]]:
-    """Return groups of batches of about equal size, as pairs.
+    """Group batches of similar size.
 
-    The first number of a pair is the clients of all batches, divided by those of one batch in the
-    group. The second is the number of batches in the group.
+    Returns:
+        A pair for each group: the number of clients in all batches divided by that in one batch of
+        the group, and the number of batches in the group.
     """
     cancelling = plan.cancelling
     if plan.heterogeneity > 1.0 and not plan.fresh:
-        # The sizes of the batches that hold an item: all are equal but the last, such that their
-        # effective number is M' (`Sums.cancelling`).
+        # An item occurs in fewer batches: all of these have equal sizes except the last one, such
+        # that their effective number is M' (`Sums.cancelling`).
         many = math.ceil(cancelling - 1e-9)
         if many == 1:
             return [(1.0, 1)]
@@ -90,10 +91,10 @@ def _alike(plan: Sums) -> list[tuple[float, int]]:
 
 
 def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) -> float:
-    """Return the error, in counts, that a light item exceeds in size with a probability.
+    """Return the size, in counts, that the error of a rare item exceeds with a probability.
 
-    The first lattice holds all errors. Finer lattices follow until the answer is many steps long,
-    or a step is one count.
+    The first lattice is wide enough for all errors. Then the steps get smaller until the result is
+    many steps long, or a step is one count.
     """
     reach = (
         float(expected.max(initial=0.0)) + float((numbers * expected**2).sum() + plan.noise) ** 0.5
@@ -103,7 +104,7 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) 
         sizes, tails = _tails(step, expected, numbers, plan)
         found = float(sizes[np.argmax(np.append(tails[:-1], 0.0) <= probability)])
         if step == 1.0:
-            return found  # counts: an exact lattice
+            return found  # errors are whole counts, so this lattice is exact
         if found >= _STEPS / 2 * step:
             return float(
                 np.interp(
@@ -114,18 +115,24 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) 
 
 
 def _tails(step: float, expected: F64, numbers: F64, plan: Sums) -> tuple[F64, F64]:
-    """Return sizes of errors, in counts, and the probability that an error exceeds each.
+    """Return sizes of errors, in counts, and the probability that an error exceeds each size.
 
-    The sizes are equally spaced.
+    The sizes start at 0 and are equally spaced.
+
+    Args:
+        step: the step of the lattice, in counts.
+        expected: expected counts of items.
+        numbers: how many items have each count.
+        plan: the sizes and the noise of the sums.
     """
     t = _angles(step)
     blur = 0.0 if step == 1.0 else (_BLUR * step) ** 2
     items = tuple(expected.tolist())
 
     def median(noise: float, groups: list[tuple[float, int]]) -> tuple[F64, float]:
-        """Return the distribution of the median over rows, and its step.
+        """Return the distribution of the median over rows, and the step of its lattice.
 
-        The batches share their locations.
+        It is for batches that share their locations.
         """
         less: F64 = np.minimum(_less(step, items, tuple(groups)) / plan.width, 1 - 1e-12)
         log = -(noise + blur) * t * t / 2
@@ -160,14 +167,15 @@ def _angles(step: float) -> F64:
 
 @lru_cache(maxsize=8)
 def _less(step: float, expected: tuple[float, ...], groups: tuple[tuple[float, int], ...]) -> F64:
-    """Return 1 - c_i(t), with the characteristic function c_i of item i: float64 [items, angles].
+    """Return 1 - c(t) for each item and angle t: float64 [items, angles].
 
-    It is the same for all rows and widths.
+    Here c is the characteristic function of the item's contribution to a cell that it is in. It
+    depends neither on the number of rows nor on the width.
 
     Args:
-        step: step of the lattice.
-        expected: counts of items.
-        groups: groups of batches, as `_alike` returns them.
+        step: the step of the lattice.
+        expected: the counts of items.
+        groups: the groups of batches, from `_alike`.
     """
     t = _angles(step)
     less, phase = 2 * np.sin(t / 2) ** 2, np.sin(t)
@@ -179,9 +187,9 @@ def _less(step: float, expected: tuple[float, ...], groups: tuple[tuple[float, i
 
 
 def _power(base: F64, exponent: int) -> F64:
-    """Return base**exponent by squaring, for an exponent of at least 1.
+    """Return base**exponent, for an exponent of at least 1.
 
-    NumPy's power is much slower.
+    It squares repeatedly, which is much faster than NumPy's power.
     """
     found = base if exponent % 2 else np.ones_like(base)
     while exponent := exponent // 2:
@@ -192,22 +200,24 @@ def _power(base: F64, exponent: int) -> F64:
 
 
 def _law_of_median(row: F64, rows: int, step: float) -> tuple[F64, float]:
-    """Return the distribution of the median of rows, and its step.
+    """Return the distribution of the median of independent rows, and the step of its lattice.
 
-    For an even number of rows the median is the mean of the two middle rows, in half steps.
+    If the number of rows is even, the median is the mean of the two middle rows, so the step is
+    halved.
 
     Args:
-        row: float64 [n], the distribution of one row on a lattice, 0 at n // 2.
+        row: float64 [n], the distribution of one row on a lattice; index n // 2 is the value 0.
         rows: the number of rows.
-        step: step of the lattice.
+        step: the step of the lattice.
     """
     below = np.clip(np.append(0.0, np.cumsum(row)), 0.0, 1.0)
     k = (rows + 1) // 2
     of_kth: F64 = np.diff(betainc(k, rows + 1 - k, below))  # the k-th smallest
     if rows % 2:
         return of_kth, step
-    # The k-th value is at a and the next at b > a. With F the distribution of a row and G = 1 - F,
-    # the probability is a number of ways times (F(a)^k - F(a-)^k) (G(b-)^k - G(b)^k).
+    # Let the k-th smallest value be a and the next one b > a. With F the distribution function of a
+    # row, and G = 1 - F, this has the probability
+    # (number of ways) * (F(a)^k - F(a-)^k) (G(b-)^k - G(b)^k).
     above = np.clip(np.append(np.cumsum(row[::-1])[::-1], 0.0), 0.0, 1.0)
     ways = np.exp((gammaln(rows + 1) - 2 * gammaln(k + 1)) / 2)
     low, high = ways * np.diff(below**k), ways * -np.diff(above**k)
@@ -217,7 +227,7 @@ def _law_of_median(row: F64, rows: int, step: float) -> tuple[F64, float]:
 
 
 def _pairs(low: F64, high: F64) -> F64:
-    """Return, at each s, the sum of low[a] high[b] over a + b = s, a < b: float64 [2 n - 1]."""
+    """Return for each s the sum of low[a] * high[b] over all a < b with a + b = s: [2 n - 1]."""
     size = len(low)
     if size <= 64:
         index = np.add.outer(np.arange(size), np.arange(size))
@@ -233,12 +243,12 @@ def _pairs(low: F64, high: F64) -> F64:
 
 
 def _convolved(first: F64, second: F64) -> F64:
-    """Return the convolution of two sequences, by transforms.
+    """Return the convolution of two sequences, by Fourier transforms.
 
-    `scipy.signal` has it too, and takes a second of CPU to import.
+    `scipy.signal` has this function, too, but importing it takes a second of CPU time.
     """
     size = len(first) + len(second) - 1
-    padded = 1 << (size - 1).bit_length()  # transforms of such lengths are the fastest
+    padded = 1 << (size - 1).bit_length()  # transforms are fastest for powers of two
     waves = np.fft.rfft(first, padded) * np.fft.rfft(second, padded)
     found: F64 = np.fft.irfft(waves, padded)[:size]
     return found

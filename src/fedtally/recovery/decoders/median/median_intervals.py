@@ -1,8 +1,9 @@
-"""Intervals around the paper's estimates.
+"""Intervals around the estimates of the paper's decoder.
 
-The intervals do not assume normal errors. The error of a median over rows is rare and large: it
-occurs where the item shares cells with heavy items. The limits come from ids that no client holds,
-which suffer the same collisions. docs/recovery.md has the construction and its measured coverage.
+They do not assume normal errors. The median over rows rarely has a large error: only if the item
+shares cells with heavy items in half of the rows. The limits come from ids that no client holds,
+since these have the same collisions. docs/recovery.md describes the method and its measured
+coverage.
 """
 
 from __future__ import annotations
@@ -30,33 +31,33 @@ from fedtally.recovery.phantoms import NUM_PHANTOMS, generator
 # The highest confidence whose limits are a quantile of the phantoms' errors. Above it too few
 # phantoms lie beyond the quantile, and the exact distribution is used instead.
 _BY_PHANTOMS = 0.999
-# The number of sizes at which the distribution of the sum of several medians is tabulated (schedule
-# "fresh", or several results): a power of two, for the fast Fourier transform.
+# Under schedule "fresh", or for several results, the estimate is a sum of medians. Its distribution
+# is tabulated at this number of sizes: a power of two, for the fast Fourier transform.
 _GRID = 1 << 16
-# The number of sums under chosen signs that stand for a row (schedule "hybrid"). All 2^batches
-# patterns of signs for every cell would be too many to sort.
+# Under schedule "hybrid", the distribution of a row uses about this number of sums with some
+# patterns of signs. All 2^batches patterns for every cell would be too many to sort.
 _SIGNED_SUMS = 1 << 20
-# The number of phantoms that stand for the distribution of the estimate in a list. It is larger
-# than NUM_PHANTOMS because a list's limits depend on rarer events than those of a named item.
+# The number of phantoms for the limits of a list. It is larger than NUM_PHANTOMS, since these
+# limits depend on rarer events than those of a named item.
 _LIST_PHANTOMS = 1 << 18
 
 
 class MedianIntervals(UsualIntervals):
-    """Intervals around the paper's estimates, of one width for all items named beforehand.
+    """Intervals around medians over rows, all of one width for items that were named in advance.
 
-    The width comes from ids that no client holds (phantoms). Pointwise intervals use the quantile
-    of the phantoms' estimates. Simultaneous ones need rarer events, and use the exact distribution
-    of a phantom's estimate given the sums: rows are independent, each a uniform cell with uniform
-    signs. For an even number of rows its tail is bounded by that of the upper of the two middle
-    rows. In a list the lower limits come from the distribution of an estimate given that it reached
-    the list.
+    The width comes from phantoms: ids that no client holds. Up to a confidence of .999, pointwise
+    intervals use a quantile of the phantoms' estimates. With a higher confidence, and in
+    simultaneous intervals, rarer events matter. Then the exact distribution of a phantom's estimate
+    given the sums is used: in each row the phantom has a random cell and random signs. For an even
+    number of rows, an upper bound on this distribution's tail is used. The lower limits of a list's
+    items use the distribution of an estimate given that it reached the list.
 
     Args:
-        decoders: decoders of one result, or of several whose counts are added.
+        decoders: the decoder of one result, or of several results whose counts are added.
         landed: the sums of each result.
         domain: the candidate items.
-        confidence: confidence of each interval, above 0 and below 1.
-        kind: kind as for `make_intervals`.
+        confidence: the confidence of the intervals, above 0 and below 1.
+        kind: the kind of intervals, as in `make_intervals`.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class MedianIntervals(UsualIntervals):
 
     @cached_property
     def predicted_linf(self) -> float:
-        """The median of the largest error; for an even number of rows an upper bound of it."""
+        """The median of the largest error; an upper bound on it if the number of rows is even."""
         return self._distribution.largest_of(self._size)
 
     def at(self, ids: Ids) -> Limits:
@@ -108,11 +109,11 @@ class MedianIntervals(UsualIntervals):
     def merged(
         self, others: Sequence[Intervals], domain: Domain, confidence: float, kind: str
     ) -> MedianIntervals | None:
-        """Return intervals of frequencies in several results together.
+        """Return intervals for the frequencies in several results together.
 
-        The median's errors are rare and large, and the quantiles of such errors cannot be added. So
-        ids that no client holds are asked of all results, and the sum of their estimates has its
-        own quantile. The answer is None unless the median decoded all results.
+        Quantiles of the median's errors cannot be added, since these errors are rare and large. So
+        the estimates of the same phantoms in all results are added, and the quantile of this sum is
+        used. Returns None unless the median decoded all results.
         """
         medians = [self, *(one for one in others if isinstance(one, MedianIntervals))]
         if len(medians) <= len(others):
@@ -123,23 +124,23 @@ class MedianIntervals(UsualIntervals):
 
     @cached_property
     def _errors(self) -> F64:
-        """The sizes of the estimates of ids that no client holds, rising."""
+        """The absolute estimates of phantoms, as frequencies, ascending: float64 [n]."""
         rng = generator(self.landed[0].spec.seed, b"list")
         drawn = Candidates(self._domain).fresh_ids(rng, _LIST_PHANTOMS)
         errors: F64 = np.sort(np.abs(self._values(drawn)))
         return errors
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies.
+        """Return the limits of the items of a list, in frequencies; see `Intervals.listed`.
 
-        Collisions with heavy items give the distribution of the errors long and uneven tails, as
-        `listed_lows` allows for.
+        Collisions with heavy items make the tails of the errors long and uneven; `listed_lows`
+        allows for this.
         """
         low, high = self.at(ids)
         if self._kind != "auto" or not len(ids):
             return Limits(low, high)
         values = (low + high) / 2
-        # Only low limits change: an item is in the list because its estimate is large.
+        # Only lower limits change: items are in the list because their estimates are large.
         given, anyhow = list_tails(self._alpha / 2, len(ids), self._size, threshold)
         least = values - max(self._distribution.exceeded_with(2.0 * anyhow), self.half) - ROUNDING
         if threshold is None:
@@ -147,23 +148,23 @@ class MedianIntervals(UsualIntervals):
         return Limits(listed_lows(values, least, low, threshold, given, self._at_least), high)
 
     def _at_least(self, x: F64) -> F64:
-        """Return the probability that an error is at least x."""
-        # The signs are symmetric, so half of the errors of each size lie on either side.
+        """Return the probability that an error is at least x, for each x."""
+        # The signs are symmetric, so half of the errors of each size are positive.
         beyond = 1.0 - np.searchsorted(self._errors, np.abs(x) - ROUNDING) / len(self._errors)
         return np.where(x > 0, beyond / 2, 1.0 - beyond / 2)
 
 
 class _MedianLaw:
-    """The distribution of the paper's estimate of an id that no client holds, given the sums.
+    """The distribution of the estimate of an id that no client holds, given the sums.
 
-    The id's cells and signs are random. For several results with different hashes it is the
-    distribution of the estimate from all their clients.
+    The id has random cells and signs. For several results with different hashes it is the
+    distribution of the sum of its estimates, as a frequency among all their clients.
     """
 
     def __init__(self, results: Sequence[Landed]) -> None:
         self._num_clients = sum(landed.num_clients for landed in results)
-        # For each result (under schedule "fresh": for each of its rounds) and each row: the sizes
-        # of the cells' values, rising, so that a search in them counts the cells above a value.
+        # For each result (under schedule "fresh": for each of its batches) and each row: the
+        # absolute values of the cells, ascending. A binary search counts those above a value.
         self._sizes: list[list[F64]] = []
         for landed in results:
             weighted = (
@@ -181,11 +182,11 @@ class _MedianLaw:
             self._grid, self._tail = self._convolved()
 
     def largest_of(self, size: int) -> float:
-        """Return the median of the largest of `size` independent estimates."""
+        """Return the median of the largest of `size` independent absolute estimates."""
         return or_none(self.exceeded_with(1.0 - 0.5 ** (1.0 / size)), self._num_clients)
 
     def exceeded_with(self, probability: float) -> float:
-        """Return the size, a frequency, that an estimate exceeds with this probability."""
+        """Return the size, a frequency, that an absolute estimate exceeds with this probability."""
         if len(self._sizes) > 1:
             return float(self._grid[np.argmax(self._tail <= probability)])
         low, high = 0.0, max(float(row[-1]) for row in self._sizes[0])
@@ -196,17 +197,21 @@ class _MedianLaw:
         return high
 
     def _beyond(self, sizes: list[F64], x: F64) -> F64:
-        """Return the probability that the median exceeds x in size.
+        """Return the probability that the absolute median over rows exceeds x, for each x.
 
-        The median exceeds x if at least half of the rows exceed x on the same side.
+        It is the probability that at least half of the rows exceed x on the same side.
+
+        Args:
+            sizes: for each row the absolute values of its cells, ascending.
+            x: sizes, at least 0.
         """
         need = (len(sizes) + 1) // 2
-        # The probabilities of each number of rows above x; the last stands for `need` or more.
+        # reached[i]: the probability that i rows are above x; the last: `need` or more rows.
         reached = np.zeros((need + 1, len(x)))
         reached[0] = 1.0
         for row in sizes:
             above = 0.5 * (1.0 - np.searchsorted(row, x, side="right") / len(row))
-            # The probability differs between rows, so the number is not binomial: add row by row.
+            # The probability differs between rows, so the number of rows above x is not binomial.
             up = reached[:-1] * above
             reached[:-1] -= up
             reached[1:] += up
@@ -214,11 +219,11 @@ class _MedianLaw:
         return both
 
     def _convolved(self) -> tuple[F64, F64]:
-        """Return sizes, and the probability that the sum of the medians exceeds each of them.
+        """Return sizes, and the probability that the absolute sum of the medians exceeds each.
 
-        The medians of rounds or results are independent, so the transforms of their distributions
-        are multiplied. If there are more than a hundred, about a hundred of them stand for all, to
-        bound the time.
+        The medians of rounds or results are independent, so the Fourier transforms of their
+        distributions are multiplied. If there are more than a hundred of them, only about a hundred
+        are transformed, each standing for several, to bound the time.
         """
         step = (
             float(max(sum(max(float(row[-1]) for row in sizes) for sizes in self._sizes), 1e-300))
@@ -226,32 +231,37 @@ class _MedianLaw:
         )
         edges: F64 = step * (np.arange(_GRID + 1.0) + 0.5)
         reach = _GRID + len(self._sizes) + 1
-        size = fft.next_fast_len(2 * reach, real=True)  # others may take six times as long
+        size = fft.next_fast_len(2 * reach, real=True)  # other lengths may take six times as long
         transform = np.ones(size // 2 + 1)
         alike = -(-len(self._sizes) // 100)
         for start in range(0, len(self._sizes), alike):
             stood_for = self._sizes[start : start + alike]
             tails = self._beyond(stood_for[-1], edges)
-            # The probability of each size, rounded to a multiple of the step, on one side.
+            # Sizes are rounded to multiples of the step. This is the probability of each multiple
+            # with one sign.
             masses = -np.diff(tails) / 2
             signed = np.zeros(size)
             signed[0] = 1.0 - tails[0]
             signed[1 : _GRID + 1] = masses
-            # Negative sums stand at the end of the array, as the transform wraps around.
+            # Negative sums are at the end of the array, since the transform wraps around.
             signed[-1 : -_GRID - 1 : -1] = masses
-            # The transform is real, since both sides are equal. It may be negative: only whole
-            # powers exist.
+            # The transform is real, since the distribution is symmetric. It may be negative, so
+            # only integer powers exist.
             transform *= fft.rfft(signed).real ** len(stood_for)
-        # Rounding leaves tiny negative probabilities, which would make the tail rise.
+        # Rounding leaves tiny negative probabilities; with them the tail could rise.
         density = np.maximum(fft.irfft(transform, size)[1 : reach + 1], 0.0)
         every: F64 = step * (np.arange(reach + 1.0) + 1.0)
         return every, np.append(2.0 * np.cumsum(density[::-1])[::-1], 0.0)
 
 
 def _signed_sums(row: F64, rng: np.random.Generator) -> F64:
-    """Return the sizes of every cell's sums over batches under many signs, rising.
+    """Return absolute sums over batches of sign * value, for a row's cells, ascending.
 
-    All patterns of signs are taken where these are few, random ones otherwise.
+    All patterns of signs are used if they are few, otherwise random ones.
+
+    Args:
+        row: float64 [width, batches], the values of a row's cells.
+        rng: draws the patterns.
     """
     width, batches = row.shape
     patterns = 1 << (batches - 1)  # the first sign is fixed: its flip changes no size

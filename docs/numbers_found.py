@@ -1,0 +1,38 @@
+"""The site's search finds numbers of three digits, such as 502: a status is typed as a number.
+
+Sphinx leaves numbers out of the index, and out of what a reader types.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sphinx.application import Sphinx
+from sphinx.search.en import SearchEnglish
+
+KEPT = r"[1-9]\d\d"
+
+
+class EnglishWithNumbers(SearchEnglish):
+    """English, of which the index also holds numbers of three digits."""
+
+    # The page's script drops each term that a pattern knows as a number. So a number that is kept
+    # is an object that no pattern matches.
+    js_splitter_code = (
+        r"""
+var splitQuery = (query) => query
+  .split(/[^\p{Letter}\p{Number}_\p{Emoji_Presentation}]+/gu)
+  .filter((term) => term)
+  .map((term) => /^KEPT$/.test(term) ? Object.assign(new String(term), {match: () => null}) : term);
+"""
+    ).replace("KEPT", KEPT)
+
+    def word_filter(self, word: str) -> bool:
+        """Tell whether the index holds a word."""
+        return bool(re.fullmatch(KEPT, word)) or super().word_filter(word)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Take the place of Sphinx's English."""
+    app.add_search_language(EnglishWithNumbers)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,70 @@
+"""The site's search finds a status by its number, as an operator types it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import browser
+import pytest
+
+pytest.importorskip("sphinx")
+pytestmark = pytest.mark.promise
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = {
+    "index": "# Home\n\n```{toctree}\nnight\nday\n```\n",
+    "night": "# Night\n\nDevices say HTTP 502, and 429.\n",
+    "day": "# Day\n\n7 of 1502 devices say 4290, in 2027.\n",
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build a small site whose search is that of the documentation."""
+    from sphinx.application import Sphinx
+
+    folder = tmp_path_factory.mktemp("site")
+    source, out = folder / "docs", folder / "site"
+    source.mkdir()
+    (source / "conf.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(DOCS)!r})\n"
+        'extensions = ["myst_parser", "numbers_found"]\n'
+    )
+    for name, text in PAGES.items():
+        (source / f"{name}.md").write_text(text)
+    Sphinx(source, source, out, folder / "trees", "html", status=None, warning=None).build()
+    return out
+
+
+def test_the_index_holds_numbers_of_three_digits_alone(site: Path) -> None:
+    index = (site / "searchindex.js").read_text("utf-8")
+    assert all(f'"{number}":' in index for number in (429, 502))
+    assert not any(f'"{number}":' in index for number in (7, 1502, 2027, 4290))
+    assert '"devic":' in index  # words are stemmed as before
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(
+    browser.find() is None and os.environ.get("FEDTALLY_REQUIRE_BROWSER") != "1",
+    reason="needs a Chromium",
+)
+def test_a_reader_finds_the_page_that_explains_a_number(site: Path, tmp_path: Path) -> None:
+    found = {}
+    with browser.Page(tmp_path, 1000) as page:
+        for typed in ("502", "HTTP 429", "devices", "4290", "503"):
+            page.go(f"{(site / 'search.html').as_uri()}?q={typed.replace(' ', '+')}")
+            end, said = time.monotonic() + 60, ""
+            while "finished" not in said and "did not match" not in said:
+                assert time.monotonic() < end, said
+                time.sleep(0.05)
+                said = page.value("document.querySelector('#search-results').textContent")
+            links = "[...document.querySelectorAll('#search-results li a')].map(a => a.textContent)"
+            found[typed] = sorted(page.value(links))
+    assert found == {
+        "502": ["Night"],
+        "HTTP 429": ["Night"],
+        "devices": ["Day", "Night"],
+        "4290": [],
+        "503": [],
+    }
