@@ -45,7 +45,7 @@ RESERVE = 10  # limits of one item miss its share at most so many times as often
 RARE = 0.001  # so many misses are no chance
 SHARES = 150  # of an item, for the exact table
 MECHANISMS = ("none", "geometric", "rounded-gaussian")
-STDDEVS = (1, 2, 4, 6, 8, 10, 12, 15, 18, 22, 28, 40)  # of the noise in a count
+STDDEVS = (1, 2, 4, 6, 8, 10, 12, 15, 18, 22, 28, 40, 60, 85, 100)  # of the noise in a count
 CLIENTS = (2000, 20_000)
 
 

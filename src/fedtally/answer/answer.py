@@ -223,7 +223,8 @@ class Answer(Tabular):
         Items with an estimate below half a client are left out, so there may be fewer than k. Equal
         estimates are ordered by the position of their items in the domain; in an open domain by
         hash, or by name if there are several parts. If the answer's intervals are of kind "auto",
-        the limits allow for selection: items are on the list because their estimates are large.
+        `low` and `high` allow for selection: items are on the list because their estimates are
+        large. `population_low` and `population_high` do not allow for it.
 
         Args:
             k: the most estimates to return, at least 0.
