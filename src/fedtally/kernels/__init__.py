@@ -1,7 +1,8 @@
 """The kernels: loops over arrays for hashing, encoding, decoding, fingerprints and random draws.
 
-Each kernel has two implementations with the same results: `reference` (NumPy, always available) and
-`_native` (C++, compiled for several instruction sets). `backends` chooses one of them.
+Each kernel has two implementations: one in NumPy, mostly in `reference`, which is always available,
+and `_native` (C++, compiled for several instruction sets). Their integers are equal; numbers in
+floating point may differ by rounding. `backends` chooses one of them.
 
 The functions of this module check and convert their arguments, since kernels accept only contiguous
 arrays of one dtype.

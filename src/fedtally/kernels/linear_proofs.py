@@ -48,7 +48,10 @@ class Extension(NamedTuple):
 
 
 def level_for(prime: int) -> str | None:
-    """Return which instruction set to use for integers mod an odd prime; None: use NumPy."""
+    """Return which instruction set to use for integers mod an odd prime, or None.
+
+    None means: use NumPy, since the prime is 2^32 or more, or no compiled kernel is used.
+    """
     level = backend()
     return level if prime < 1 << 32 and level != "numpy" else None
 
@@ -164,7 +167,7 @@ class Gadget:
         self, field: Extension, chunk: int, between: Array, wire_basis: Array, gadget_basis: Array
     ) -> None:
         nodes = len(between)
-        # with more terms, a sum of products could reach 2^64
+        # with more terms, a sum of products could be too large (see `compiles`)
         if not compiles(field) or not (0 < chunk <= MAX_TERMS and 0 < nodes <= MAX_TERMS // 2):
             raise InvalidInputError(
                 f"there are no kernels for {field}, {nodes} nodes and {chunk} products"

@@ -107,9 +107,10 @@ class Difference(NamedTuple):
 
 
 def round_values(decoder: FittedDecoder, ids: Ids) -> RoundValues:
-    """Return the values of items in each batch that has clients.
+    """Return estimated counts of items in each batch, and the standard deviations of their errors.
 
-    The values of each batch use the one fit of all batches.
+    Batches without clients are left out. The decoder was fitted once, to all batches together; this
+    fit is used to estimate the counts in each batch.
 
     Args:
         decoder: a decoder of all batches for which `has_fit` is true.

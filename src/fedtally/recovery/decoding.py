@@ -201,7 +201,9 @@ def named_kind(intervals: str) -> str:
 
 
 def listed_kind(intervals: str) -> str:
-    """Return the kind of intervals for a list of the largest estimates, given `intervals`.
+    """Return how answers name the kind of intervals for a list of the largest estimates.
+
+    For the option "auto" it is "selective", which is no value of the option.
 
     >>> listed_kind("auto")
     'selective'

@@ -91,7 +91,8 @@ class ShrunkDecoder:
 
     The other decoder reports the values to shrink and their noise (`noisy`). If two values have
     noise of the same scale, the larger one never gets the smaller result. The same sums always give
-    the same results. The constructor decodes all candidates once, in blocks.
+    the same results. The constructor decodes all candidates once, in blocks, unless the noise is
+    too small to shrink anything (`EXACT`).
 
     Attributes:
         spec: the spec of the sketches.
