@@ -176,7 +176,10 @@ def _begun(
 
 
 def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> None:
-    """Refuse the input's own items as candidates, if the campaign promises privacy."""
+    """Refuse candidates that are not public, if the campaign promises privacy.
+
+    The input's own items are not public.
+    """
     if domain is not None and domain.public:
         return
     if spec.is_private and not spec.accounting.is_not_private:

@@ -135,7 +135,7 @@ class SizeChoice:
 
         Raises:
             InvalidInputError: a pilot would show what privacy hides, or a client could be in pilot
-                and campaign.
+                and campaign; or the caller asked for a histogram, and none meets the target.
         """
         if census.spec.tau is None:
             return census
@@ -158,13 +158,16 @@ class SizeChoice:
     def split_for_open(self, census: Census, rng: np.random.Generator) -> Census:
         """Choose size and rounds for an open domain; return the census with these rounds.
 
+        The size is stored in `sized`. A number of rounds that was given stays.
+
         Args:
             census: the clients; all in one round if the number of rounds is to be chosen.
             rng: the generator that draws the round of each client.
 
         Raises:
-            InvalidInputError: no sketch meets the target or fits into the bytes; the error says
-                what would work.
+            InvalidInputError: no sketch meets the target within the bytes; or, without a target, no
+                name can be read within them, or the sums would show the items of single clients.
+                The error says what would work.
         """
         design = _open_design(self._simulation, census, self._seed)
         domain, asked = OpenStrings.of(census.domain), self._simulation

@@ -1,8 +1,8 @@
 """Readers of tables under differential privacy: no row may change another row, or end the run.
 
 The names of the columns follow from the options or from a header, which is public, and never from a
-row. CSV, TSV, JSON lines and text are read line by line (see `lines`). Parquet is read column by
-column by `readers`; `check_plain` refuses what it could not read value by value.
+row. CSV, TSV, JSON lines and text are read line by line (see `lines`). Parquet and Feather are read
+column by column by `readers`; `check_plain` refuses what it could not read value by value.
 """
 
 from __future__ import annotations

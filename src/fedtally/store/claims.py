@@ -214,7 +214,9 @@ class Claim:
         Yields the connection.
 
         Raises:
-            OvertakenError: another process claimed the file, or an old copy was put back.
+            OvertakenError: another process claimed the file, or runs another copy of it; or an old
+                copy was put back.
+            StoreError: the database or the mark cannot be read or written.
         """
         # Locked from before the mark is read until it is written. Otherwise two processes with two
         # copies of the file could both read the old number, and both write.

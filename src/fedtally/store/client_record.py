@@ -198,6 +198,7 @@ class ClientRecord(GrantDatabase):
         Raises:
             UnreadableFileError: the file is missing, is no record or has another version; the
                 record has fewer writes than its mark; or the mark is missing.
+            StoreError: the database or the mark cannot be used, for instance because it is locked.
         """
         url = file_url(os.fspath(path))
         if mark is None:
@@ -685,7 +686,8 @@ class Journal:
 
     It is the `secagg.client.Journal` of a client that takes part in this round; another round needs
     another journal. Population and event come from the plan. For a plan without privacy, the
-    population is "clients", and the number of rounds is not limited.
+    population is "clients". The number of its rounds is not limited, but a record with a cap
+    refuses all of them.
 
     Args:
         record: the record of the client identity.
