@@ -203,7 +203,8 @@ class Domain(ABC):
         """Return the label of each position that people see: a str, or for integers an int.
 
         Raises:
-            InvalidInputError: A position is not in 0 to ``size - 1``.
+            InvalidInputError: A position is not in 0 to ``size - 1``, or the positions are no
+                one-dimensional array of integers.
         """
         where = np.asarray(positions)
         if where.size == 0:

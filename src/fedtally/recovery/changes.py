@@ -161,8 +161,9 @@ def find_changes(values: RoundValues) -> Changes:
 def flagged(changes: Changes, alpha: float) -> Bools:
     """Return which items changed, as a mask: bool [n].
 
-    With probability at least 1 - `alpha`, the mask never contains an item that did not change. This
-    holds for all items together, and even if the function is called after every round.
+    Under the assumptions of this module, the mask never contains an item that did not change, with
+    probability at least 1 - `alpha`. This holds for all items together, and even if the function is
+    called after every round.
 
     Args:
         changes: the evidence for all items that are tested.

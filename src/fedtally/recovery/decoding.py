@@ -130,9 +130,10 @@ class Decoding:
 
     Args:
         recovery: a decoder's name, or "auto". A histogram is decoded by `direct`. For sketches,
-            "auto" takes the first decoder of this list that is possible: belief propagation, with
-            at most 2^17 candidates, at most 2^24 for candidates x rows x batches, and at least 5
-            rows; joint recovery, with at most 2^28 candidates and at least 3 rows; the median.
+            "auto" takes the first decoder of this list that is possible: belief propagation, unless
+            the domain is open, with at most 2^17 candidates, at most 2^24 for candidates x rows x
+            batches, and at least 5 rows; joint recovery, with at most 2^28 candidates and at least
+            3 rows; the median.
         objective: "linf": return the estimates as they are. "l2": shrink them towards 0, so that
             the sum of squared errors is small.
         confidence: the confidence of the intervals, below 1; 0: no intervals.

@@ -224,7 +224,8 @@ def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
 def mixing_weights(likelihood: F64, seen: F64, pseudo: float = 0.0) -> F64:
     """Return the maximum-likelihood weights of the components of a mixture: float64 [k].
 
-    They are computed by expectation-maximization.
+    They are computed by expectation-maximization, until a step raises the log-likelihood by less
+    than `_RISE`.
 
     Args:
         likelihood: float64 [n, k], the density of each value under each component.

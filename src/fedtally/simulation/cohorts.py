@@ -235,7 +235,7 @@ def _joined_clients(people: Sequence[FrequencyClient], number: int, run: _Run) -
 
 
 def policy_of(parameters: Parameters) -> ClientPolicy:
-    """Return a client's policy (the demands on a session) that accepts exactly the given terms.
+    """Return a client's policy (its demands on a session) whose bounds are the given terms.
 
     Real clients choose their own policies.
     """
@@ -358,7 +358,7 @@ def _kept(
 
 
 def _batch_policy_of(agreed: TwoServerConfig) -> two_server.BatchPolicy:
-    """Return a policy of a client of two servers that accepts exactly the given terms."""
+    """Return a policy for a client of two servers, whose bounds are the given terms."""
     return two_server.BatchPolicy(
         min_honest=agreed.honest_survivors,
         corrupt=agreed.corrupt,

@@ -1,6 +1,6 @@
 """Simulate a whole campaign in one process: every client is simulated.
 
-It goes as the paper's algorithm does:
+It goes as the algorithm of Wu and others (2023) does:
 
 1. Rows become clients, each in its round (`census`).
 2. The size of the sketch is chosen, for a target from a pilot of other clients (`sizing`).
@@ -52,7 +52,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         simulation: the campaign that the caller asked for.
         progress: a function, called with (stage, done, total or None). The stages, and what is
             counted in them, are "read" (bytes), "encode" (rounds), "sum" (clients) and "recover"
-            (looks at candidates).
+            (candidates, each counted once for each pass over them).
 
     Raises:
         InvalidInputError: data or options cannot be used.

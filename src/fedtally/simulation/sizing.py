@@ -54,13 +54,14 @@ from fedtally.sketch import CountSketch
 if TYPE_CHECKING:
     from fedtally.plan.frequencies.distribution import Frequencies
 
-# The most bytes of a pilot's sketch for a tau of 0.001. With a smaller tau, more items may be above
-# tau, and more counters are needed to tell them apart.
+# The most bytes of a pilot's sketch for a tau of 0.001 or more. With a smaller tau, more items may
+# be above tau, and more counters are needed to tell them apart.
 _USUAL_BYTES, _USUAL_TAU = 8000, 0.001
-# A pilot costs at most (this number) / tau bytes, as a mean over all clients: less than most
-# campaigns. Otherwise it can cost much more: with 8 kB, a pilot of a tenth of the clients cost 12
-# times the campaign (`python -m experiments pilots`). With twice this number, campaigns were hardly
-# smaller, and missed tau as often.
+# A pilot's counters cost at most (this number) / tau bytes, as a mean over all clients: less than
+# most campaigns. But each client of the pilot may always send _LEAST_BYTES. Without this bound, a
+# pilot can cost much more: with 8 kB, a pilot of a tenth of the clients cost 12 times the campaign
+# (`python -m experiments pilots`). With twice this number, campaigns were hardly smaller, and
+# missed tau as often.
 _MEAN_BYTES = 0.4
 _LEAST_BYTES = 400  # 8 x 25 counters of 2 bytes
 # any width, for plans of which only the privacy event is needed: it does not depend on the width

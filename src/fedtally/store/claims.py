@@ -240,7 +240,7 @@ class Claim:
         self._marked = writes
 
     def _bring_mark(self, writes: int) -> None:
-        """Write the file's number of writes to the mark, unless the mark has it already.
+        """Write the file's number of writes to the mark, unless this process wrote it already.
 
         It must be called before a message is sent: an earlier write may be in the file although its
         mark could not be written. It must also be called before the next write: then a copy without

@@ -244,8 +244,8 @@ class GrantDatabase(Database):
     def grant(self, population: str, epsilon: float, delta: float, time: int) -> Grant:
         """Grant a population a total epsilon, at its delta.
 
-        A new grant replaces the last one; what was charged stays charged. A smaller grant refuses
-        new campaigns, but not later rounds of campaigns that are already charged.
+        A new grant replaces the last one; what was charged stays charged. A smaller grant may
+        refuse new campaigns, but not later rounds of campaigns that are already charged.
 
         Args:
             population: the name of the population.

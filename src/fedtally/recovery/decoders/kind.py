@@ -31,7 +31,7 @@ class CampaignDecoder(ABC):
     Attributes:
         recovery: the decoder's name, a value of `fedtally.recovery.decoders.Recovery`.
         spec: the spec of the sketches.
-        num_clients: the number of clients in all landed rounds.
+        num_clients: the number of clients in all landed rounds; for a window, in its rounds.
     """
 
     recovery: ClassVar[str]

@@ -546,7 +546,8 @@ class BeliefDecoder(FittedDecoder):
     Joint recovery is done first, and the messages start from its items. Joint recovery answers
     instead if there are too few cells or too many messages, or if belief propagation does not fit
     the sums or cannot improve on it. Estimates are posterior means, which makes both the largest
-    error and the sum of squared errors small. The same sums always give the same estimates.
+    error and the sum of squared errors small. Its random draws follow from the seed of the
+    sketches, so the same sums give the same estimates.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round.

@@ -1,12 +1,13 @@
 """Joint recovery: a decoder that fits all heavy items together, which removes their collisions.
 
-A *cell* is a counter of the sketch. The paper's decoders treat everything that shares a cell with
-an item as noise. But most of this noise comes from other heavy items, which the same sums reveal.
-The fit repeats three steps. First, it decodes the *residual*: the part of the sums that the fitted
-items do not explain. Second, it chooses the items that stand out: the *support*. Third, it fits the
-frequencies of these items in every round to all cells at once. The repetitions use falling
-thresholds: this is the *ladder*. A few *polishes* follow. A polish chooses the support again, by a
-sharper test, and fits it. In the end the residual holds mostly the noise of the rare items.
+A *cell* is a counter of the sketch. The decoders of the paper (Wu and others 2023, see `median`)
+treat everything that shares a cell with an item as noise. But most of this noise comes from other
+heavy items, which the same sums reveal. The fit repeats three steps. First, it decodes the
+*residual*: the part of the sums that the fitted items do not explain. Second, it chooses the items
+that stand out: the *support*. Third, it fits the frequencies of these items in every round to all
+cells at once. The repetitions use falling thresholds: this is the *ladder*. A few *polishes*
+follow. A polish chooses the support again, by a sharper test, and fits it. In the end the residual
+holds mostly the noise of the rare items.
 
 Joint recovery only processes released sums. So it costs no communication, and does not change a
 guarantee of differential privacy. Without differential privacy there is no such guarantee: joint
@@ -711,8 +712,8 @@ class JointDecoder(FittedDecoder):
 
     The rounds of a batch (under schedule "shared": all rounds) are added up. Rounds may be missing,
     and may have different numbers of clients: a batch with n of the N clients has the weight n / N.
-    Noise in the sums needs no option, since the decoder measures it in the sums. The same sums
-    always give the same estimates.
+    Noise in the sums needs no option, since the decoder measures it in the sums. Its random draws
+    follow from the seed of the sketches, so the same sums give the same estimates.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round.
