@@ -131,6 +131,9 @@ class SketchInputs:
             words: the integers of the report, [..., length].
             joint: the joint randomness, integers [..., 3, K].
             share: the inverse of the number of shares, mod p.
+
+        Raises:
+            InvalidInputError: the words or the joint randomness do not fit the sketch.
         """
         prime, generator, degree = self._field
         if words.shape[-1] < self._least or joint.shape[-2:] != (3, degree):
@@ -190,6 +193,9 @@ class Gadget:
 
         Returns:
             int64 [..., 2 chunk + 2P - 1, K].
+
+        Raises:
+            InvalidInputError: the shapes do not fit the gadget.
         """
         prime, generator, degree = self._field
         self._check(inputs, seeds.shape[-2:] == (self._wires, degree), f"seeds {seeds.shape}")
@@ -212,6 +218,9 @@ class Gadget:
         Returns:
             int64 [..., 2 chunk + 2, K]: one element that is not set and that the caller fills, then
             the values of the wires, then the value of the gadget polynomial.
+
+        Raises:
+            InvalidInputError: the shapes do not fit the gadget.
         """
         prime, generator, degree = self._field
         fits = proof.shape[-2:] == (self._wires + 2 * self._nodes - 1, degree)

@@ -172,6 +172,10 @@ def read_messages(
         count: the number of items.
         beliefs: the messages that the items sent, in blocks; None: none yet.
         unsure: their variances, in blocks; None: no messages yet.
+
+    Raises:
+        InvalidInputError: there are fewer than 2 rows, or an array has a wrong dtype or shape or is
+            not C-contiguous.
     """
     _check(cells, words, count, beliefs, unsure)
     if backend() == "numpy":
@@ -193,6 +197,10 @@ def exchange_messages(
         beliefs: the messages, in blocks.
         unsure: the variances of the messages, in blocks.
         rule: how new messages are computed.
+
+    Raises:
+        InvalidInputError: there are fewer than 2 rows, or an array has a wrong dtype or shape or is
+            not C-contiguous.
     """
     _check(cells, words, count, beliefs, unsure)
     batches = cells.residual.shape[2]

@@ -71,6 +71,9 @@ def take_census(
         simulation: the campaign that the caller asked for.
         seed: the seed of the hashes.
         report: called with the progress (see `progress` of `run.run`).
+
+    Raises:
+        InvalidInputError: as in `read` and `Tally.finish`.
     """
     tally, encoder = read(source, simulation, seed, report)
     rounds = tally.finish(individuals=simulation.needs_clients)
@@ -93,6 +96,10 @@ def read(
         simulation: the campaign that the caller asked for.
         seed: the seed of the hashes.
         report: called with the progress (see `progress` of `run.run`).
+
+    Raises:
+        InvalidInputError: the source has no rows, its columns do not go with the options, an item
+            is refused, or the candidates must be public and are not.
     """
     spec = simulation.spec
     domain = declared(spec.domain, source)

@@ -346,6 +346,9 @@ def fate_outside(asked: str | None, *, is_private: bool) -> str:
         asked: "error" or "drop", as the caller asked; None: the default.
         is_private: whether the campaign is private.
 
+    Raises:
+        InvalidInputError: `asked` is another text.
+
     >>> fate_outside(None, is_private=True), fate_outside(None, is_private=False)
     ('drop', 'error')
     """
