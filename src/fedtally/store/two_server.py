@@ -256,12 +256,7 @@ class BatchStore:
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
-        """Give a transaction of its own, after which the mark is written.
-
-        Raises:
-            LocalProtocolError: a group is open in this thread.
-            OvertakenError: another process claimed the file, or runs another copy of it.
-        """
+        """Give a transaction of its own, after which the mark is written."""
         with self.lock:
             if self._group is not None:
                 raise LocalProtocolError(
