@@ -113,6 +113,8 @@ class Domain(ABC):
     def encode(self, items: Any) -> npt.NDArray[np.uint64]:
         """Return the id of each item, uint64[n].
 
+        `Strings` and open domains accept every string.
+
         Raises:
             OutsideDomainError: Some items are no candidates. The message gives their number and the
                 first of them.

@@ -247,8 +247,8 @@ class SizeChoice:
         try:
             return smallest_or_ways(replace(design, has_pilot=True), frequencies)
         except InvalidInputError as error:
-            # Otherwise the reader would not know that the budget is smaller now, although there is
-            # no campaign.
+            # Without these words, the reader would not know that the budget is smaller now,
+            # although there is no campaign.
             spent = (
                 ""
                 if self._simulation.ledger is None

@@ -196,8 +196,8 @@ class Claim:
                 f"another process runs the {self._database._held} {self.plan[:16]}: this one"
                 " must neither write nor speak; stop it"
             )
-        # Otherwise this process would set the mark to the copy's smaller number, and nothing would
-        # show any more that the file is an old copy.
+        # Without this check, this process would set the mark to the copy's smaller number, and
+        # nothing would show any more that the file is an old copy.
         writes = writes_of(connection)
         if writes < self._written:
             raise OvertakenError(

@@ -82,7 +82,8 @@ _caps = sa.Table(
     sa.Column("per_days", sa.Integer),  # null: the cap is for all time
     time_column(),
 )
-# Sessions that the client began. Otherwise, after a crash, it could begin the same session again.
+# Sessions that the client began. Without this table, after a crash, it could begin the same session
+# again.
 _sessions = sa.Table(
     "fedtally_begun_sessions",
     _record,
