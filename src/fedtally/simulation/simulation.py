@@ -272,7 +272,7 @@ can take the noise off; leave it out, or mark it with not_private=True
 
 
 def _plan(of: Any) -> Plan | None:
-    """Return the given plan; if a path is given, load the plan from this file."""
+    """Return the given plan, or load it if a path is given; None: no plan is given."""
     if isinstance(of, str | os.PathLike):
         return Plan.load(of)
     if of is not None and not isinstance(of, Plan):

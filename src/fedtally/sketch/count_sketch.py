@@ -420,7 +420,7 @@ class CountSketch:
         Args:
             ids: uint64 [n]; ids may repeat. With a spelling, uint64 [n, 1 + positions], a row of
                 ids for each item.
-            counts: int64 [n], at least 0: the number of clients that hold each item.
+            counts: int64 [n], at least 0: the number of clients that hold each item; None: 1 each.
             num_clients: the number of clients that hold these items, added to `self.num_clients`.
                 If absent, it is the sum of `counts`, or without `counts` the number of ids.
 

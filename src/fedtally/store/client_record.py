@@ -791,7 +791,7 @@ class Journal:
 
     @property
     def _part(self) -> tuple[str, str, int, Event | None]:
-        """The population, plan, round and event: the first arguments of the record's methods."""
+        """The population, plan, round and event or None: the first arguments of record methods."""
         terms = self.plan.privacy
         population, event = ("clients", None) if terms is None else (terms.population, terms.event)
         return population, self.fingerprint, self.round, event

@@ -1,9 +1,10 @@
 """The audit behind `fedtally audit`: do the releases of a plan have the noise that it promises?
 
-A release is a published sum. The audit runs whole campaigns of the plan (`simulation.run`) on
-invented clients (`audit_clients`), so it knows the exact sums. The difference between a release and
-its exact sum is noise. `audit_evidence` collects this noise. The checks in `noise_checks` and
-`dependence_checks` compare it with independent draws from the plan's distribution.
+A release is a published sum. The audit runs whole campaigns of the plan with the engine
+(`simulation.run`) on invented clients (`audit_clients`), so it knows the exact sums. The difference
+between a release and its exact sum is noise. `audit_evidence` collects this noise. The checks in
+`noise_checks` and `dependence_checks` compare it with independent draws from the plan's
+distribution.
 
 For some clients, a coin decides what they hold. An attacker who knows everything else guesses the
 coin from the releases. How often the guess is right gives a lower bound on epsilon.

@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]
 
 
 class CampaignDecoder(ABC):
-    """Estimates counts from the landed sums of a campaign.
+    """Estimates counts from the landed sums of a campaign: the sums of rounds that took place.
 
     Attributes:
         recovery: the decoder's name, a value of `fedtally.recovery.decoders.Recovery`.
@@ -101,6 +101,8 @@ class Measured(NamedTuple):
 
 class FittedDecoder(CampaignDecoder):
     """A decoder that fits all batches of rounds and can then estimate the counts in some of them.
+
+    A batch is a group of rounds with equal hashes.
 
     Some batches, which a caller chooses, are called a window. The values of a window use the fit of
     all batches. Their errors come from the signs of the window's own batches.

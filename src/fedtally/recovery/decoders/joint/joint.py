@@ -1,13 +1,13 @@
 """Joint recovery: a decoder that fits all heavy items together, which removes their collisions.
 
-A *cell* is a counter of the sketch. The decoders of the paper (Wu and others 2023, see `median`)
-treat everything that shares a cell with an item as noise. But most of this noise comes from other
-heavy items, which the same sums reveal. The fit repeats three steps. First, it decodes the
-*residual*: the part of the sums that the fitted items do not explain. Second, it chooses the items
-that stand out: the *support*. Third, it fits the frequencies of these items in every round to all
-cells at once. The repetitions use falling thresholds: this is the *ladder*. A few *polishes*
-follow. A polish chooses the support again, by a sharper test, and fits it. In the end the residual
-holds mostly the noise of the rare items.
+A *cell* is a counter of the sketch. *Heavy* items are the frequent ones. The decoders of the paper
+(Wu and others 2023, see `median`) treat everything that shares a cell with an item as noise. But
+most of this noise comes from other heavy items, which the same sums reveal. The fit repeats three
+steps. First, it decodes the *residual*: the part of the sums that the fitted items do not explain.
+Second, it chooses the items that stand out: the *support*. Third, it fits the frequencies of these
+items in every round to all cells at once. The repetitions use falling thresholds: this is the
+*ladder*. A few *polishes* follow. A polish chooses the support again, by a sharper test, and fits
+it. In the end the residual holds mostly the noise of the rare items.
 
 Joint recovery only processes released sums. So it costs no communication, and does not change a
 guarantee of differential privacy. Without differential privacy there is no such guarantee: joint
