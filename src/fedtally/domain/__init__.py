@@ -7,7 +7,8 @@ strings that nobody has listed.
 Items are given as a column without missing values: a NumPy array, an Arrow array or chunked array,
 a pandas or Polars series, or a list. An item of the wrong kind (``"abc"`` in a range of integers)
 raises `InvalidInputError` in all methods except `Domain.inside`. An item of the right kind that is
-no candidate raises `OutsideDomainError` in methods that return positions or ids.
+no candidate raises `OutsideDomainError` in methods that return positions or ids. `Strings.encode`
+and open domains give every string an id.
 
 Two texts are the same item only if their UTF-8 bytes are equal. Unicode forms, upper and lower case
 and white space are not normalised: "é" as one code point and "é" as two are two items. If your data

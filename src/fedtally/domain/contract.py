@@ -113,6 +113,8 @@ class Domain(ABC):
     def encode(self, items: Any) -> npt.NDArray[np.uint64]:
         """Return the id of each item, uint64[n].
 
+        `Strings` and open domains accept every string.
+
         Raises:
             OutsideDomainError: Some items are no candidates. The message gives their number and the
                 first of them.
@@ -203,7 +205,8 @@ class Domain(ABC):
         """Return the label of each position that people see: a str, or for integers an int.
 
         Raises:
-            InvalidInputError: A position is not in 0 to ``size - 1``.
+            InvalidInputError: A position is not in 0 to ``size - 1``, or the positions are no
+                one-dimensional array of integers.
         """
         where = np.asarray(positions)
         if where.size == 0:

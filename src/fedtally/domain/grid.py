@@ -37,7 +37,9 @@ class Grid(Domain):
             of it. Differences up to a billionth of a step are ignored, so 1/60 is accepted.
 
     Raises:
-        InvalidInputError: A bound is out of range, or the step does not divide an extent.
+        InvalidInputError: A bound is out of range; south is not below north, or west not below
+            east; the step is 0 or less, or does not divide the height and the width; bounds or step
+            have too many digits for exact edges; or there are more than 2^63 cells.
 
     >>> grid = Grid(25, 50, -130, -60, 0.1)
     >>> grid.shape, grid.size

@@ -29,7 +29,8 @@ class Oddities(NamedTuple):
         quoted: candidates that begin with an apostrophe before a sign of formulas, as a CSV file of
             an answer has them.
         delimiter: a delimiter of tables that all candidates contain equally often, or "". Then the
-            list may be a table.
+            list may be a table. A delimiter that a space always follows does not count, nor does
+            the comma of coordinates.
     """
 
     alike: tuple[int, tuple[str, str]] | None = None
@@ -42,8 +43,8 @@ class Oddities(NamedTuple):
 def oddities(text: Any) -> Oddities:
     r"""Return what is unusual about distinct candidates, an Arrow large_string array.
 
-    Only the first 2^21 candidates with other than printable ASCII characters are checked; for the
-    delimiter, all are.
+    Only the first 2^21 candidates with other than printable ASCII characters are checked; for
+    `quoted` and the delimiter, all are.
 
     >>> from fedtally.domain.columns import as_text
     >>> oddities(as_text(["a", "\ufeffa", "caf\u00e9", "cafe\u0301"])).alike

@@ -162,7 +162,9 @@ class OpenStrings(Domain):
         return fingerprints & np.uint64(self.size - 1)
 
     def encode(self, items: Any) -> U64:
-        """Return the hash of each string, uint64 [n]; an `Unread` label gives the hash it shows.
+        """Return the hash of each string: uint64 [n].
+
+        An `Unread` label in a list gives the hash that it shows.
 
         >>> strings = OpenStrings(seed=bytes(32))
         >>> strings.encode([Unread.of(7), "tea"]).tolist()

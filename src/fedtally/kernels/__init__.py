@@ -1,7 +1,8 @@
 """The kernels: loops over arrays for hashing, encoding, decoding, fingerprints and random draws.
 
-Each kernel has two implementations with the same results: `reference` (NumPy, always available) and
-`_native` (C++, compiled for several instruction sets). `backends` chooses one of them.
+Each kernel has two implementations: one in NumPy, mostly in `reference`, which is always available,
+and `_native` (C++, compiled for several instruction sets). Their integers are equal; numbers in
+floating point may differ by rounding. `backends` chooses one of them.
 
 The functions of this module check and convert their arguments, since kernels accept only contiguous
 arrays of one dtype.
@@ -79,6 +80,9 @@ def hash_words(tables: U32, ids: U64) -> U32:
 
     Returns:
         uint32 [rows, n].
+
+    Raises:
+        InvalidInputError: a dtype or a shape is wrong.
     """
     tables, ids = check_tables(tables), check_ids(ids)
     level = backend()
@@ -103,6 +107,9 @@ def accumulate(
         ids: the ids, uint64 [n].
         counts: the count of each id, int64 [n]; None: 1 each. The caller must ensure that no
             counter overflows int64.
+
+    Raises:
+        InvalidInputError: a dtype, a shape or `sign_bit` is wrong.
     """
     location, sign, ids = check_encoding(counters, location, sign, sign_bit, ids)
     if counts is not None:
@@ -140,6 +147,9 @@ def accumulate_range(
         sign_bit: which bit of a word of `sign` is the sign, 0 .. 7.
         first_id: the first id; any integer is taken mod 2^64.
         counts: the count of each id, int64 [n].
+
+    Raises:
+        InvalidInputError: a dtype, a shape or `sign_bit` is wrong.
     """
     first_id = validate.integer(first_id=first_id)
     counts = check_counts(counts, len(counts))
@@ -175,6 +185,9 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
 
     Returns:
         uint64 [n].
+
+    Raises:
+        InvalidInputError: k or k2 is out of its range, or the offsets fall or go beyond `data`.
 
     >>> fingerprint(np.frombuffer(b"abc", np.uint8), np.array([0, 3]), 10, 1).tolist()
     [6513289]
@@ -248,6 +261,10 @@ def refit(
         sweeps: the number of sweeps over all items, at least 0.
         frozen: True: use `shrinkage` as it is given; the fit is then linear in the observations.
             False: compute `shrinkage` in each sweep.
+
+    Raises:
+        InvalidInputError: a shape or dtype does not fit, an array is not C-contiguous, or a cell is
+            outside `residual`.
     """
     rows, _, batches = residual.shape
     shapes = (len(values), rows)
@@ -301,6 +318,10 @@ def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
 
     Returns:
         The means, float64 [sketches, 256].
+
+    Raises:
+        InvalidInputError: a shape or dtype does not fit, or `first_id` is out of its range or no
+            multiple of 256.
 
     >>> tables = np.zeros((1, 3, 8, 256), np.uint32)  # all ids lie in cell 0, with sign +1
     >>> sums = np.array([[[1.0, 0.0], [2.0, 0.0], [9.0, 0.0]]])

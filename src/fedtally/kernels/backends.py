@@ -117,7 +117,7 @@ def in_threads(work: Callable[[Any], None], jobs: Iterable[Any], threads: int) -
     """Call `work` on every job, in `threads` threads, and wait for all of them.
 
     The threads run in parallel, because kernels release Python's global lock. An exception of a job
-    is raised again.
+    is raised again; then other jobs may not have run, or may still be running.
     """
     if threads == 1:
         for job in jobs:

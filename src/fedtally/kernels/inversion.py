@@ -16,7 +16,8 @@ from fedtally.kernels.backends import backend, native
 MAX_ENTRIES = 1 << 21
 _WORD = 2**64 - 1  # the largest 64-bit integer
 # The least and the largest number of upper bits of a word that select its slot in the guide table.
-# Within these limits there are at least 8 slots for each entry, so that few slots hold two entries.
+# With up to 2^17 entries there are at least 8 slots for each entry, so that few slots hold two
+# entries.
 _GUIDE_BITS = 10, 20
 
 

@@ -43,8 +43,8 @@ def likeliest(copies: F64, posterior: F64, prior: F64, branches: int, most: int)
 
     Args:
         copies: the log likelihoods of the bytes at each place, float64 [places, 256].
-        posterior: the probabilities of the bytes at each place, float64 [places, 256]; they select
-            which bytes are tried.
+        posterior: the log probabilities of the bytes at each place, float64 [places, 256]; they
+            select which bytes are tried.
         prior: the log probability that a byte (column) follows another one (row), float64 [257,
             256].
         branches: how many bytes are tried at each place.

@@ -48,7 +48,10 @@ class Extension(NamedTuple):
 
 
 def level_for(prime: int) -> str | None:
-    """Return which instruction set to use for integers mod an odd prime; None: use NumPy."""
+    """Return which instruction set to use for integers mod an odd prime, or None.
+
+    None means: use NumPy, since the prime is 2^32 or more, or no compiled kernel is used.
+    """
     level = backend()
     return level if prime < 1 << 32 and level != "numpy" else None
 
@@ -128,6 +131,9 @@ class SketchInputs:
             words: the integers of the report, [..., length].
             joint: the joint randomness, integers [..., 3, K].
             share: the inverse of the number of shares, mod p.
+
+        Raises:
+            InvalidInputError: the words or the joint randomness do not fit the sketch.
         """
         prime, generator, degree = self._field
         if words.shape[-1] < self._least or joint.shape[-2:] != (3, degree):
@@ -164,7 +170,7 @@ class Gadget:
         self, field: Extension, chunk: int, between: Array, wire_basis: Array, gadget_basis: Array
     ) -> None:
         nodes = len(between)
-        # with more terms, a sum of products could reach 2^64
+        # with more terms, a sum of products could be too large (see `compiles`)
         if not compiles(field) or not (0 < chunk <= MAX_TERMS and 0 < nodes <= MAX_TERMS // 2):
             raise InvalidInputError(
                 f"there are no kernels for {field}, {nodes} nodes and {chunk} products"
@@ -187,6 +193,9 @@ class Gadget:
 
         Returns:
             int64 [..., 2 chunk + 2P - 1, K].
+
+        Raises:
+            InvalidInputError: the shapes do not fit the gadget.
         """
         prime, generator, degree = self._field
         self._check(inputs, seeds.shape[-2:] == (self._wires, degree), f"seeds {seeds.shape}")
@@ -209,6 +218,9 @@ class Gadget:
         Returns:
             int64 [..., 2 chunk + 2, K]: one element that is not set and that the caller fills, then
             the values of the wires, then the value of the gadget polynomial.
+
+        Raises:
+            InvalidInputError: the shapes do not fit the gadget.
         """
         prime, generator, degree = self._field
         fits = proof.shape[-2:] == (self._wires + 2 * self._nodes - 1, degree)

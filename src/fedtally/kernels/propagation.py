@@ -88,8 +88,8 @@ class Rule(NamedTuple):
         table: the posterior of counts given values.
         weights: each batch's share of all clients, float64 [batches].
         shares: each batch's share of a cell's noise, float64 [batches]; all 1 under "fresh".
-        clearly: the factor by which an item's spread between batches must exceed what noise
-            explains; otherwise Poisson noise is assumed.
+        clearly: the share by which an item's spread between batches must exceed what noise explains
+            (1: twice as large); otherwise Poisson noise is assumed.
         update: the step from the old message to the new one, 0 to 1; 1 takes the new one.
         gate: a number of standard deviations. If the value of an item from the other rows is
             smaller, the item's new message to a cell is 0.
@@ -172,6 +172,10 @@ def read_messages(
         count: the number of items.
         beliefs: the messages that the items sent, in blocks; None: none yet.
         unsure: their variances, in blocks; None: no messages yet.
+
+    Raises:
+        InvalidInputError: there are fewer than 2 rows, or an array has a wrong dtype or shape or is
+            not C-contiguous.
     """
     _check(cells, words, count, beliefs, unsure)
     if backend() == "numpy":
@@ -193,6 +197,10 @@ def exchange_messages(
         beliefs: the messages, in blocks.
         unsure: the variances of the messages, in blocks.
         rule: how new messages are computed.
+
+    Raises:
+        InvalidInputError: there are fewer than 2 rows, or an array has a wrong dtype or shape or is
+            not C-contiguous.
     """
     _check(cells, words, count, beliefs, unsure)
     batches = cells.residual.shape[2]
@@ -252,7 +260,8 @@ def clearly_larger(excess: F64, poisson: F64, square: F64, clearly: float, sprea
         excess: the sum over batches of squared deviations, minus what the cells' noise explains.
         poisson: the variance of Poisson noise.
         square: the variance of the cells' noise.
-        clearly: the factor by which `excess` must exceed what noise explains.
+        clearly: the share by which the squared deviations must exceed what both kinds of noise
+            explain.
         spread: 1 minus the sum of the squared weights of the batches.
     """
     found: F64 = np.where(

@@ -140,10 +140,10 @@ def refit(
     mean over rows of sign * residual. The new frequency in batch m is the mean of z over all
     batches, weighted by clients, plus the share k_m of the deviation of z_m from this mean.
 
-    Unless `frozen`, k_m = v / (v + noise), where noise is the variance due to the cells' noise.
-    Here v is the variance of sampling clients (Poisson). If the spread between batches is clearly
-    larger than noise explains, v is the spread. Items that share no cell are updated together if
-    this does not change the result (`_turns`).
+    Unless `frozen`, k_m = v / (v + noise), where noise is the variance due to the cells' noise. If
+    nearly all clients are in one batch, k_m is 1. Here v is the variance of sampling clients
+    (Poisson). If the spread between batches is clearly larger than noise explains, v is the spread.
+    Items that share no cell are updated together if this does not change the result (`_turns`).
     """
     rows, batches = signs.shape[1:]
     weights = clients / clients.sum()

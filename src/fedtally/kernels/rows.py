@@ -73,6 +73,9 @@ def distinct_rows(rows: U64) -> U64:
     Returns:
         uint64 [2 or 3, distinct rows].
 
+    Raises:
+        InvalidInputError: the rows have another shape.
+
     >>> distinct_rows(np.array([[1, 1, 1, 1], [9, 5, 9, 7]], np.uint64)).tolist()
     [[1, 1, 1], [5, 7, 9]]
     """

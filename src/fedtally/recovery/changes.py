@@ -107,9 +107,10 @@ class Difference(NamedTuple):
 
 
 def round_values(decoder: FittedDecoder, ids: Ids) -> RoundValues:
-    """Return the values of items in each batch that has clients.
+    """Return estimated counts of items in each batch, and the standard deviations of their errors.
 
-    The values of each batch use the one fit of all batches.
+    Batches without clients are left out. The decoder was fitted once, to all batches together; this
+    fit is used to estimate the counts in each batch.
 
     Args:
         decoder: a decoder of all batches for which `has_fit` is true.
@@ -160,8 +161,9 @@ def find_changes(values: RoundValues) -> Changes:
 def flagged(changes: Changes, alpha: float) -> Bools:
     """Return which items changed, as a mask: bool [n].
 
-    With probability at least 1 - `alpha`, the mask never contains an item that did not change. This
-    holds for all items together, and even if the function is called after every round.
+    Under the assumptions of this module, the mask never contains an item that did not change, with
+    probability at least 1 - `alpha`. This holds for all items together, and even if the function is
+    called after every round.
 
     Args:
         changes: the evidence for all items that are tested.

@@ -130,9 +130,10 @@ class Decoding:
 
     Args:
         recovery: a decoder's name, or "auto". A histogram is decoded by `direct`. For sketches,
-            "auto" takes the first decoder of this list that is possible: belief propagation, with
-            at most 2^17 candidates, at most 2^24 for candidates x rows x batches, and at least 5
-            rows; joint recovery, with at most 2^28 candidates and at least 3 rows; the median.
+            "auto" takes the first decoder of this list that is possible: belief propagation, unless
+            the domain is open, with at most 2^17 candidates, at most 2^24 for candidates x rows x
+            batches, and at least 5 rows; joint recovery, with at most 2^28 candidates and at least
+            3 rows; the median.
         objective: "linf": return the estimates as they are. "l2": shrink them towards 0, so that
             the sum of squared errors is small.
         confidence: the confidence of the intervals, below 1; 0: no intervals.
@@ -201,7 +202,9 @@ def named_kind(intervals: str) -> str:
 
 
 def listed_kind(intervals: str) -> str:
-    """Return the kind of intervals for a list of the largest estimates, given `intervals`.
+    """Return how answers name the kind of intervals for a list of the largest estimates.
+
+    For the option "auto" it is "selective", which is no value of the option.
 
     >>> listed_kind("auto")
     'selective'

@@ -173,7 +173,11 @@ def _candidates(number: F64, candidates: int | None) -> int:
 def _known(
     frequencies: npt.ArrayLike, numbers: npt.ArrayLike | None, max_items: int
 ) -> tuple[F64, F64]:
-    """Return the frequencies, checked and ascending, and how many items have each: float64 [d]."""
+    """Return the frequencies, checked and ascending, and how many items have each: float64 [d].
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+    """
     known = _numbers(frequencies=frequencies)
     each = np.ones_like(known) if numbers is None else _numbers(numbers=numbers)
     if len(each) != len(known):

@@ -27,7 +27,7 @@ class FoundFit:
             over all batches was kept, 0 .. 1.
         residual: float64 [rows, width, batches], the sums minus the fitted items, as frequencies.
         draws: the state of the random generator before the last probe.
-        kappa: the scale of the errors of fitted items, and its source, as in
+        kappa: the ratio of the errors of fitted items to those of phantoms, and its source, as in
             `joint_intervals.Kappa`; None: not measured.
         largest_error: the predicted largest error, a frequency; None: not predicted.
     """

@@ -40,7 +40,7 @@ _RATIO = 0.15  # step of the logarithm of the standard deviation along the table
 _MOST_SCALES = 12
 _RATES = 0.1  # step of the logarithm of the rate
 _MOST_RATES = 160
-_LEAST_RATE = 0.02  # clients; smaller rates are treated as 0
+_LEAST_RATE = 0.02  # clients; the smallest rate above 0, unless small errors allow a smaller one
 _FACTORS = (0.3, 1.0)  # small and large changes: standard deviations of log(new rate / old rate)
 _CHANGED = 0.05  # the initial share of items that change
 # Borders between the classes of old rates, in standard deviations of the window's values. Each

@@ -7,9 +7,9 @@ estimates get other limits: items that are chosen for large estimates are overes
 than not. The intervals do not cover how the clients that took part differ from a wider population
 (`sampling_error` does).
 
-An estimate is wrong because of the other items in its cells. *Phantoms*, random ids that no client
-holds, get the same kind of error, so they show its size. docs/recovery.md describes the method and
-its measured coverage.
+An estimate from a sketch is wrong because of the other items in its cells. *Phantoms*, random ids
+that no client holds, get the same kind of error, so they show its size. docs/recovery.md describes
+the method and its measured coverage.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class Intervals(Protocol):
     """Gives each id an interval for its frequency.
 
     Attributes:
-        about: how the intervals were computed, as a text; "" if recovery is exact, since the
-            intervals then need no explanation.
+        about: how the intervals were computed, as a text; "" if there is nothing to explain, for
+            instance if recovery is exact.
     """
 
     about: str
@@ -49,7 +49,11 @@ class Intervals(Protocol):
 
     @property
     def predicted_linf(self) -> float:
-        """The median of the largest error of all candidates' frequencies."""
+        """The predicted median of the largest error of all candidates' frequencies.
+
+        It is 0 if recovery is exact. For the median over an even number of rows it is an upper
+        bound.
+        """
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits, in frequencies, of ids that were named before any result was seen."""

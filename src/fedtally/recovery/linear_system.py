@@ -284,6 +284,8 @@ class Landed:
     def weighted(self, chosen: Bools) -> Self:
         """Return a copy of these sums in which the batches that are not chosen have weight 0.
 
+        `num_clients` counts the chosen batches only; `batches` and `clients` stay.
+
         Args:
             chosen: bool [batches]; at least one chosen batch has clients.
         """

@@ -91,7 +91,8 @@ class ShrunkDecoder:
 
     The other decoder reports the values to shrink and their noise (`noisy`). If two values have
     noise of the same scale, the larger one never gets the smaller result. The same sums always give
-    the same results. The constructor decodes all candidates once, in blocks.
+    the same results. The constructor decodes all candidates once, in blocks, unless the noise is
+    too small to shrink anything (`EXACT`).
 
     Attributes:
         spec: the spec of the sketches.
@@ -223,7 +224,8 @@ def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
 def mixing_weights(likelihood: F64, seen: F64, pseudo: float = 0.0) -> F64:
     """Return the maximum-likelihood weights of the components of a mixture: float64 [k].
 
-    They are computed by expectation-maximization.
+    They are computed by expectation-maximization, until a step raises the log-likelihood by less
+    than `_RISE`.
 
     Args:
         likelihood: float64 [n, k], the density of each value under each component.

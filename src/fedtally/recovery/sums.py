@@ -145,7 +145,12 @@ class Sums(NamedTuple):
 def _clients_of_rounds(
     num_rounds: int, num_clients: int | None, round_sizes: Sequence[int] | None
 ) -> F64:
-    """Return the sizes of the rounds: float64 [num_rounds], in clients, or all 1 if not given."""
+    """Return the sizes of the rounds: float64 [num_rounds], in clients, or all 1 if not given.
+
+    Raises:
+        InvalidInputError: a size is below 1, or sizes, number of rounds and number of clients do
+            not fit together.
+    """
     rounds = np.ones(validate.integer(1, num_rounds=num_rounds))
     if round_sizes is None:
         if num_clients is None:

@@ -177,8 +177,9 @@ def decode(
 ) -> Decoded:
     """Return a decoder of the counts in a window of landed rounds.
 
-    If no history is allowed, or the window holds all rounds, it is the usual decoder of the
-    window's sums, with identical results.
+    If no history is allowed or can help, or the window holds all rounds, it is the usual decoder of
+    the window's sums, with identical results. A history cannot help with one batch, with a decoder
+    that does not fit items, or if its messages do not fit into memory.
 
     Args:
         sketches: the landed sums of all rounds.
@@ -187,13 +188,15 @@ def decode(
             (rounds with equal signs), the window must contain all landed rounds of each batch that
             it touches. With one batch any rounds are allowed, and they are decoded alone.
         recovery: the decoder to use.
-        history: the most landed rounds that the fit may use; 0: only those of the window.
+        history: the most landed rounds that the fit may use; LONGEST and the memory are further
+            limits, and batches are completed. 0: only the rounds of the window.
         make: a function that makes the decoder of some rounds, for example from a cache; None: make
             it in the usual way.
 
     Raises:
-        InvalidInputError: a round did not land, the window has only a part of a batch, or the
-            decoder refuses the sums.
+        InvalidInputError: the window has no round, a round that did not land, or only a part of a
+            batch; `history` is below 0; or the decoder refuses the sums.
+        IncompatibleError: the specs of the sums differ.
     """
     check_landed(sketches)
     by_round = {sketch.round: sketch for sketch in sketches}
@@ -339,7 +342,7 @@ class _Fits:
         return self._recovery.kind.make([self._landed[number] for number in rounds], self._domain)
 
     def fit(self, length: int) -> CampaignDecoder:
-        """Return the decoder of the history of `length` rounds, stored from an earlier call."""
+        """Return the decoder of the history of `length` rounds; it is made once."""
         if length not in self._made:
             self._made[length] = self.of(self.nearest(length))
         return self._made[length]

@@ -71,6 +71,9 @@ def take_census(
         simulation: the campaign that the caller asked for.
         seed: the seed of the hashes.
         report: called with the progress (see `progress` of `run.run`).
+
+    Raises:
+        InvalidInputError: as in `read` and `Tally.finish`.
     """
     tally, encoder = read(source, simulation, seed, report)
     rounds = tally.finish(individuals=simulation.needs_clients)
@@ -93,6 +96,10 @@ def read(
         simulation: the campaign that the caller asked for.
         seed: the seed of the hashes.
         report: called with the progress (see `progress` of `run.run`).
+
+    Raises:
+        InvalidInputError: the source has no rows, its columns do not go with the options, an item
+            is refused, or the candidates must be public and are not.
     """
     spec = simulation.spec
     domain = declared(spec.domain, source)
@@ -176,7 +183,10 @@ def _begun(
 
 
 def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> None:
-    """Refuse the input's own items as candidates, if the campaign promises privacy."""
+    """Refuse candidates that are not public, if the campaign promises privacy.
+
+    The input's own items are not public.
+    """
     if domain is not None and domain.public:
         return
     if spec.is_private and not spec.accounting.is_not_private:

@@ -1,9 +1,9 @@
 """Sum rounds with the real protocol: each simulated client is a state machine that sends bytes.
 
-A round is split at random into cohorts of about equal size. A share of each cohort's clients drop
-out, each at a random stage. The sums over the other clients land in the server. As a check, the
-same sums are also made without the protocol, and must be equal; sums that hold noise cannot be
-checked.
+A round is split at random into cohorts of about equal size. With two servers, all rounds of a
+release are summed together instead. A share of each cohort's clients drop out, each at a random
+stage. The sums over the other clients land in the server. As a check, the same sums are also made
+without the protocol, and must be equal; sums that hold noise cannot be checked.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def sum_rounds(
 
     Raises:
         AbortedRoundError: a cohort's secure sum was aborted.
+        FedtallyError: a secure sum is not the plain sum, which is a fault of this program.
     """
     plan = server.plan
     run = _Run(plan, summation, keys, rng, random, names)
@@ -234,7 +235,7 @@ def _joined_clients(people: Sequence[FrequencyClient], number: int, run: _Run) -
 
 
 def policy_of(parameters: Parameters) -> ClientPolicy:
-    """Return a client's policy (the demands on a session) that accepts exactly the given terms.
+    """Return a client's policy (its demands on a session) whose bounds are the given terms.
 
     Real clients choose their own policies.
     """
@@ -357,7 +358,7 @@ def _kept(
 
 
 def _batch_policy_of(agreed: TwoServerConfig) -> two_server.BatchPolicy:
-    """Return a policy of a client of two servers that accepts exactly the given terms."""
+    """Return a policy for a client of two servers, whose bounds are the given terms."""
     return two_server.BatchPolicy(
         min_honest=agreed.honest_survivors,
         corrupt=agreed.corrupt,

@@ -149,7 +149,8 @@ def check_few(labels: Sized, what: str, most: int) -> None:
 def in_order(labels: Iterable[Any]) -> list[Any]:
     """Return the names of rounds sorted as numbers, or else as text.
 
-    They are sorted as numbers if all of them are integers, or text of integers.
+    They are sorted as numbers if all of them are integers, or text of integers of at most 18
+    digits.
 
     >>> in_order(["10", "9", "1"]), in_order(["b", "10", "a"])
     (['1', '9', '10'], ['10', 'a', 'b'])

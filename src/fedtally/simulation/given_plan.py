@@ -34,7 +34,9 @@ def fit_given(
 ) -> tuple[Plan, Keys | None]:
     """Check a given plan against the clients of the input; return it with new keys, and these keys.
 
-    The keys are None if the secure sum is ideal, that is, a trusted server sums.
+    The keys are None if the secure sum is ideal, that is, a trusted server sums. If the caller
+    asked for it, the plan is marked not private. A plan whose domain is not public gets the
+    description of `domain`.
 
     Args:
         plan: the given plan.

@@ -129,7 +129,8 @@ class Declared(Encoder):
         domain: the domain.
         outside: what to do with items outside the domain: "error" or "drop".
         unreadable: whether items that cannot be read count as items outside, instead of raising an
-            error. Under privacy an error would show that somebody holds such an item.
+            error; only with "drop". Under privacy an error would show that somebody holds such an
+            item.
     """
 
     def __init__(self, domain: Domain, outside: str, unreadable: bool = False) -> None:
@@ -244,7 +245,10 @@ class FromInput(Encoder):
         return values.view(np.uint64), None, None
 
     def domain(self) -> Domain:
-        """Return the distinct items so far as a domain, in order of their ids; it is not public."""
+        """Return the distinct items so far as a domain that is not public.
+
+        Texts are in the order of their ids, integers in rising order.
+        """
         items = self._all_items()
         if self._integers:
             return IntegerSet(items.to_numpy())
@@ -341,6 +345,9 @@ def fate_outside(asked: str | None, *, is_private: bool) -> str:
     Args:
         asked: "error" or "drop", as the caller asked; None: the default.
         is_private: whether the campaign is private.
+
+    Raises:
+        InvalidInputError: `asked` is another text.
 
     >>> fate_outside(None, is_private=True), fate_outside(None, is_private=False)
     ('drop', 'error')

@@ -150,7 +150,11 @@ def partial_tally(
 
 
 def _name_of(partition: object) -> str:
-    """Return the name of a partition as text; it may be given as a number."""
+    """Return the name of a partition as text; it may be given as a number.
+
+    Raises:
+        InvalidInputError: the name is neither a number nor a text, or is empty.
+    """
     is_number = isinstance(partition, Integral) and not isinstance(partition, bool)
     if not is_number and (not isinstance(partition, str) or partition == ""):
         raise InvalidInputError(

@@ -20,7 +20,8 @@ _HOLDERS = 20
 # was too small. This can still happen.
 _HOLDERS_BY_NOISE = 30
 MIN_CLIENTS = 30  # the fewest clients of a pilot: frequencies among fewer are chance
-_ENOUGH = 1000  # the fewest clients of a pilot with a default share, even if tau is large
+# A pilot with a default share has at least this number of clients, or a tenth of all clients.
+_ENOUGH = 1000
 
 
 def usual_share(num_clients: int, tau: float, epsilon: float | None = None) -> float:

@@ -34,7 +34,8 @@ class Landed(NamedTuple):
 
     Attributes:
         sketches: the released sums, with noise if the plan has privacy.
-        rounds: for each round that took place, the clients in its sum.
+        rounds: for each round that took place, the clients in its sum, with the items that they
+            held before the clip.
         traffic: counts of the secure sum's messages (`cohorts.Traffic.to_dict`); None: a trusted
             server summed.
     """

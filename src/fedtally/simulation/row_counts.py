@@ -5,8 +5,8 @@ each item. So a simulation first counts the items, and then encodes the counts. 
 the same as if each client were encoded. Memory grows with the number of distinct items, not of
 rows. Rows that name their clients go to disk beyond a limit.
 
-If rows name silos, a client is a person in a silo. The people of a silo are counted together, and a
-silo is in a round as a whole.
+If rows name silos (organisations), a client is a person in a silo. The people of a silo are counted
+together, and a silo is in a round as a whole.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Simulate a whole campaign in one process: every client is simulated.
 
-It goes as the paper's algorithm does:
+It goes as the algorithm of Wu and others (2023) does:
 
 1. Rows become clients, each in its round (`census`).
 2. The size of the sketch is chosen, for a target from a pilot of other clients (`sizing`).
 3. Each client limits its items and encodes them with the hashes of its round (`round_sums`).
 4. A secure sum adds up the sketches of each round.
-5. Noise is added to each sum, and only then is the sum released.
+5. Under privacy, each sum gets its noise, and only then is it released.
 6. The released sums are decoded (`answer.result`).
 """
 
@@ -39,8 +39,8 @@ from fedtally.simulation.sizing import SizeChoice
 from fedtally.simulation.truth import true_counts
 from fedtally.sources import Columns, Source, open_list
 
-# Measured bytes of memory for each counter of each round: 8 for the sums, and at most 207 for the
-# intervals of rounds with hashes of their own.
+# Measured bytes of memory for each counter of each round, rounded up: 8 for the sums, and up to 207
+# for confidence intervals if each round has its own hashes (schedules hybrid and fresh).
 _BYTES_PER_COUNTER = 220
 
 
@@ -52,10 +52,13 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         simulation: the campaign that the caller asked for.
         progress: a function, called with (stage, done, total or None). The stages, and what is
             counted in them, are "read" (bytes), "encode" (rounds), "sum" (clients) and "recover"
-            (looks at candidates).
+            (candidates, each counted once for each pass over them).
 
     Raises:
         InvalidInputError: data or options cannot be used.
+        MemoryLimitError: the candidates are too many, or the sums need more than half of the
+            memory.
+        AbortedRoundError: a secure sum was aborted.
     """
     report, asked = progress or (lambda *_: None), simulation.spec
     # Checked first: otherwise all work is done before the decoder refuses this domain.

@@ -28,7 +28,8 @@ _READING = 1 << 29  # about the bytes of batches while they are read and prepare
 class Sizing(Named, option="sizing"):
     """How the size of a sketch is found for a target error.
 
-    `MODEL` is the error model of this package; the others are methods of the paper.
+    `MODEL` is the error model of this package; the others are methods of Wu and others (2023), see
+    `plan.paper`.
     """
 
     MODEL = "model"
@@ -173,7 +174,10 @@ can take the noise off; leave it out, or mark it with not_private=True
 
     @property
     def pilots(self) -> bool:
-        """Whether some of the clients take part in a pilot, not in the campaign."""
+        """Whether a pilot may be needed; its clients then do not take part in the campaign.
+
+        There is none if a small histogram meets the target (`sizing.without_pilot`).
+        """
         return self.spec.tau is not None and self.sizing_method.has_pilot and not self.sizes_open
 
     @property
@@ -268,7 +272,7 @@ can take the noise off; leave it out, or mark it with not_private=True
 
 
 def _plan(of: Any) -> Plan | None:
-    """Return the given plan; if a path is given, load the plan from this file."""
+    """Return the given plan, or load it if a path is given; None: no plan is given."""
     if isinstance(of, str | os.PathLike):
         return Plan.load(of)
     if of is not None and not isinstance(of, Plan):

@@ -54,13 +54,14 @@ from fedtally.sketch import CountSketch
 if TYPE_CHECKING:
     from fedtally.plan.frequencies.distribution import Frequencies
 
-# The most bytes of a pilot's sketch for a tau of 0.001. With a smaller tau, more items may be above
-# tau, and more counters are needed to tell them apart.
+# The most bytes of a pilot's sketch for a tau of 0.001 or more. With a smaller tau, more items may
+# be above tau, and more counters are needed to tell them apart.
 _USUAL_BYTES, _USUAL_TAU = 8000, 0.001
-# A pilot costs at most (this number) / tau bytes, as a mean over all clients: less than most
-# campaigns. Otherwise it can cost much more: with 8 kB, a pilot of a tenth of the clients cost 12
-# times the campaign (`python -m experiments pilots`). With twice this number, campaigns were hardly
-# smaller, and missed tau as often.
+# A pilot's counters cost at most (this number) / tau bytes, as a mean over all clients: less than
+# most campaigns. But each client of the pilot may always send _LEAST_BYTES. Without this bound, a
+# pilot can cost much more: with 8 kB, a pilot of a tenth of the clients cost 12 times the campaign
+# (`python -m experiments pilots`). With twice this number, campaigns were hardly smaller, and
+# missed tau as often.
 _MEAN_BYTES = 0.4
 _LEAST_BYTES = 400  # 8 x 25 counters of 2 bytes
 # any width, for plans of which only the privacy event is needed: it does not depend on the width
@@ -135,7 +136,7 @@ class SizeChoice:
 
         Raises:
             InvalidInputError: a pilot would show what privacy hides, or a client could be in pilot
-                and campaign.
+                and campaign; or the caller asked for a histogram, and none meets the target.
         """
         if census.spec.tau is None:
             return census
@@ -158,13 +159,16 @@ class SizeChoice:
     def split_for_open(self, census: Census, rng: np.random.Generator) -> Census:
         """Choose size and rounds for an open domain; return the census with these rounds.
 
+        The size is stored in `sized`. A number of rounds that was given stays.
+
         Args:
             census: the clients; all in one round if the number of rounds is to be chosen.
             rng: the generator that draws the round of each client.
 
         Raises:
-            InvalidInputError: no sketch meets the target or fits into the bytes; the error says
-                what would work.
+            InvalidInputError: no sketch meets the target within the bytes; or, without a target, no
+                name can be read within them, or the sums would show the items of single clients.
+                The error says what would work.
         """
         design = _open_design(self._simulation, census, self._seed)
         domain, asked = OpenStrings.of(census.domain), self._simulation
@@ -243,8 +247,8 @@ class SizeChoice:
         try:
             return smallest_or_ways(replace(design, has_pilot=True), frequencies)
         except InvalidInputError as error:
-            # Otherwise the reader would not know that the budget is smaller now, although there is
-            # no campaign.
+            # Without these words, the reader would not know that the budget is smaller now,
+            # although there is no campaign.
             spent = (
                 ""
                 if self._simulation.ledger is None

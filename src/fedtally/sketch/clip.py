@@ -43,7 +43,8 @@ class Clip(NamedTuple):
         spec: the spec of the sketch.
         round: the round, 0 .. num_rounds - 1.
         norm: the bound, at least 0. A sketch of one item has the norm sqrt(spec.touched). With a
-            smaller bound no client can contribute any item.
+            smaller bound no client can contribute a single item; several items may fit if they
+            cancel each other.
         spell: for a spec with a spelling, a function that turns item ids, uint64 [n], into the rows
             that `CountSketch.add` takes, uint64 [n, 1 + positions]; otherwise None.
     """

@@ -420,7 +420,7 @@ class CountSketch:
         Args:
             ids: uint64 [n]; ids may repeat. With a spelling, uint64 [n, 1 + positions], a row of
                 ids for each item.
-            counts: int64 [n], at least 0: the number of clients that hold each item.
+            counts: int64 [n], at least 0: the number of clients that hold each item; None: 1 each.
             num_clients: the number of clients that hold these items, added to `self.num_clients`.
                 If absent, it is the sum of `counts`, or without `counts` the number of ids.
 
@@ -468,13 +468,16 @@ class CountSketch:
     ) -> None:
         """Add a vector of signed integer weights: ids[i] gets the weight weights[i].
 
-        Decoding the sum of such sketches recovers the sum of the vectors. Weights must be integers,
-        because secure summation needs exact sums: scale and round real numbers first.
+        Decoding the sum of such sketches estimates the sum of the vectors. Weights must be
+        integers, because secure summation needs exact sums: scale and round real numbers first.
 
         Args:
             weights: int64 [n].
             ids: uint64 [n], the coordinates; if absent, 0 .. n-1.
             num_clients: the number of clients whose vectors are summed in `weights`.
+
+        Raises:
+            InvalidInputError: as in `add`, but weights may be negative.
 
         >>> spec = SketchSpec(rows=5, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
         >>> sketch = CountSketch(spec, round=0)

@@ -501,8 +501,9 @@ def _headers(items: Any, clients: Any, rounds: Any, silos: Any, columns: Columns
 
 
 def _valid(*parts: Any) -> Any:
-    """Return which rows have no null in any of the columns, a boolean array; None: there are no
-    nulls.
+    """Return a mask, true for rows that have no null in any of `parts`; None: there are no nulls.
+
+    A part that is None is ignored.
     """
     import pyarrow.compute as pc
 

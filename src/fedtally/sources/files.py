@@ -56,8 +56,9 @@ def open_files(
     Raises:
         InvalidInputError: the files differ in format, or the item's column is not named. When the
             source is read: a column has different types in two files.
-        UnreadableFileError: no file matches, the folder has no file or cannot be read, or there are
-            more than 100,000 files and folders.
+        UnreadableFileError: no file matches, the folder has no file or cannot be read, there are
+            more than 100,000 files and folders, or a suffix belongs to a format that is not
+            supported.
     """
     columns = columns or Columns()
     paths = _paths(pattern)

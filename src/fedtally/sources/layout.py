@@ -103,14 +103,14 @@ class Layout:
         header: bool = True,
         encoding: str = "utf8",
     ) -> Layout:
-        """Return the layout of a file by its options and its suffix; the file is not opened.
+        r"""Return the layout of a file by its options and its suffix; the file is not opened.
 
         Args:
             path: the path of the file, or "-" for standard input.
             columns: the columns that are read.
             format: a format or a suffix; None: the suffix of the path decides. With an unknown
                 suffix the format is "csv" if a column or a delimiter is named, otherwise "text".
-            delimiter: the character between fields, `` `` for a tab; None: the default of the
+            delimiter: the character between fields, ``\t`` for a tab; None: the default of the
                 format.
             header: whether the first row names the columns.
             encoding: the character encoding of text.

@@ -18,7 +18,7 @@ the run. Under privacy a client's data must change only that client's row. So th
   character between them. The field with this character, usually the item, cannot be read, but the
   client can. In JSON lines the whole row often cannot be read then.
 * A value that cannot be read is missing. Without its item, the row is a client without an item.
-  Without its client or round, the row is dropped.
+  Without its client, silo or round, the row is dropped.
 * The header or the options decide which columns there are, because they are public. A row never
   does.
 """
@@ -318,9 +318,12 @@ def rows(
 
 
 def first_line(stream: ByteStream, encoding: str, line_end: bytes) -> str:
-    """Read up to and with the first line that is not blank, and return this line without its end.
+    """Read up to and including the first line that is not empty; return it without its end.
 
-    Returns "" if there is no such line.
+    A line of spaces is not empty. Returns "" if there is no such line.
+
+    Raises:
+        UnicodeDecodeError: the line is no text in this encoding.
     """
     while head := stream.take_line(line_end):
         if line := head.decode(encoding).rstrip("\r\n"):

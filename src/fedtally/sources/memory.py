@@ -41,8 +41,9 @@ def from_items(
             None: each row stands for one client.
 
     Raises:
-        InvalidInputError: a column has values of several types, floats, or a type that cannot be
-            read. Or the columns differ in length. Or a value is no column.
+        InvalidInputError: the columns differ in length, or a value is no column. When the source is
+            read: a column has values of several types, floats with a fraction, or a type that
+            cannot be read.
 
     >>> [batch] = from_items(["tea", "rice", "tea"], counts=[3, 0, 2]).batches()
     >>> batch.items.to_pylist(), batch.counts.tolist()

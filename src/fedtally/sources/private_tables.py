@@ -1,8 +1,8 @@
 """Readers of tables under differential privacy: no row may change another row, or end the run.
 
 The names of the columns follow from the options or from a header, which is public, and never from a
-row. CSV, TSV, JSON lines and text are read line by line (see `lines`). Parquet is read column by
-column by `readers`; `check_plain` refuses what it could not read value by value.
+row. CSV, TSV, JSON lines and text are read line by line (see `lines`). Parquet and Feather are read
+column by column by `readers`; `check_plain` refuses what it could not read value by value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def read_csv(
     Raises:
         InvalidInputError: a column is missing, or its place would let an item change another value.
             Or the file has no header although `layout` says so.
-        UnreadableFileError: the file or its header is no text.
+        UnreadableFileError: the header holds NUL bytes.
+        UnicodeDecodeError: the header is no text in the encoding of `layout`.
     """
     if not layout.header:
         columns = columns.with_folders()

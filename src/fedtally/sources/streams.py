@@ -159,7 +159,7 @@ class ByteStream(io.RawIOBase):
     def line_end(self) -> bytes:
         r"""Return the byte that ends lines, by the first line that is not blank: ``\r`` or ``\n``.
 
-        It is ``\r`` only if this line ends with a single carriage return.
+        It is ``\r`` only if this line ends with a single carriage return, within the first MiB.
         """
         found = _FIRST_END.search(self.peek(_CHUNK))
         return b"\r" if found and found[1] == b"\r" else b"\n"

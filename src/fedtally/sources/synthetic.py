@@ -12,9 +12,9 @@ i-th most frequent item, and f_i is its frequency:
 ================ =================================================== =========================
 
 The last column has the parameters and their defaults. d is the number of items. n is the number of
-clients, each of whom has one item. The first three families are the examples of the paper for a
-sufficient width of a sketch. The paper writes the third family as i^-1 log(i)^-b, which is infinite
-at i = 1. So the logarithm of i + 1 is taken here.
+clients, each of whom has one item. The first three families are the examples of Wu and others
+(2023) for a sufficient width of a sketch. They write the third family as i^-1 log(i)^-b, which is
+infinite at i = 1. So the logarithm of i + 1 is taken here.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ erase what is no longer needed, and have guarantees of their own (`store/campaig
   one. So a reservation reads one row of a campaign, however many campaigns there were.
 - *One writer at a time.* A writing transaction first locks the whole database (`BEGIN IMMEDIATE`;
   on PostgreSQL an advisory lock, at READ COMMITTED). Then it reads what was spent, and adds to it.
-- *Append-only.* Triggers refuse to change or to delete a row. They protect from mistakes, not from
-  the owner of the database, who can drop the triggers.
+- *Append-only.* Triggers refuse to change or to delete a row, except of a client's outbox and of
+  the number of writes. They protect from mistakes, not from the owner of the database, who can drop
+  the triggers.
 - *Durable.* SQLite syncs file and folder at each commit; PostgreSQL commits synchronously. A
   database restored from a backup does not know what was spent after the backup. Do not go on with
   it: start a population with another name and a smaller grant.

@@ -282,7 +282,7 @@ class Campaigns(ClaimedDatabase):
         Raises:
             InvalidInputError: the plan needs a ledger; the clock returns no whole seconds; this
                 file holds another campaign; or it was put back (has fewer writes than its mark), or
-                its mark is missing.
+                has writes but no mark.
         """
         if plan.protection.is_charged and ledger is None:
             raise InvalidInputError(
@@ -301,6 +301,8 @@ class Campaigns(ClaimedDatabase):
         self, plan: Plan, *, mark: str | os.PathLike[str], ledger: Ledger | None = None
     ) -> int:
         """End all open sessions of a campaign whose file was put back, and return their number.
+
+        It does not check that the file was put back.
 
         After this, `claim` accepts the file. The sessions end without a sum. Ended sessions are
         erased, too, even if some clients still need their farewells. Sums that landed after the
@@ -556,6 +558,7 @@ class CampaignStore(CampaignReader):
 
         Raises:
             OvertakenError: the file holds another version, or another process claimed the campaign.
+            StoreError: one of `asked` was asked in this round before.
         """
         self._check(plan)
         with self._claim.write() as connection:
@@ -644,6 +647,7 @@ class CampaignStore(CampaignReader):
             AlreadySpentError: the release has landed in the ledger, or a run with another owner
                 charged this plan.
             OverspentError: the population's grant does not cover the campaign.
+            InvalidInputError: see `Ledger.reserve`, for instance the population has no grant.
             OvertakenError: another process claimed the campaign.
         """
         self.check_claim(plan)
@@ -682,7 +686,8 @@ class CampaignStore(CampaignReader):
 
         Raises:
             InvalidInputError: a release was not reserved.
-            AlreadySpentError: a release has landed in the ledger before, with other noise.
+            AlreadySpentError: a release has landed in the ledger before, with other noise; or a run
+                with another owner charged this plan.
             OvertakenError: another process claimed the campaign, or runs another copy of the file.
         """
         self._check(plan)

@@ -196,8 +196,8 @@ class Claim:
                 f"another process runs the {self._database._held} {self.plan[:16]}: this one"
                 " must neither write nor speak; stop it"
             )
-        # Otherwise this process would set the mark to the copy's smaller number, and nothing would
-        # show any more that the file is an old copy.
+        # Without this check, this process would set the mark to the copy's smaller number, and
+        # nothing would show any more that the file is an old copy.
         writes = writes_of(connection)
         if writes < self._written:
             raise OvertakenError(
@@ -214,7 +214,9 @@ class Claim:
         Yields the connection.
 
         Raises:
-            OvertakenError: another process claimed the file, or an old copy was put back.
+            OvertakenError: another process claimed the file, or runs another copy of it; or an old
+                copy was put back.
+            StoreError: the database or the mark cannot be read or written.
         """
         # Locked from before the mark is read until it is written. Otherwise two processes with two
         # copies of the file could both read the old number, and both write.
@@ -238,7 +240,7 @@ class Claim:
         self._marked = writes
 
     def _bring_mark(self, writes: int) -> None:
-        """Write the file's number of writes to the mark, unless the mark has it already.
+        """Write the file's number of writes to the mark, unless this process wrote it already.
 
         It must be called before a message is sent: an earlier write may be in the file although its
         mark could not be written. It must also be called before the next write: then a copy without

@@ -82,7 +82,8 @@ _caps = sa.Table(
     sa.Column("per_days", sa.Integer),  # null: the cap is for all time
     time_column(),
 )
-# Sessions that the client began. Otherwise, after a crash, it could begin the same session again.
+# Sessions that the client began. Without this table, after a crash, it could begin the same session
+# again.
 _sessions = sa.Table(
     "fedtally_begun_sessions",
     _record,
@@ -198,6 +199,7 @@ class ClientRecord(GrantDatabase):
         Raises:
             UnreadableFileError: the file is missing, is no record or has another version; the
                 record has fewer writes than its mark; or the mark is missing.
+            StoreError: the database or the mark cannot be used, for instance because it is locked.
         """
         url = file_url(os.fspath(path))
         if mark is None:
@@ -685,7 +687,8 @@ class Journal:
 
     It is the `secagg.client.Journal` of a client that takes part in this round; another round needs
     another journal. Population and event come from the plan. For a plan without privacy, the
-    population is "clients", and the number of rounds is not limited.
+    population is "clients". The number of its rounds is not limited, but a record with a cap
+    refuses all of them.
 
     Args:
         record: the record of the client identity.
@@ -788,7 +791,7 @@ class Journal:
 
     @property
     def _part(self) -> tuple[str, str, int, Event | None]:
-        """The population, plan, round and event: the first arguments of the record's methods."""
+        """The population, plan, round and event or None: the first arguments of record methods."""
         terms = self.plan.privacy
         population, event = ("clients", None) if terms is None else (terms.population, terms.event)
         return population, self.fingerprint, self.round, event

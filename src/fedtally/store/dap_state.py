@@ -104,7 +104,8 @@ class DapFile(ClaimedDatabase):
 
         Raises:
             InvalidInputError: this file belongs to the other server or to another task; it has
-                fewer writes than its mark, since an old copy was put back; or its mark is missing.
+                fewer writes than its mark, since an old copy was put back; or it has writes but no
+                mark.
         """
         name, owner = task.id.hex(), role.name.lower()
         with self._transaction(write=False) as connection:

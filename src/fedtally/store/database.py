@@ -48,7 +48,8 @@ _LAST_SECOND = 2**62  # the largest time, Unix seconds; BigInteger holds up to 2
 
 SqliteConnection = sqlite3.Connection  # only this module imports the driver
 
-# The table of versions has metadata of its own, since it is in a database of any kind.
+# Every kind of database (ledger, client record and so on) has this table, so it is not in the
+# metadata of one kind.
 _versions = sa.MetaData()
 schema = sa.Table(
     "fedtally_schema",
@@ -243,8 +244,8 @@ class GrantDatabase(Database):
     def grant(self, population: str, epsilon: float, delta: float, time: int) -> Grant:
         """Grant a population a total epsilon, at its delta.
 
-        A new grant replaces the last one; what was charged stays charged. A smaller grant refuses
-        new campaigns, but not later rounds of campaigns that are already charged.
+        A new grant replaces the last one; what was charged stays charged. A smaller grant may
+        refuse new campaigns, but not later rounds of campaigns that are already charged.
 
         Args:
             population: the name of the population.
@@ -537,8 +538,8 @@ def _prepare_postgres(connection: Any, _: Any) -> None:
 def _failures(name: str) -> Iterator[None]:
     """Turn errors of SQLAlchemy and of drivers in the `with` block into errors of fedtally.
 
-    An `UnreadableFileError` means that the file is damaged or is no database; all others become
-    `StoreError`.
+    An `UnreadableFileError` means that the file is no database, or holds text that is not UTF-8.
+    All others become `StoreError`.
     """
     try:
         yield

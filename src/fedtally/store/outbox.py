@@ -55,7 +55,7 @@ class Said(StrEnum):
 
     ACCEPTED: the server has the frame on disk. REFUSED: the server does not count the report, for
     instance because its release has ended. NOTHING: no answer came in time, or the server does not
-    know any more whether it has the frame.
+    know any more whether it has the frame. NOTHING, too, ends the report (see `Unsent.said`).
     """
 
     ACCEPTED = "accepted"

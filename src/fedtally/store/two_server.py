@@ -134,7 +134,8 @@ class Batches(ClaimedDatabase):
 
         Raises:
             InvalidInputError: this file belongs to the other server or to another plan; it has
-                fewer writes than its mark, since an old copy was put back; or its mark is missing.
+                fewer writes than its mark, since an old copy was put back; or it has writes but no
+                mark.
         """
         with self._transaction(write=False) as connection:
             row = self._run(connection, plan.fingerprint)
@@ -362,8 +363,9 @@ class Batch(Generic[Server]):
     def take(self, frames: Sequence[bytes], now: int) -> list[Outcome | Exception]:
         """Receive several reports in one transaction, which has ended when this returns.
 
-        If the transaction fails, none of the reports is stored by it. Then each report is received
-        again in a transaction of its own, so that a report that fails does not affect the others.
+        If the transaction fails, none of the reports is stored by it, unless only the mark could
+        not be written. Then each report is received again in a transaction of its own, so that a
+        report that fails does not affect the others.
 
         Args:
             frames: the reports, as clients sent them.

@@ -1,9 +1,10 @@
 """The audit behind `fedtally audit`: do the releases of a plan have the noise that it promises?
 
-A release is a published sum. The audit runs whole campaigns of the plan (`simulation.run`) on
-invented clients (`audit_clients`), so it knows the exact sums. The difference between a release and
-its exact sum is noise. `audit_evidence` collects this noise. The checks in `noise_checks` and
-`dependence_checks` compare it with independent draws from the plan's distribution.
+A release is a published sum. The audit runs whole campaigns of the plan with the engine
+(`simulation.run`) on invented clients (`audit_clients`), so it knows the exact sums. The difference
+between a release and its exact sum is noise. `audit_evidence` collects this noise. The checks in
+`noise_checks` and `dependence_checks` compare it with independent draws from the plan's
+distribution.
 
 For some clients, a coin decides what they hold. An attacker who knows everything else guesses the
 coin from the releases. How often the guess is right gives a lower bound on epsilon.
@@ -219,8 +220,9 @@ def _stand_in(plan: Plan) -> tuple[Plan, IntegerRange]:
     """Return the plan with integers in place of its candidates, and the domain of these integers.
 
     The plan's own candidates need not be known, because noise does not depend on them. The integers
-    are so few that the bound on collisions, which the plan certifies, also holds for them. For a
-    histogram there is one integer for each counter.
+    are so few that the bound on collisions, which the plan certifies, also holds for them. Two
+    integers are the fewest, and for two the bound is not checked. For a histogram that certifies no
+    such bound, there is one integer for each counter.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions
     size = _CANDIDATES if plan.vector.shares_counters else plan.width

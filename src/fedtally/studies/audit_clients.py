@@ -164,7 +164,8 @@ class Design:
         terms: its privacy terms.
         alike: whether all clients hold the same items.
         is_hidden: whether the plan hides the number of clients.
-        num_clients: the number of clients in each round; in all rounds together if it is hidden.
+        num_clients: the number of clients in each round, or of silos if the plan is for silos; in
+            all rounds together if it is hidden.
         clients: the clients.
 
     Raises:
@@ -310,7 +311,10 @@ class Design:
         return number
 
     def _crowd_places(self, bound: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Return the rounds and the silos of each client of a crowd; [] if no crowd is possible."""
+        """Return the rounds and the silos of each client of a crowd; [] if no crowd is possible.
+
+        A crowd consists of clients that all exceed one bound, `bound`: "items", "clip" or "silos".
+        """
         return [(rounds, self._silos_of(i)) for i, rounds in enumerate(self._places(_CROWD))]
 
     def _silos_of(self, number: int) -> tuple[int, ...]:

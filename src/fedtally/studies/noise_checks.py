@@ -419,9 +419,9 @@ def campaigns_to_see_unchanging(counters: int, distribution: Distribution, level
 def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribution]) -> float:
     """Return Chernoff's bound on the probability that a weighted sum of draws is at least `excess`.
 
-    Chernoff's bound holds for any exponent. The exponent that is best for a Gaussian is used here,
-    for an excess of at most 7 standard deviations of the sum. Up to there it does not matter that
-    `Distribution.pmf` ends at the reach.
+    Chernoff's bound holds for any exponent. The exponent that is best for a Gaussian is used here;
+    for an excess of more than 7 standard deviations of the sum, the one for 7. Up to there it does
+    not matter that `Distribution.pmf` ends at the reach.
 
     Args:
         excess: the value that the sum reaches.

@@ -326,6 +326,7 @@ def run(
 
     Raises:
         InvalidInputError: the data cannot be used.
+        MemoryLimitError: the domain is too large to be enumerated.
 
     >>> from fedtally.sources import from_items
     >>> words = from_items(["the", "of"], counts=[60, 40])

@@ -424,6 +424,7 @@ def run(
     Raises:
         InvalidInputError: the data cannot be used, the domain does not fit the plan, or the plan is
             for silos.
+        MemoryLimitError: the decoder enumerates the domain, and it is too large.
 
     >>> from fedtally.sources import from_items
     >>> domain = {"kind": "strings", "size": 2, "public": False}

@@ -31,9 +31,9 @@ _WHY = (
 class Recovery(StrEnum):
     """The decoders of landed sums, by name.
 
-    `JOINT` fits the heavy items together. `MEDIAN` is the paper's decoder. `BELIEF` is belief
-    propagation between all items and all cells (counters). `DIRECT` reads the counters of a
-    histogram, which are the counts.
+    `JOINT` fits the heavy items together. `MEDIAN` is the decoder of the paper (see the module
+    `median.median`). `BELIEF` is belief propagation between all items and all cells (counters).
+    `DIRECT` reads the counters of a histogram, which are the counts.
 
     Joint recovery and belief propagation, which starts from it, need three rows. With one row,
     nothing distinguishes a heavy item from the other candidates in its cell. If two rows disagree,

@@ -26,12 +26,12 @@ Progress = Callable[[int, int], None]
 
 
 class CampaignDecoder(ABC):
-    """Estimates counts from the landed sums of a campaign.
+    """Estimates counts from the landed sums of a campaign: the sums of rounds that took place.
 
     Attributes:
         recovery: the decoder's name, a value of `fedtally.recovery.decoders.Recovery`.
         spec: the spec of the sketches.
-        num_clients: the number of clients in all landed rounds.
+        num_clients: the number of clients in all landed rounds; for a window, in its rounds.
     """
 
     recovery: ClassVar[str]
@@ -40,11 +40,17 @@ class CampaignDecoder(ABC):
 
     @abstractmethod
     def at(self, ids: U64) -> F64:
-        """Return the estimated count of each id: float64 [n]."""
+        """Return the estimated count of each id: float64 [n].
+
+        A decoder of histograms raises InvalidInputError for an id that is no candidate.
+        """
 
     @abstractmethod
     def range(self, first_id: int, count: int) -> F64:
-        """Return the estimated counts of the ids from `first_id` on (mod 2^64): float64 [count]."""
+        """Return the estimated counts of the ids from `first_id` on (mod 2^64): float64 [count].
+
+        A decoder of histograms raises InvalidInputError if the range goes beyond the candidates.
+        """
 
     @abstractmethod
     def noisy(self, candidates: Candidates) -> Noisy:
@@ -58,7 +64,8 @@ class CampaignDecoder(ABC):
     def instead(self) -> CampaignDecoder:
         """The decoder whose estimates are returned if recovery is "auto"; usually this one.
 
-        A decoder that gave up returns the decoder that answers in its place.
+        If belief propagation gave up, it is joint recovery. Joint recovery that gave up returns
+        itself, since it gives the median's estimates.
         """
         return self
 
@@ -94,6 +101,8 @@ class Measured(NamedTuple):
 
 class FittedDecoder(CampaignDecoder):
     """A decoder that fits all batches of rounds and can then estimate the counts in some of them.
+
+    A batch is a group of rounds with equal hashes.
 
     Some batches, which a caller chooses, are called a window. The values of a window use the fit of
     all batches. Their errors come from the signs of the window's own batches.
@@ -149,8 +158,9 @@ class Make(Protocol):
         Args:
             sketches: the landed sums.
             domain: the candidates.
-            progress: called with the number of looks at all candidates that are done, and the
-                number of all looks.
+            progress: called with the number of candidates that were decoded, counted once for each
+                look at all candidates, and about the number to decode in all. It may count from 0
+                again, when a fit is repeated.
             terms: the privacy terms of the plan. Only they say how much noise a histogram has; the
                 sums of a sketch show it themselves.
             found: the result `CampaignDecoder.found` of an earlier decoder of the same sums.
@@ -217,7 +227,7 @@ class DecoderKind(DecoderFacts):
             number of items of each frequency, and the probability with which the largest error
             exceeds the result's `linf`.
         failure: predicts the probability that the largest error exceeds a size. Its last argument
-            is this size, a frequency above 0; the others are those of `predict`.
+            is this size, a frequency above 0; the others are the first three of `predict`.
         work: counts the operations of decoding the sums and estimating every candidate.
         held_bytes: returns the bytes of memory besides the estimates. Arguments: the numbers of
             candidates, rows and batches.

@@ -375,14 +375,16 @@ class Messages:
         Args:
             read: the values of the candidates that send messages.
             steps: the number of steps of expectation-maximization.
-            looked: whether the other candidates are decoded as well, if there are any. Otherwise
-                the weights of the prior do not change.
+            looked: whether the candidates that send no messages are decoded, too. False: the
+                weights of the prior do not change. If all candidates send messages, it must be
+                True.
             final: True: do not change which candidates send messages.
         """
         self.beliefs = Beliefs(read.value, read.stddev)
         if self.whole or not looked:
-            # Without decoding the others, no step is made: only the prior's table is computed
-            # again, for the new standard deviations.
+            # If not `looked`, no step is made: only the prior's table is computed again, for the
+            # new standard deviations. If all candidates send messages, there are no others to
+            # decode.
             self.prior.learn(*self.beliefs, steps if looked else 0, read.scales)
             return
         found = _StandingOut(self._least)
@@ -542,9 +544,10 @@ class BeliefDecoder(FittedDecoder):
     """Decodes the landed sums of a campaign by belief propagation.
 
     Joint recovery is done first, and the messages start from its items. Joint recovery answers
-    instead if belief propagation does not fit the sums, or cannot improve on it. Estimates are
-    posterior means, which makes both the largest error and the sum of squared errors small. The
-    same sums always give the same estimates.
+    instead if there are too few cells or too many messages, or if belief propagation does not fit
+    the sums or cannot improve on it. Estimates are posterior means, which makes both the largest
+    error and the sum of squared errors small. Its random draws follow from the seed of the
+    sketches, so the same sums give the same estimates.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round.
@@ -560,6 +563,7 @@ class BeliefDecoder(FittedDecoder):
 
     Raises:
         InvalidInputError: the spec has too few rows, or as in `JointDecoder`.
+        IncompatibleError: the specs differ.
 
     >>> from fedtally.domain import IntegerRange
     >>> from fedtally.sketch import SketchSpec

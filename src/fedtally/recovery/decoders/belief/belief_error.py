@@ -215,8 +215,9 @@ def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
 def _settled(frequencies: F64, plan: Sums, number: F64 | float, scale: float) -> _Settled | None:
     """Return the predicted result of belief propagation; None: assume that joint recovery answers.
 
-    Joint recovery answers if there are few cells. It is also assumed to answer with few rows, or if
-    the gain is small: then it is uncertain whether the messages settle and are trusted.
+    Joint recovery answers if it is exact, or if there are few cells. It is also assumed to answer
+    with few rows, or if the gain is small: then it is uncertain whether the messages settle and are
+    trusted.
 
     Args:
         frequencies: float64 [k], ascending, above 0.

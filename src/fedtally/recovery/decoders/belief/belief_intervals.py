@@ -17,7 +17,7 @@ from fedtally.recovery.limits import ROUNDING, Limits, UsualIntervals, list_tail
 from fedtally.recovery.linear_system import F64, U64, Ids
 
 # In standard deviations. `list_lows` needs the threshold of a fit. Beliefs have no fit, so it gets
-# this number.
+# this number, which has no effect: no item is fitted, and kappa is 1.
 _NO_FIT = 2.0
 # With fewer than FEW_CELLS cells in all batches, the data tell the prior too little about the
 # distribution of rare items. Then the largest error mostly lies between OFF[0] and OFF[1] times the
@@ -39,7 +39,8 @@ class BeliefIntervals(UsualIntervals):
 
     Attributes:
         predicted_range: two frequencies between which the largest error mostly lies. None for
-            sketches with many cells, in which `predicted_linf` is close enough.
+            sketches with many cells, in which `predicted_linf` is close enough, and if
+            `predicted_linf` is 0.
     """
 
     def __init__(

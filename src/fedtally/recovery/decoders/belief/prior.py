@@ -86,10 +86,13 @@ class Prior:
     ) -> None:
         """Update the weights by steps of expectation-maximization, and compute `table`.
 
+        If the counts are `known`, the weights stay. In any case `table` is computed, and the values
+        are counted for `largest_error`.
+
         Args:
             values: float64 [n], counts with normal noise.
             stddevs: float64 [n], above 0, the standard deviations of the noise.
-            steps: the number of steps; with 0 only `table` is computed, for the new `scales`.
+            steps: the number of steps; with 0 the weights stay.
             scales: the least and the largest standard deviation that `posterior` will be called
                 with; None: the least and the largest of `stddevs`.
             further: blocks of more values, each with their standard deviations.
@@ -176,7 +179,7 @@ class Prior:
 
         Args:
             values: the values that the last `learn` got, or at least those of FAR standard
-                deviations and more. If it also got `further`, add those of its values.
+                deviations and more. If it also got `further`, add the values of this size in it.
             stddevs: the standard deviations of the noise in `values`.
         """
         seen = self._seen
@@ -204,6 +207,8 @@ class Prior:
 
     def _count(self, values: F64, stddevs: F64) -> I64:
         """Return how many values are closest to each entry of the table: int64 [entries].
+
+        Values of FAR standard deviations or more are not counted.
 
         With these numbers, a step of learning takes as long for many items as for few.
         """

@@ -3,8 +3,9 @@
 A cell is a counter, and a look decodes all candidates. A look takes the same time however few of
 them are heavy. If few cells have large values, it is faster to start from these cells:
 `kernels.Halves` returns the ids in them. These ids are then tested by the same numbers as in a
-look, so both ways find the same ids. The cost of a search is estimated first, and the search is not
-made if a look is cheaper.
+look, so both ways find the same ids. The cost of a search is estimated before it begins. A search
+for the largest items is made in several tries. It is given up if they would take too long, and a
+look follows.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Finder:
     def suits(landed: Landed, candidates: Candidates) -> bool:
         """Return whether this kind of search is possible for these sums and candidates.
 
-        It needs a compiled kernel, a large range of ids, 2 to 16 rows and at most 3 batches.
+        It needs a compiled kernel, a large range of ids (up to 2^32), 2 to 16 rows of 2 to 2^20
+        cells, and at most 3 batches, which share their locations.
         """
         first, size = candidates.listed_range
         return bool(

@@ -1,12 +1,13 @@
 """Joint recovery: a decoder that fits all heavy items together, which removes their collisions.
 
-A *cell* is a counter of the sketch. The paper's decoders treat everything that shares a cell with
-an item as noise. But most of this noise comes from other heavy items, which the same sums reveal.
-The fit repeats three steps. First, it decodes the *residual*: the part of the sums that the fitted
-items do not explain. Second, it chooses the items that stand out: the *support*. Third, it fits the
-frequencies of these items in every round to all cells at once. The repetitions use falling
-thresholds: this is the *ladder*. A few *polishes* follow. A polish chooses the support again, by a
-sharper test, and fits it. In the end the residual holds mostly the noise of the rare items.
+A *cell* is a counter of the sketch. *Heavy* items are the frequent ones. The decoders of the paper
+(Wu and others 2023, see `median`) treat everything that shares a cell with an item as noise. But
+most of this noise comes from other heavy items, which the same sums reveal. The fit repeats three
+steps. First, it decodes the *residual*: the part of the sums that the fitted items do not explain.
+Second, it chooses the items that stand out: the *support*. Third, it fits the frequencies of these
+items in every round to all cells at once. The repetitions use falling thresholds: this is the
+*ladder*. A few *polishes* follow. A polish chooses the support again, by a sharper test, and fits
+it. In the end the residual holds mostly the noise of the rare items.
 
 Joint recovery only processes released sums. So it costs no communication, and does not change a
 guarantee of differential privacy. Without differential privacy there is no such guarantee: joint
@@ -190,8 +191,9 @@ class Fit:
         rng: draws phantoms and probes.
         threshold: the number of standard deviations by which a fitted item must stand out; None: it
             is derived from the number of candidates.
-        progress: called with the number of candidates that were decoded, and the number to decode
-            in all. A candidate is counted once for each pass over the candidates.
+        progress: called with the number of candidates that were decoded, and about the number to
+            decode in all. A candidate is counted once for each pass over the candidates. Each fit
+            counts from 0.
         found: the result of the same fit, made before; None: make the fit now.
     """
 
@@ -323,8 +325,8 @@ class Fit:
         """
         medians = self.landed.decoder(self.residual, "median", self.candidates.size)
         sigma = _TO_SIGMA * median(np.abs(medians.at(self.phantoms[:_FEW_PHANTOMS])))
-        # At least half a client: after an exact recovery the noise is 0, and otherwise every item
-        # would stand out.
+        # At least half a client: after an exact recovery the noise is 0, and without this bound
+        # rounding errors would stand out.
         floor = max(threshold * sigma, self.landed.half_a_client)
         found = None
         # If no median of the residual can reach the floor, `_above` needs no look.
@@ -359,6 +361,8 @@ class Fit:
 
     def _above(self, decoder: Decoder, fold: str, floor: float) -> I64:
         """Return the positions of the candidates whose values exceed a floor.
+
+        In a large domain a few may be missing (see `Kept`).
 
         Args:
             decoder: computes the values from the present residual.
@@ -587,8 +591,9 @@ class Fit:
         """Return the candidates that stand out, where z = e sqrt(b) / scale.
 
         These are all fitted items and all candidates with z > `least`; some others may be among
-        them. Two kinds of candidates may be missing: those with e below half a client, which are
-        never fitted, and in a large domain a few that hardly stand out (see `Kept`).
+        them. With `share`, only the needed ones of these candidates are sure to be there. Besides,
+        two kinds of candidates may be missing: those with e below half a client, which are never
+        fitted, and in a large domain a few that hardly stand out (see `Kept`).
 
         Args:
             least: a number of standard deviations.
@@ -640,10 +645,11 @@ class Fit:
         return bound
 
     def contenders(self, least: float) -> Candidates:
-        """Return candidates for a repeated fit, of which only some are tested.
+        """Return candidates for a repeated fit, in which only *contenders* may be heavy.
 
-        These are the fitted items, and all items with a mean residual so large that their z may
-        exceed `least`.
+        Contenders are the fitted items, and the items with a mean residual so large that z may
+        exceed `least` and e may reach half a client. Either only contenders are listed, or all
+        candidates keep their positions and a test leaves out the others (`Candidates.passing`).
         """
         means, fitted, floor = self._means, self.support.ids, self._least_mean(least)
         # If searches are slow, looks at a list of the contenders are faster.
@@ -706,8 +712,8 @@ class JointDecoder(FittedDecoder):
 
     The rounds of a batch (under schedule "shared": all rounds) are added up. Rounds may be missing,
     and may have different numbers of clients: a batch with n of the N clients has the weight n / N.
-    Noise in the sums needs no option, since the decoder measures it in the sums. The same sums
-    always give the same estimates.
+    Noise in the sums needs no option, since the decoder measures it in the sums. Its random draws
+    follow from the seed of the sketches, so the same sums give the same estimates.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round.
@@ -802,7 +808,10 @@ class JointDecoder(FittedDecoder):
         return self._counts(range(first_id, first_id + count))
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the leave-one-out values, whose noise is normal, and the noise of each item."""
+        """Return the leave-one-out values, whose noise is normal, and the noise of each item.
+
+        If the paper's decoder answers, they are its estimates and its noise.
+        """
         if self.fallback is not None:
             return self.fallback.noisy(candidates)
         fit, noise = self.fit, self.fit.scale * self.num_clients
@@ -816,13 +825,14 @@ class JointDecoder(FittedDecoder):
 
     @property
     def has_fit(self) -> bool:
-        """Whether the fit answers; False if the paper's decoder answers."""
+        """Whether the fit answers; False if the paper's decoder, the median over rows, answers."""
         return self.fallback is None
 
     def measured(self, ids: Ids) -> Measured:
         """Return the leave-one-out values of any ids, and the standard deviations of their errors.
 
-        Both are in clients. The standard deviations of fitted items are multiplied by kappa.
+        Both are in clients. The standard deviations of fitted items are multiplied by `kappa`, or
+        by `usual_kappa` if kappa was not measured.
         """
         items = self.fit.leave_one_out(ids)
         fit = self.fit if self.fit.whole is None else self.fit.whole
@@ -832,7 +842,10 @@ class JointDecoder(FittedDecoder):
         return Measured(items.values * self.num_clients, stddev * self.num_clients)
 
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
-        """Return a decoder of the counts in some batches that uses the fit of all batches."""
+        """Return a decoder of the counts in some batches that uses the fit of all batches.
+
+        If `learned`, items that stand out only in the window are fitted, too.
+        """
         other = copy.copy(self)
         other.fit = self.fit.window(chosen, fitted_there=learned)
         other.num_clients = other.fit.landed.num_clients

@@ -46,7 +46,8 @@ def drawn(frequencies: F64, plan: Sums, number: F64 | float = 1.0) -> tuple[F64,
         number: float64 [d], the number of items of each frequency.
 
     Returns:
-        The frequencies, ascending from 0, and the expected numbers of items: float64 [k] each.
+        The frequencies and the expected numbers of items: float64 [k] each. First comes 0, then the
+        possible counts of rare items, ascending, then the frequent items, ascending.
     """
     expected, number = frequencies * plan.clients, np.broadcast_to(number, frequencies.shape)
     few = expected <= _MANY
@@ -87,7 +88,7 @@ class _Ladder:
     A scale is a prediction if the equation gives the same scale again.
 
     Args:
-        f: float64 [k], ascending: the frequencies that items may have.
+        f: float64 [k], the frequencies that items may have, in the order of `drawn`.
         number: float64 [k], the number of items of each frequency.
         plan: the sizes and the noise of the sums.
         largest: the largest support, as a share of the cells.
@@ -135,7 +136,7 @@ class _Ladder:
         return most
 
     def _excess(self, threshold: F64, s: F64) -> F64:
-        """Return log(size of the support / its bound), cut to [-1, 1]."""
+        """Return log(expected number of fitted items / the most allowed), cut to [-1, 1]."""
         filled: F64 = np.log(np.maximum(self._support(threshold, s) / self.most, 0.1))
         return np.minimum(np.maximum(filled, -1.0), 1.0)
 

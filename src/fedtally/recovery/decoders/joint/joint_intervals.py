@@ -346,10 +346,10 @@ def selective_limits(
 ) -> tuple[F64, F64]:
     """Return the limits of means given their observed values z, all in standard deviations.
 
-    An item is fitted if and only if its z exceeds the threshold. The limits allow for this
-    selection. Larger items have larger errors (`_growth`). A lower limit uses the error at the
-    observed value. An upper limit uses the error at the limit itself, since a large item that has a
-    small value by chance has the errors of a large item.
+    It is assumed that an item is fitted if and only if its z exceeds the threshold. The limits
+    allow for this selection. Larger items have larger errors (`_growth`). A lower limit uses the
+    error at the observed value. An upper limit uses the error at the limit itself, since a large
+    item that has a small value by chance has the errors of a large item.
 
     Args:
         z: float64 [n], the values divided by their standard deviations.
@@ -522,7 +522,11 @@ class PhantomLaw:
             self._log_tail = log_ndtr(-self._x)
 
     def beyond(self, x: float) -> float:
-        """Return the probability that a phantom's absolute value exceeds x, a frequency."""
+        """Return the probability that a phantom's absolute value exceeds x, a frequency.
+
+        Only the tail is tabulated: for a smaller x the result is the first value of the table, and
+        beyond the table it is 0.
+        """
         return float(2.0 * np.exp(np.interp(x / self.sd, self._x, self._log_tail, right=-np.inf)))
 
     def excess(self, tail: float) -> float:

@@ -155,10 +155,11 @@ class MedianIntervals(UsualIntervals):
 
 
 class _MedianLaw:
-    """The distribution of the estimate of an id that no client holds, given the sums.
+    """The distribution of a phantom's estimated frequency, given the sums of the results.
 
-    The id has random cells and signs. For several results with different hashes it is the
-    distribution of the sum of its estimates, as a frequency among all their clients.
+    A phantom, an id that no client holds, has random cells and signs. If there are several results
+    with different hashes, its estimated frequency is the sum of its estimated counts in all
+    results, divided by the number of clients of all results.
     """
 
     def __init__(self, results: Sequence[Landed]) -> None:
@@ -199,7 +200,8 @@ class _MedianLaw:
     def _beyond(self, sizes: list[F64], x: F64) -> F64:
         """Return the probability that the absolute median over rows exceeds x, for each x.
 
-        It is the probability that at least half of the rows exceed x on the same side.
+        It is the probability that at least half of the rows exceed x on the same side. For an even
+        number of rows, this is an upper bound.
 
         Args:
             sizes: for each row the absolute values of its cells, ascending.
