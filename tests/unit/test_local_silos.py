@@ -19,7 +19,14 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.recovery.intervals import sampling_error
 from fedtally.simulation.census import read
-from fedtally.simulation.round_tally import RoundTally, bound_silos
+from fedtally.simulation.round_tally import (
+    Members,
+    RoundTally,
+    attendance,
+    bound_silos,
+    tally_members,
+    tally_silos,
+)
 from fedtally.simulation.simulation import Simulation
 from fedtally.sources import Columns, from_items, open_source
 
@@ -135,6 +142,19 @@ def test_a_silo_has_at_most_its_people() -> None:
     held = np.bincount(rounds[0].silos[1].ids.astype(int), rounds[0].silos[1].counts, 51)
     there = held > 0
     assert np.abs(kept[there] / 400 / held[there] - 0.25).max() < 6 * 0.0217
+
+
+def test_whoever_stays_in_a_silo_keeps_the_number_and_the_items() -> None:
+    silo = tally_members(Members(np.array([5, 3, 6, 7], np.uint64), np.arange(5)))
+    silo = silo._replace(silo=4, names=np.array([11, 12, 13, 14], np.uint64))
+    rounds = bound_silos([tally_silos([silo])] * 2, 3, np.random.default_rng(1))
+    held = dict(zip([11, 12, 13, 14], [5, 3, 6, 7], strict=True))
+    for tally in rounds:
+        [part] = tally.silos
+        assert part.names is not None and part.members is not None
+        assert [held[name] for name in part.names.tolist()] == part.members.ids.tolist()
+    both = set(rounds[0].names.tolist()) & set(rounds[1].names.tolist())
+    assert attendance(rounds) == [6 - 2 * len(both), len(both)]
 
 
 @pytest.mark.parametrize("secure_sum", ["ideal", "secagg"])

@@ -223,7 +223,8 @@ def bound_silos(
         ids = [silo.members.of(person) for person in kept.tolist()]
         sizes = np.array([0, *map(len, ids)], np.int64)
         tally = tally_members(Members(np.concatenate(ids), np.cumsum(sizes)))
-        return tally._replace(silo=silo.silo)
+        names = None if silo.names is None else silo.names[kept]
+        return tally._replace(silo=silo.silo, names=names)
 
     return [tally_silos([bounded(silo) for silo in tally.silos]) for tally in rounds]
 
