@@ -173,7 +173,10 @@ class Protection:
 
     @property
     def clip_norm(self) -> float | None:
-        """The bound on the l2 norm of a client's sketch; None: the norm is not bounded."""
+        """The bound on the l2 norm of a client's sketch; None: the norm is not bounded.
+
+        In a plan of silos it is for the sketch of one person.
+        """
         return None if self.terms is None else self.terms.event.clip_norm
 
     def mark(self, fingerprint: str) -> NoiseMark | None:
