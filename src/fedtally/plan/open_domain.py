@@ -127,7 +127,7 @@ def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
 
 
 def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
-    """Return the design with the least epsilon that meets the target, without a size.
+    """Return the design with about the least epsilon that meets the target; it gets no size.
 
     The epsilon is rounded up to two digits.
 

@@ -409,7 +409,7 @@ class AskedSize:
         rows: the number of rows, from the given plan or else from the user, or None.
         width: the number of counters in a row, or None.
         max_bytes: the most bytes that a client may upload in a round. None: no limit if there is a
-            tau, otherwise the default.
+            tau, otherwise the default, which a histogram may exceed (`plan.encodings`).
         num_rounds: the number of rounds among which clients are drawn at random. None: the rounds
             that a column of the input names, or the rounds of the given plan, or one round.
         schedule: a `Schedule`, or "auto" or "batched:auto", which leave the choice to the planner.

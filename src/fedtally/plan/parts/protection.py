@@ -237,8 +237,8 @@ class Protection:
     def bound(self, counters: int, clients: int) -> int:
         """Return a bound on the absolute value of the noise in every counter of a secure sum.
 
-        Some counter exceeds it with a probability of at most 2^-40. The bound is 0 if an aggregator
-        adds the noise, because it does so after the secure sum.
+        Some counter exceeds it with a probability of at most 2^-40. The bound is 0 if nobody adds
+        noise, or if an aggregator does, because it adds the noise after the secure sum.
 
         Args:
             counters: the number of entries of a client's vector.
