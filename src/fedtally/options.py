@@ -27,8 +27,8 @@ from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
 # The names are copied from `fedtally.recovery.decoders.Recovery`, `fedtally.base.encoding.Encoding`
-# and `fedtally.simulation.simulation.Sizing`. Importing these modules here would import NumPy. A
-# test compares the copies.
+# and `fedtally.simulation.simulation.Sizing`. Importing the last of these modules here would import
+# NumPy. A test compares the copies.
 DECODERS = ("joint", "median", "belief", "direct")
 ENCODINGS = ("auto", "sketch", "histogram")
 SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
@@ -38,7 +38,7 @@ TABLES = (".csv", ".parquet")
 AS_TABLE = f"{', '.join(TABLES[:-1])} or {TABLES[-1]}"
 # Defaults that help texts of this module show.
 MAX_CORRUPT = 0.05
-MIN_DROPOUT = 0.05  # every cohort tolerates this share of dropouts, even if fewer are expected
+MIN_DROPOUT = 0.05  # by default, cohorts tolerate at least this share of dropouts
 
 
 # ---- checks: turn a typed text into a value, or raise ValueError ----

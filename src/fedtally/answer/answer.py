@@ -1,9 +1,10 @@
 """The answer of one plan, or of several plans together.
 
 A part is the landed sums of one plan (the sums that the server has) and the decoder that reads
-them. An answer has several parts if a campaign looked at its first results and then chose a better
-sketch width: the later rounds have a plan, hashes and clients of their own, so they are a second
-part. The estimated count of an item is the sum of its estimated counts in all parts.
+them. An answer has several parts if results of several plans are merged. For example, a campaign
+looked at its first results and then chose a better sketch width: the later rounds have a plan,
+hashes and clients of their own, so they are a second part. The estimated count of an item is the
+sum of its estimated counts in all parts.
 
 With differential privacy, only private results may be used to choose the next plan (`fedtally plan
 --like` enforces this). Each plan is charged separately. No client should take part in two plans.
@@ -59,8 +60,8 @@ class Answer(Tabular):
         num_contributions: the number of contributions in the sums of all parts.
 
     Raises:
-        InvalidInputError: there are fewer than two results, two have the same plan, or they differ
-            in domain, confidence or kind of limits.
+        InvalidInputError: there are fewer than two results, two have the same plan, they differ in
+            domain, confidence or kind of limits, or their domain is not public.
 
     >>> import fedtally
     >>> from fedtally.domain import IntegerRange
@@ -182,6 +183,7 @@ class Answer(Tabular):
 
         Raises:
             OutsideDomainError: an item is not in the domain.
+            MemoryLimitError: the decoder must enumerate the domain, which is too large.
         """
         named = [items] if isinstance(items, str | int | np.integer) else list(items)
         if not named:
@@ -194,11 +196,12 @@ class Answer(Tabular):
         return self._estimates(labels, counts, limits)
 
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
-        """Return for each estimate whether somebody surely holds the item; None if that is unknown.
+        """Return for each estimate whether its item stands above noise; None if that is unknown.
 
         It is True for an item if the lower limit of its frequency exceeds 0, where the limits are
-        made to hold for all candidates at once. It is unknown if the answer has no limits, or if
-        the domain is open.
+        made to hold for all candidates at once. So with the answer's confidence, somebody holds
+        every item that gets True. It is unknown if the answer has no limits, or if the domain is
+        open.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
@@ -301,9 +304,9 @@ class Answer(Tabular):
 
         Its columns are the fields of `Estimate`, and `above_noise`. The limits do not allow for
         selection: they hold for items that somebody named beforehand. The entry `intervals` in the
-        schema's metadata is the kind of the limits. `above_noise` says whether somebody surely
-        holds the item (see the method `above_noise`). It is null where this is unknown: if there
-        are no limits, if the domain is open, or if there are more than 2^20 candidates.
+        schema's metadata is the kind of the limits. `above_noise` says whether the item stands
+        above noise (see the method `above_noise`). It is null where this is unknown: if there are
+        no limits, if the domain is open, or if there are more than 2^20 candidates.
 
         If the run is marked not private, a column `note` says so. If the answer covers a window of
         rounds, a column `window` names the window.
@@ -535,7 +538,7 @@ def _no_candidates(answer: Answer, named: Sequence[str | int]) -> OutsideDomainE
 
 
 def _all_above_noise(answer: Answer, limits: Limits | None, memory: int | None) -> Bools | None:
-    """Return for each candidate whether somebody surely holds it, bool [domain.size], by position.
+    """Return for each candidate whether it stands above noise, bool [domain.size], by position.
 
     Returns None if this is unknown, or if there are too many candidates to decode again.
 

@@ -38,7 +38,11 @@ class Rows(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return the number of rows."""
+        """Return the number of rows.
+
+        Raises:
+            OverflowError: there are more candidates than `len` can say.
+        """
 
     @abstractmethod
     def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, list[F64]]]:
@@ -47,7 +51,7 @@ class Rows(ABC):
         The counts are a list of float64 [rows of the block], one array for each part.
 
         Args:
-            progress: called as ("decode", rows done, all rows).
+            progress: called as ("decode", rows done, all rows); never in an open domain.
         """
 
     @abstractmethod
@@ -56,13 +60,17 @@ class Rows(ABC):
 
     @abstractmethod
     def labels(self, places: I64) -> list[Any]:
-        """Return the items of the rows at `places`, as users write them."""
+        """Return the items of the rows at `places`, as users write them.
+
+        For a string whose name was not read it is an `Unread` label.
+        """
 
     @abstractmethod
     def check_table(self, memory: int | None) -> None:
         """Raise MemoryLimitError if a table of all rows needs more than `memory` bytes.
 
-        If `memory` is None, the bound is half of the machine's memory.
+        If `memory` is None, the bound is half of the machine's memory. In an open domain, whose
+        rows are few, nothing is raised.
         """
 
     @abstractmethod
@@ -155,7 +163,7 @@ class Candidates(Rows):
 
 
 class Strings(Rows):
-    """The strings of an open domain that can be listed: at least half a client in all parts."""
+    """The strings of an open domain that can be listed: half a client or more, all parts added."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts

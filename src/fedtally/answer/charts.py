@@ -194,8 +194,8 @@ def _took_part(number: int, unit: str) -> tuple[str, str]:
 def _leader(estimates: Sequence[Bar], labels: Sequence[str], narrow: bool) -> str:
     """Return a title that names the most frequent item; "" if it is not sure which item that is.
 
-    It is sure if the lower limit of the first item is above the upper limits of all other listed
-    items.
+    It is sure if there are at least two items, and the lower limit of the first is above the upper
+    limits of all other listed items.
     """
     least = estimates[0].low if len(estimates) > 1 else None
     if least is None or not all(one.high is not None and least > one.high for one in estimates[1:]):

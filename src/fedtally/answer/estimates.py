@@ -117,8 +117,8 @@ def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> 
 
     Args:
         estimates: the listed estimates.
-        above: for each estimate, whether somebody surely holds the item (`Tabular.above_noise`);
-            None: this is unknown, and no estimate changes.
+        above: for each estimate, whether the item stands above noise (`Tabular.above_noise`); None:
+            this is unknown, and no estimate changes.
 
     >>> [one.low for one in with_doubts([Estimate("tea", 0.1, 0.01, 0.2, 9.0)], [False])]
     [0.0]

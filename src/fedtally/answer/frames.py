@@ -27,7 +27,8 @@ class Table(ABC):
         """Return a `pyarrow.Table` of all rows.
 
         Args:
-            memory: the most bytes for the table; None: half of the machine's memory.
+            memory: the most bytes for the table; None: half of the machine's memory. Tables that
+                always have few rows ignore it.
         """
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -105,7 +106,7 @@ class Tabular(Table):
 
     @abstractmethod
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
-        """Return for each estimate whether somebody surely holds the item; None if that is unknown.
+        """Return for each estimate whether its item stands above noise; None if that is unknown.
 
         It is True for an item if the lower limit of its frequency exceeds 0, where the limits are
         made to hold for all candidates at once. So with the confidence of the limits, somebody
@@ -140,7 +141,8 @@ class Tabular(Table):
     def __iter__(self) -> Iterator[Estimate]:
         """Yield the estimate of every row of `to_arrow`, largest first.
 
-        The limits do not allow for selection: they hold for items that were named beforehand.
+        The limits do not allow for selection: they hold for items that were named beforehand. If
+        the name of a string was not read, its item is None.
         """
         names = [field.name for field in fields(Estimate)]
         for batch in self.to_arrow().select(names).to_batches(max_chunksize=_ROWS):

@@ -1,4 +1,4 @@
-"""The candidates that somebody surely holds, and the share below which an item may be noise."""
+"""The candidates that stand above noise, and the share below which an item may be noise."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def doubted(result: Answer, listed: Sequence[Estimate]) -> list[Estimate]:
     """Return the listed estimates as terminals and pages show them.
 
     An item that perhaps nobody holds gets the lower limit 0, which marks it as one that cannot be
-    told from 0.
+    told from 0. If it is unknown which items these are (`above_noise`), no estimate changes.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)

@@ -277,8 +277,8 @@ def changed(result: Result) -> dict[str, Any] | None:
     """Return what changed over a result's rounds, for the template: sentences, table and chart.
 
     Returns None if it is unknown: the input has no column of rounds (rounds were then drawn at
-    random), there is one round only, the domain is open, or the decoder has no values for single
-    rounds.
+    random), there is one round only, the domain is open, the answer has no limits, or the decoder
+    has no values for single rounds.
     """
     if result.columns and "round" not in result.columns:
         return None

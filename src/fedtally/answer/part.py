@@ -290,9 +290,9 @@ class Part:
 
     @property
     def num_unread(self) -> int:
-        """The number of hashes that stand out from the noise and have no name.
+        """The number of hashes that stand out from the noise but whose name could not be read.
 
-        It is 0 until names are read.
+        Before the names are read it is 0, since this property does not start the reading.
         """
         names = self.ready("names")  # a request for notes must not start to read names
         return 0 if names is None else self.num_found - len(names)
@@ -409,8 +409,8 @@ class Part:
         """The plural noun for what is counted: "clients", "people" or "contributions".
 
         It is "people" if clients are silos (clients with many people behind them). It is
-        "contributions" if some client is in several rounds, or if people of silos may be in several
-        rounds or several silos.
+        "contributions" if some client is in several rounds, if this is unknown (in a window), or if
+        people of silos may be in several rounds or several silos.
         """
         if self.num_clients != self.num_contributions or self.repeats_are_unknown:
             return "contributions"

@@ -235,7 +235,8 @@ def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
 def _unread(result: Result) -> str:
     """Return in words the largest share of a string without a name, and what may help to name it.
 
-    Returns "" if there are no limits.
+    If none of these strings can be told from 0, the text says this instead. Returns "" if there are
+    no limits.
     """
     hashes = [e for e in result.top(result.num_found) if isinstance(e.item, Unread)]
     if result.intervals is None:

@@ -2,8 +2,9 @@
 
 An item is listed if its e-value (evidence for a change, see `recovery.changes`) is large enough: a
 change of level then explains the item's values much better than no change does. The error rate of
-the list holds however often one looks. The size of a change is the difference between the item's
-shares in two windows of rounds. The limits of a window's shares use only the rounds in it.
+the list holds however often one looks; its proof assumes normal errors (`recovery.changes`). The
+size of a change is the difference between the item's shares in two windows of rounds. The limits of
+a window's shares use only the rounds in it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Change:
             level.
         log_e: the natural logarithm of the e-value.
         flagged: whether a stricter rule lists the item, too. With a probability of at least 1 -
-            alpha, no unchanged item ever meets the stricter rule, at any look.
+            alpha, no unchanged item ever meets the stricter rule, at any look. If old rounds were
+            left out (`Trends.earlier`), this holds only for all looks at the examined rounds.
     """
 
     item: str | int

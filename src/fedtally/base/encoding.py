@@ -64,7 +64,7 @@ class Encoding(Named, option="encoding"):
         }[self]
 
     def most_of_counter(self, max_items: int) -> int:
-        """Return the most that one client with `max_items` distinct items adds to one counter.
+        """Return the most by which a client of `max_items` distinct items changes one counter.
 
         >>> Encoding.SKETCH.most_of_counter(3), Encoding.HISTOGRAM.most_of_counter(3)
         (3, 1)

@@ -129,7 +129,8 @@ def size(**named: Any) -> int:
     """Return a number of bytes as an int, from an integer or from a text such as "32kB".
 
     Raises:
-        InvalidInputError: the value is below 1, or is no integer and no such text.
+        InvalidInputError: the value is below 1, or is no integer and no such text; or a text means
+            2^62 bytes or more.
 
     >>> size(max_bytes="32kB"), size(max_bytes="64KiB"), size(max_bytes="1.5 mb"), size(memory=17)
     (32000, 65536, 1500000, 17)

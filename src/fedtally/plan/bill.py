@@ -1,8 +1,8 @@
 """The bytes and the CPU seconds of each stage of a campaign, predicted from its plan.
 
-The bytes follow exactly from the plan and from the number of clients. The CPU seconds of a stage
-are estimated: the number of operations of each kind, times the seconds of one operation on a
-machine (`plan.costs.Host`).
+Without dropouts, the bytes follow exactly from the plan and from the number of clients. The CPU
+seconds of a stage are estimated: the number of operations of each kind, times the seconds of one
+operation on a machine (`plan.costs.Host`).
 
 The stages have the same names as in `Result.secure_sum`, where a simulated campaign reports its
 bytes and seconds.

@@ -77,8 +77,8 @@ class Chosen(NamedTuple):
 class Setting:
     """The values that a plan is made from, before its size is chosen.
 
-    The predicted bytes and the predicted noise are approximate: they are computed for a sketch of 7
-    rows and 1000 counters a row.
+    The predicted bytes and the predicted noise are approximate: they are computed for rows of 1000
+    counters, and the bits of a counter for 7 such rows.
 
     Args:
         spec: the user's request, with all defaults filled in.
@@ -151,8 +151,8 @@ class Setting:
     def expected(self) -> int:
         """The number by which counts are divided to get frequencies.
 
-        It is the number of clients of all rounds. If clients are silos, it is the number of people
-        that are expected in all silos together.
+        It is the number of clients of all rounds, or the public bound if this number is private. If
+        clients are silos, it is the number of people that are expected in all silos together.
         """
         silos = self.spec.silos
         return self.clients[0] if silos is None else silos.expected_of(self.clients[0])
@@ -209,7 +209,11 @@ class Setting:
         )
 
     def _between(self, share: int) -> tuple[int, int]:
-        """Return the fewest and the most clients that `share` random rounds may have together."""
+        """Return the fewest and the most clients that `share` rounds (a number) have together.
+
+        Clients are drawn for rounds at random: the true number is outside with a probability of
+        about 1e-9. For all rounds both numbers are exact.
+        """
         total = self.clients[0]
         if share == self.num_rounds:
             return total, total
@@ -294,14 +298,15 @@ class Setting:
     def bytes_of(self, rows: int, width: int, schedule: Schedule) -> int:
         """Return the bytes that a client uploads in its round, for a sketch of this size.
 
-        The result is approximate: it may be wrong by a few bytes.
+        The result is approximate, see `bytes_of_counters`.
         """
         return self.bytes_of_counters(rows, rows * width, schedule)
 
     def bytes_of_counters(self, rows: int, counters: int, schedule: Schedule) -> int:
         """Return the bytes that a client uploads in its round, for rows that may differ in width.
 
-        The result is approximate: it may be wrong by a few bytes.
+        The result is approximate: the bits of a counter, and the bytes that are not counters, are
+        estimated for rows of 1000 counters. Usually only a few bytes are wrong.
 
         Args:
             rows: the number of rows.
@@ -374,7 +379,7 @@ class Setting:
 
     @property
     def _largest_entry(self) -> int:
-        """The most that one client adds to an entry of a sketch, without noise."""
+        """The most (absolute value) that one client adds to an entry of a sketch, without noise."""
         return self.spec.clients.largest_entry(Encoding.SKETCH)
 
     # ---- noise ----
@@ -384,7 +389,7 @@ class Setting:
 
         It is approximate, because it is computed by Gaussian accounting. If the rounds of a batch
         are added up before noise is added to their total, each round gets an equal part of the
-        variance. The result is 0 without privacy.
+        variance. If clients add the noise, none of them drops out. The result is 0 without privacy.
 
         Args:
             rows: the number of rows of the sketch.
@@ -441,8 +446,8 @@ class Design(Setting):
 
     Args:
         size: the chosen size; None: no size is chosen yet.
-        origin: how rows and width were chosen, and the error that was predicted for them. None: the
-            request names the size, or no size is chosen yet.
+        origin: how rows and width were chosen, and the error that was predicted for them. None: it
+            is not recorded (`with_size`), or no size is chosen yet.
         has_pilot: whether the frequencies come from a pilot, whose clients were drawn from the same
             population as the clients of the campaign.
     """
@@ -650,7 +655,7 @@ class Design(Setting):
 
     @property
     def bytes_per_client(self) -> int:
-        """The bytes that a client uploads in its round, in all messages together."""
+        """The most bytes that a client uploads in its round, in all messages together."""
         return self.plan().bytes_per_client
 
     def finish(

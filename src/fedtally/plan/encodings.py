@@ -116,13 +116,16 @@ def for_bytes(
 def meets_target(design: Design, most: float = float("inf")) -> Design | None:
     """Return the design with a histogram, if the histogram's error is at most the requested `tau`.
 
-    Returns None if no histogram is possible, if its error exceeds tau, or if it needs too many
-    bytes.
+    Returns None if the request excludes histograms or the domain cannot have one, if its error
+    exceeds tau, or if it needs too many bytes.
 
     Args:
         design: the design, whose request has a tau.
         most: the most bytes that a client may upload in its round; the budget in the request
             applies, too.
+
+    Raises:
+        InvalidInputError: the request allows only histograms, and no histogram is possible.
     """
     asked = design.spec.size.max_bytes
     limit = most if asked is None else min(most, asked)

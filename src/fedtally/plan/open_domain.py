@@ -45,7 +45,7 @@ _TURNS = 20  # the most times that a size is widened to meet its target, or narr
 _WIDER = 1.05  # the factor by which a part of a size is widened each time
 _WIDEST = 64  # the largest width that is tried, as a multiple of the guessed width
 _PRECISION = 1.02  # the relative precision of searches for a value
-_MORE, _ENOUGH = 4, 1.15  # a suggested value is raised up to _MORE times, by the factor _ENOUGH
+_MORE, _ENOUGH = 4, 1.15  # up to _MORE suggested values are tested, each _ENOUGH times the last one
 _CLOSE = 1.005  # the relative precision of the least tau within a budget, and of widths
 _NARROWER = 0.99  # the factor by which a size is narrowed each time
 _MOST_CLIENTS = 1000  # the most clients that are tried, as a multiple of the given number
@@ -127,7 +127,7 @@ def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
 
 
 def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
-    """Return the design with the least epsilon that meets the target, without a size.
+    """Return the design with about the least epsilon that meets the target; it gets no size.
 
     The epsilon is rounded up to two digits.
 
@@ -244,7 +244,8 @@ def _exact_width(
 ) -> int | None:
     """Return the width with which the finder meets tau by the error model, with its margins.
 
-    The finder is the sketch that shows hashes. Returns None if no width meets tau.
+    The finder is the sketch that shows hashes. Returns None if no width up to `_WIDEST` times the
+    guess meets tau.
 
     Args:
         guesses: the guesses of sizes.

@@ -211,8 +211,9 @@ class Guesses:
     def _numbers_of_rounds(self) -> list[int]:
         """Return the numbers of rounds that the plan may have, in rising order.
 
-        With more rounds, each client spells fewer positions of a name. Several numbers of rounds
-        may lead to the same number of positions per client; of these, only the least is returned.
+        It is the requested number, if there is one; or 1, if only a schedule is requested. With
+        more rounds, each client spells fewer positions of a name. Several numbers of rounds may
+        lead to the same number of positions per client; of these, only the least is returned.
         """
         if self.spec.size.num_rounds is not None:
             return [self.spec.size.num_rounds]

@@ -400,14 +400,16 @@ class Plan:
     def until_known(self, least_clients: int | None = None) -> Self:
         """Return this plan with a rule by which the campaign may end before its last round.
 
-        It ends as soon as its largest error is estimated to be within the target (`Stopping`).
+        It ends once the largest error is estimated to be within the target, and enough rounds and
+        clients took part (`Stopping`).
 
         Args:
             least_clients: the fewest clients before the end; None: only the fewest rounds of the
                 rule apply.
 
         Raises:
-            InvalidInputError: the plan has no target, or cannot end early.
+            InvalidInputError: the plan has no target, it cannot end early, or `least_clients` is
+                not at least 1.
         """
         if self.target is None:
             raise InvalidInputError(f"{opt.until_known} goes with {opt.tau}: give one")
@@ -437,7 +439,7 @@ class Plan:
 
     @property
     def largest_entry(self) -> int:
-        """The most that one client adds to an entry of its vector, without noise."""
+        """The most that one client adds to an entry of its vector, without noise (absolute)."""
         return self.clients.largest_entry(self.encoding)
 
     @property
@@ -586,7 +588,10 @@ class Plan:
 
     @property
     def modulus_bits(self) -> int:
-        """The number of bits of a counter in an upload, so that no sum can overflow."""
+        """The number of bits of a counter in an upload, so that no sum overflows.
+
+        If a secure sum holds noise, a sum may overflow with a probability of at most 2^-40.
+        """
         if self.secure_sum is not None:
             return self.secure_sum.bits
         signed = self.encoding.is_signed
@@ -598,7 +603,8 @@ class Plan:
 
         A secure sum is known only modulo the modulus. The entries of sketches lie around 0. In
         histograms only noise is negative, so that the range of the entries is mostly above 0
-        (`fedtally.base.encoding.values_of_sum`).
+        (`fedtally.base.encoding.values_of_sum`). The sum of sketches, and any sum of a trusted
+        server, is returned unchanged.
 
         Args:
             total: int64 [entries], the sum as integers around 0, or a sum that this function
@@ -612,7 +618,10 @@ class Plan:
 
     @property
     def bytes_per_client(self) -> int:
-        """The bytes that a client uploads in its round, for its counters and for the protocol."""
+        """The most bytes that a client uploads in its round, in all messages together.
+
+        These are its counters and what the protocol adds, with a proof if reports have proofs.
+        """
         if self.secure_sum is not None:
             added = 0 if self.report_proof is None else self.report_proof.added_bytes
             return self.secure_sum.upload_bytes + added
@@ -620,13 +629,13 @@ class Plan:
 
     @property
     def one_hot_bytes_per_client(self) -> int:
-        """The bytes that a client would upload with one counter for each candidate.
+        """The most bytes that a client would upload with one counter for each candidate.
 
-        The way to sum is the same.
+        The way to sum is the same, and the bytes that the protocol adds are taken as equal.
         """
         sketch = -(-self.vector_length * self.modulus_bits // 8)
         one_hot = -(-self.domain_size * self._one_hot_bits // 8)
-        return self.bytes_per_client - sketch + one_hot  # the protocol adds the same bytes
+        return self.bytes_per_client - sketch + one_hot  # what the protocol adds is taken as equal
 
     @property
     def _one_hot_bits(self) -> int:

@@ -1,7 +1,7 @@
 """The prediction of a campaign's error, for any size of its sketch.
 
-For small sketches with one batch of rounds, campaigns are simulated (`fedtally.plan.trials`). For
-all other sketches an error model is used (`fedtally.recovery.error_model`). Its predictions for
+For small sketches with one batch of rounds, campaigns may be simulated (`fedtally.plan.trials`). In
+all other cases an error model is used (`fedtally.recovery.error_model`). Its predictions for
 joint recovery are sometimes too good. Two safeguards then replace them by larger ones:
 `Predictor.modelled_failure` and `Predictor._sure`.
 """
@@ -37,7 +37,8 @@ JUMP, FALL = 1.4, 2.0
 # A prediction of exact recovery is trusted if there are CELLS cells for each item, or if it also
 # holds for sketches that are narrower by the factors SURE.
 CELLS, SURE = 4, (1.1, 1.25)
-# Trials are used for a probability p only if at least this many of them may fail: p * repeats.
+# Simulated campaigns (trials) predict the error that is exceeded with probability p only if at
+# least this many of them are expected to exceed it: p * repeats >= TELLING.
 TELLING = 2
 _STEPS, _CLOSE = 8, 1.005  # `modelled_linf` ends after _STEPS steps, or if a step changes little
 
@@ -50,7 +51,8 @@ class Predictor:
     """A predictor of the errors of a campaign, for sketches of any size.
 
     Args:
-        num_clients: the number of clients of all rounds together.
+        num_clients: the number by which counts are divided to get frequencies: the clients of all
+            rounds together, or for silos the people who are expected in them.
         schedule: which rounds share their hashes: shared, fresh, hybrid or batched:B.
         num_rounds: the number of rounds.
         recovery: the name of the decoder whose errors are predicted.
@@ -234,8 +236,9 @@ class Predictor:
         """Return the frequencies for which errors are predicted: after a pilot, more careful ones.
 
         A pilot shows little of rare items. So if the frequencies come from a pilot, and the decoder
-        is one that fits items, all items below a frequency of about `tau` get one common frequency.
-        Equal items are the hardest case for joint recovery.
+        is one that fits items, all items below a certain frequency get one common frequency. This
+        limit is the smaller of `tau` and half of `Fit.resolved`, from which on a pilot shows items
+        one by one. Equal items are the hardest case for joint recovery.
         """
         if not self._fits_items or distribution.fit is None:
             return distribution
@@ -256,9 +259,9 @@ class Predictor:
         """Return a prediction for a width, or a larger one if exact recovery is not certain.
 
         Real decoding may need a wider sketch for exact recovery than the model predicts. If the
-        decoder fails to recover all items, its error is at most the error of a narrower sketch for
-        which the model does not predict exact recovery. Whether recovery is exact is decided
-        without noise, because noise cannot make exact recovery more certain.
+        decoder fails to recover all items, its error is taken to be at most the error of a narrower
+        sketch for which the model does not predict exact recovery. Whether recovery is exact is
+        decided without noise, because noise cannot make exact recovery more certain.
 
         Args:
             predicted: the method that predicts an error or a probability (`_Predicted`).

@@ -51,7 +51,7 @@ class Privacy:
     Args:
         epsilon: the most epsilon that the campaign may cost.
         delta: the most delta that the campaign may cost. None: 1e-6, or 0.1 divided by the number
-            of clients (for silos, people) if this is less.
+            of clients (for silos, people) if this is less. With geometric noise the delta is 0.
         noise_by: the parties that add the noise: an aggregator, the clients, or two servers.
         mechanism: the distribution of the noise, or its name. None: of the distributions that these
             parties can add, the one with the smallest error. Geometric noise is only for

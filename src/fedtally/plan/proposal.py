@@ -1,4 +1,4 @@
-"""A proposal for a plan, made before the campaign for a target error, clients and frequencies."""
+"""A proposal for a plan, made before the campaign for an error or a budget of bytes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _FEW = 20  # the number of simulated campaigns for comparisons: few, because the
 
 
 class Shapes(NamedTuple):
-    """The largest errors of a plan for frequencies that it was not made for.
+    """The predicted largest errors of a plan for several frequencies.
 
     Attributes:
         hardest: the hardest frequencies for the plan, with the plan's largest error for them.
@@ -74,7 +74,8 @@ class Proposal:
         size: how rows and width were chosen, with a message for the user.
         linf: the predicted largest error; it is exceeded with the plan's `failure_probability`.
         distribution: the frequencies for which the error is predicted. If the target holds for any
-            frequencies, these are the hardest ones.
+            frequencies, these are the hardest ones; for a histogram, whose error does not depend on
+            them, any.
         found: the quantity that was made as small as possible: "bytes", "error" or "epsilon".
         minimax: the paper's size for the worst frequencies, and the bytes that a client then
             uploads; None if the domain is open.
@@ -165,7 +166,7 @@ class Proposal:
         )
 
     def shapes(self) -> Shapes | None:
-        """Return the plan's errors for other frequencies.
+        """Return the plan's predicted largest errors for the hardest and the named frequencies.
 
         Returns None if the error does not depend on the frequencies, or if the domain is open.
         """
@@ -214,8 +215,8 @@ class Proposal:
         known. Returns None, too, if this decoder would not be the default one for the smaller plan.
 
         Args:
-            recovery: a decoder from `recovery.decoding.resting`. Plans are not made for the errors
-                of these decoders unless the user requests it.
+            recovery: a decoder from `recovery.decoding.resting`. Without a pilot, plans are made
+                for the errors of these decoders only if the user requests it.
         """
         design, decoding = self.design, self.design.spec.decoding
         if design.spec.tau is None or decoding.recovery != AUTO or not self.has_shapes:
@@ -233,10 +234,11 @@ class Proposal:
     def curves(self) -> dict[str, list[tuple[float, float]]]:
         """Return curves of the predicted largest error over a client's upload bytes.
 
-        A point is (bytes, error). There are two curves. The first is for the plan's decoder and
-        number of rows; if the plan has a histogram, it is for sketches with the usual decoder and
-        number of rows. The second is for the paper's decoder. The keys name the decoder and the
-        number of rows.
+        A point is (bytes, error); points with an error of 0 are left out. There are two curves. The
+        first is for the plan's decoder and number of rows; if the plan has a histogram, it is for
+        sketches with the usual decoder and number of rows. The second is for the paper's (median)
+        decoder and its usual number of rows; if the plan is for this decoder, it is the only curve.
+        The keys name the decoder and the number of rows.
         """
         recovery, own = self.target.recovery, self.plan.rows
         if not self.plan.vector.shares_counters:
@@ -265,7 +267,7 @@ class Proposal:
         """Return the largest error of a sketch of another size, for the plan's frequencies.
 
         If the target holds for any frequencies, the error is for the hardest frequencies for this
-        size.
+        size, and no campaigns are simulated.
         """
         p = self.target.failure_probability
         if not self.is_for_any:
@@ -316,8 +318,8 @@ def propose(
         wanted: what the user asks for about names, if the domain is open.
 
     Raises:
-        InvalidInputError: no plan meets the request; the message names the smallest changes that
-            help.
+        InvalidInputError: no plan meets the request. If only the target is out of reach, the
+            message names the smallest changes that help.
     """
     design = Design.for_fleet(spec, domain, num_clients, seed)
     if isinstance(domain, OpenStrings):
@@ -393,9 +395,9 @@ def for_strings(
 ) -> Proposal:
     """Return the proposal of a plan with an open domain, for which there is no list of candidates.
 
-    With a tau the plan has the fewest bytes (`open_domain.smallest`). With tau, max_bytes and
-    `find_epsilon` it has the least epsilon. Without a tau it has about the smallest error within
-    the bytes (`open_domain.best`).
+    With a tau the plan's sums show the least about single clients, and among such plans it has the
+    fewest bytes (`open_domain.smallest`). With tau, max_bytes and `find_epsilon` it has the least
+    epsilon. Without a tau it has about the smallest error within the bytes (`open_domain.best`).
 
     Args:
         design: the design, without a size. It has one round if the number of rounds is to be
@@ -452,9 +454,10 @@ def _size_for_strings(
 
 
 def _left_over(design: Design, plan: Plan, wanted: Wanted) -> str:
-    """Return a note for the user if bytes are left unused, otherwise "".
+    """Return a note for the user if many bytes are left unused, otherwise "".
 
     More counters would use these bytes, but the sums would then show more about single clients.
+    Returns "" with privacy, if rare names are allowed, or from 90 % of the bytes on.
     """
     budget, used = design.spec.size.max_bytes or DEFAULT_MAX_BYTES, plan.bytes_per_client
     if plan.privacy is not None or wanted.allow_rare or used >= _USED * budget:
@@ -470,8 +473,8 @@ def _in_one_release(
 ) -> tuple[int, Names] | None:
     """Return the upload bytes and the predicted names if all rounds were added up and noised once.
 
-    Returns None if the plan has no privacy, if it already opens a single sum, or if the secure sum
-    of all rounds would be too large.
+    Returns None if the plan has no privacy, if it already opens a single sum, or if a plan with one
+    such sum is not possible.
     """
     if plan.privacy is None or len(plan.releases) == 1:
         return None

@@ -91,9 +91,10 @@ class Request:
             dropout: the share of each cohort that drops out in a simulation, 0 <= dropout < 1.
             not_private: whether a run with privacy may use options that break privacy: a seed, the
                 true frequencies, or the input's own items as candidates.
-            silos: the options of silos; None: clients are persons. For silos the relation is
-                add-remove of a person, and the schedule is shared. If a plan is given, it has these
-                options, and they must not be set here.
+            silos: the options of silos; None: the input has no silos. For silos the relation is
+                add-remove of a person, and the schedule is shared. A given plan decides these
+                options: they must then have their defaults here, and be None if its clients are
+                persons.
             recurring: the options of a calendar; None: there is no calendar. With a calendar the
                 schedule is hybrid or fresh.
 
@@ -408,7 +409,7 @@ class AskedSize:
         rows: the number of rows, from the given plan or else from the user, or None.
         width: the number of counters in a row, or None.
         max_bytes: the most bytes that a client may upload in a round. None: no limit if there is a
-            tau, otherwise the default.
+            tau, otherwise the default, which a histogram may exceed (`plan.encodings`).
         num_rounds: the number of rounds among which clients are drawn at random. None: the rounds
             that a column of the input names, or the rounds of the given plan, or one round.
         schedule: a `Schedule`, or "auto" or "batched:auto", which leave the choice to the planner.
@@ -576,10 +577,10 @@ class CampaignSpec:
         """Return the spec for a campaign that shares the privacy budget of a ledger.
 
         Unless the user requests a distribution of noise, it gets the usual one. In a single
-        campaign geometric noise has the smaller error. But the epsilons of several campaigns with
-        geometric noise add up, while with Gaussian noise the total grows only like the square root
-        of their number. Campaigns of both kinds together cost even more. A pilot always has
-        Gaussian noise, because it is a sketch.
+        campaign with a histogram geometric noise may have the smaller error. But the epsilons of
+        several campaigns with geometric noise add up, while with Gaussian noise the total grows
+        only like the square root of their number. Campaigns of both kinds together cost even more.
+        A pilot never has geometric noise, because it is a sketch.
         """
         asked = self.privacy
         if asked is None or asked.mechanism is not None:
@@ -625,7 +626,8 @@ class CampaignSpec:
         """Whether nobody may see the sum of a single round.
 
         Everybody may see it without privacy. Everybody may see it, too, if it is summed in cohorts
-        and the clients add the noise: the sum then holds the noise from the beginning.
+        and the clients add the noise: the sum then holds the noise from the beginning. Only the
+        request is looked at: with a given plan the result is False.
         """
         seen = {None: True, NoiseBy.CLIENTS: self.summation.has_cohorts}
         return not seen.get(self.noise_by, False)

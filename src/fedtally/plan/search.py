@@ -2,8 +2,10 @@
 
 1. `smallest` finds the fewest bytes that meet a target error.
 2. `best` finds the smallest error within a budget of bytes.
-3. `least_epsilon` finds the smallest epsilon that meets a target error within a budget of bytes.
-4. `for_any` finds a size that meets a target error for any frequencies.
+3. `least_epsilon` finds the smallest epsilon that meets a target error, within a budget of bytes if
+   there is one.
+4. `for_any` finds a size that meets a target error for any frequencies; without a target, the size
+   within a budget of bytes whose largest error for any frequencies is about the smallest.
 
 Each function gets a `Design`. The request in it states the target, the bytes and the epsilon. Other
 modules do parts of the work: `fedtally.plan.encodings` chooses between sketch and histogram,
@@ -35,7 +37,7 @@ from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import Schedule
 
 _WIDER = 1.1  # the factor by which a sketch is widened if its error is still above tau
-_NOTHING = 0.5  # a plan whose predicted error is at least this is refused as useless
+_NOTHING = 0.5  # without a tau, a plan whose predicted error is at least this is refused as useless
 _FIRST_TAU = 0.01  # without a tau, the search for the hardest frequencies begins as for this tau
 _STEPS = 8  # the most times that a sketch is widened for its hardest frequencies
 _TURNS = 3  # the most times that a plan and its hardest frequencies are found, one after the other
@@ -136,10 +138,11 @@ def best(design: Design, frequencies: Frequencies, *, compared: bool = True) -> 
 
 
 def least_epsilon(design: Design, frequencies: Frequencies) -> Design:
-    """Return the design with the smallest epsilon with which some size meets `tau`, without a size.
+    """Return the design with about the smallest epsilon with which some size meets `tau`.
 
-    The epsilon is rounded up to two digits. The size, a sketch or a histogram, must have at most
-    `max_bytes` bytes if the request has this bound.
+    The epsilon is at most 2 % above the smallest one, then rounded up to two digits. The size, a
+    sketch or a histogram, must have at most `max_bytes` bytes if the request has this bound. It is
+    only estimated (`reaches`), and the returned design does not get it.
 
     Args:
         design: the design, whose request has a tau and any epsilon.
@@ -177,7 +180,9 @@ def for_any(design: Design, *, find_epsilon: bool = False) -> Made:
 
     Raises:
         OutOfReachError: no plan meets the target.
-        InvalidInputError: no size fits the requested bytes, or the predicted error is 0.5 or more.
+        InvalidInputError: no size fits the requested bytes; no histogram is possible, and the
+            request allows only histograms; without a tau, the predicted error is 0.5 or more; or
+            `find_epsilon` is set, and the request has no privacy.
     """
     spec = design.spec
     careful = spec.failure_probability * RISK
@@ -207,8 +212,8 @@ def for_any(design: Design, *, find_epsilon: bool = False) -> Made:
 def for_frequencies(design: Design, frequencies: Frequencies) -> Made:
     """Return the plan for given frequencies.
 
-    If the request has a tau, it is the plan with the fewest bytes that meets tau. Otherwise it is
-    the plan with the smallest error within the bytes.
+    If `design.spec` has a tau, it is the plan with the fewest bytes that meets tau. Otherwise it is
+    the plan with the smallest predicted error within the budget of bytes.
 
     Args:
         design: the design; its size, if any, is replaced.
@@ -216,7 +221,8 @@ def for_frequencies(design: Design, frequencies: Frequencies) -> Made:
 
     Raises:
         OutOfReachError: no plan meets the target.
-        InvalidInputError: no size fits the requested bytes, or the predicted error is 0.5 or more.
+        InvalidInputError: no size fits the requested bytes; no histogram is possible, and the
+            request allows only histograms; or, without a tau, the predicted error is 0.5 or more.
     """
     if design.spec.tau is None:
         return _promising(best(design, frequencies), frequencies)
@@ -225,10 +231,14 @@ def for_frequencies(design: Design, frequencies: Frequencies) -> Made:
 
 
 def _promising(design: Design, frequencies: Frequencies) -> Made:
-    """Return the plan of a design that has a size; its predicted error becomes its target.
+    """Return the plan of a design that has a size; the target comes from the predicted error.
 
     The target is an error that is exceeded with only `RISK` times the failure probability. This
-    leaves room for real frequencies that differ from the given ones.
+    leaves room for real frequencies that differ from the given ones. `Made.linf` is smaller: it is
+    exceeded with the failure probability.
+
+    Raises:
+        InvalidInputError: the predicted error is 0.5 or more.
     """
     plan, p, recovery = design.plan(), design.spec.failure_probability, recovery_with(design)
     linf = predict_linf(plan, frequencies, recovery, p, expected=design.expected)
@@ -272,7 +282,8 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
 def wider(design: Design, factor: float) -> Design:
     """Return the design with its sketch's width multiplied by `factor`, rounded up.
 
-    Rows, schedule and origin of the size stay. A `spelling` is dropped.
+    Rows, schedule and origin of the size stay. A `spelling` is dropped, and the encoding is a
+    sketch.
     """
     schedule, rows, width, *_ = design.chosen
     return design.with_size(schedule, rows, math.ceil(factor * width)).sized_by(design.sizing)
@@ -387,6 +398,8 @@ def hardest_for(
 ) -> hardest.Hardest:
     """Return the hardest frequencies for a plan, with the largest error of the plan for them.
 
+    The error is predicted by the error model alone; no campaigns are simulated.
+
     Args:
         design: the design of the plan.
         plan: the plan.
@@ -478,6 +491,8 @@ class _Tried(NamedTuple):
 
 def _best_for_any(design: Design, known: Frequencies) -> Made:
     """Return the plan within the bytes whose error for its own hardest frequencies is least.
+
+    Only a few plans are compared. If a histogram is chosen, it is returned without a comparison.
 
     Args:
         design: the design, whose request has no tau.

@@ -312,7 +312,7 @@ _PROPOSED: dict[SecureSum, Callable[[Summation, _Cohorts, int, int, int], Terms]
 def with_noise(
     agreed: Terms, largest_entry: int, noise: int, *, folds: bool, signed: bool
 ) -> Terms:
-    """Return the terms `agreed` with entries of more bits, so that noise cannot overflow a counter.
+    """Return the terms `agreed` with entries of enough bits, so that noise overflows no counter.
 
     Args:
         agreed: the terms of the secure sum, without room for noise.

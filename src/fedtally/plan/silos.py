@@ -81,7 +81,10 @@ class Silos:
         return num_silos * self.most if self.expected is None else self.expected
 
     def beyond_column(self) -> dict[str, int]:
-        """Return the options that are set besides the column of silos: a dict of values by name."""
+        """Return the options that are set besides the column of silos: a dict of values by name.
+
+        `expected` is never in it.
+        """
         return given(
             people=self.people,
             silos_per_person=self.silos_per_person if self.silos_per_person > 1 else None,

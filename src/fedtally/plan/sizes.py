@@ -59,7 +59,9 @@ FEW = 3.0  # a pilot shows little of items with fewer holders than this among it
 # If the largest possible hardness is more than this times the estimated one, a message says that
 # the width relies on a guess.
 SHAPE = 1.5
-_FACTOR = 2.0  # trials may show that a sketch this many times smaller than predicted is enough
+_FACTOR = (
+    2.0  # trials are run if the predicted width is at most this many times their largest width
+)
 # If another decoder answers, the error of joint recovery may exceed tau, up to tau / SHARE.
 SHARE = 0.9
 # The error of the decoder that answers may exceed tau with this share of p. The share is small,

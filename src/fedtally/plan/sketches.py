@@ -153,7 +153,7 @@ class Sketches:
         return predictor.modelled_linf(self.frequencies, planned, rows, width)
 
     def cost(self, design: Design) -> int:
-        """Return the bytes that a client uploads with a design, right to a few bytes."""
+        """Return about the bytes that a client uploads with a design (`Design.bytes_of`)."""
         schedule, rows, width, *_ = design.chosen
         return self.design.bytes_of(rows, width, schedule)
 

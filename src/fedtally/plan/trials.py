@@ -142,10 +142,10 @@ class Trials:
         return float((self.errors(repeats) > tau * (1 + 1e-9)).mean())
 
     def linf(self, probability: float, repeats: int, tau: float | None = None) -> float:
-        """Return the error that a given share of the campaigns exceeds, a frequency.
+        """Return the smallest error that at most a given share of campaigns exceeds, a frequency.
 
         Args:
-            probability: the share of campaigns whose error is larger than the result.
+            probability: the largest share of campaigns whose error may exceed the result.
             repeats: the number of campaigns that the share is of.
             tau: the error that is allowed, or None. With it, the simulation ends after half or
                 three quarters of the campaigns, if these show that a smaller share than

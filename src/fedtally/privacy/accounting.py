@@ -495,7 +495,7 @@ def filter_order(event: Event, granted: float, delta: float) -> float | None:
 
     Args:
         event: the event of the first campaign.
-        granted: the epsilon of the population's grant.
+        granted: the epsilon of the population's grant; above `MOST_ADAPTIVE`, that is taken.
         delta: the delta of the grant; with 0, the result is None.
 
     >>> little = Event("skellam", 1, "zero-out", variance=2.0, honest_survivors=90)
@@ -678,7 +678,8 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
         event: the event whose variance to find; its present variance is ignored.
         epsilon: the largest epsilon of all events together.
         delta: the delta of all events together; 0 is allowed if all noise is geometric.
-        others: the other events that the same clients take part in, such as a pilot.
+        others: the other events that the same clients take part in, such as a pilot. No event may
+            have been chosen in view of what another one showed (see `epsilon`).
 
     Raises:
         InvalidInputError: an argument is out of bounds (see `epsilon`), the other events alone

@@ -2,7 +2,7 @@
 
 The rule is a pure function, without a database or a clock. A campaign is charged to the named
 population whose clients take part in it. Its charge is its `Event`: what one client is exposed to
-if it takes part in `event.participations` rounds. A campaign is charged in full with its first
+if it takes part in as many rounds as the event allows. A campaign is charged in full with its first
 release, and not again with later releases. Each client's own record refuses further rounds
 (`check_participation`). Populations that share clients must have one name, and so one total delta.
 
@@ -12,11 +12,12 @@ release counts as spent, even if its sum was never opened: nobody can prove that
 
 A campaign may be planned in view of what earlier campaigns showed. The costs of such campaigns are
 added up as if each were Gaussian (Smith and Thakurta 2022, Fully adaptive composition for Gaussian
-differential privacy). A ledger may also add up Renyi divergences. Their order is fixed with the
-first campaign (docs/privacy-proofs/renyi.md). A client's record has no such order, since the
-client's owner may change a cap at any time, in view of what was seen. Composing privacy-loss
-distributions would give smaller totals, but is not proven for such campaigns (Tran, Koskela, Raisa
-and Honkela 2026, f-Differential privacy filters, arXiv 2602.06756).
+differential privacy). If all have geometric noise, their epsilons may be added up instead. A ledger
+may also add up Renyi divergences. Their order is fixed with the first campaign
+(docs/privacy-proofs/renyi.md). A client's record has no such order, since the client's owner may
+change a cap at any time, in view of what was seen. Composing privacy-loss distributions would give
+smaller totals, but is not proven for such campaigns (Tran, Koskela, Raisa and Honkela 2026,
+f-Differential privacy filters, arXiv 2602.06756).
 
 What is guaranteed is only the grant, the limit of the total. The spend so far is information: the
 moment at which somebody reads it may depend on what was seen.
@@ -39,7 +40,7 @@ DAY = 86_400  # seconds
 MAX_DAYS = 3_660  # the longest period of a cap in days: ten years
 NAME = "1 to 200 printable characters, no blanks at the ends"
 MAX_RELEASE = 2**31 - 1  # the largest integer that a column holds in every database
-MIN_DELTA = 1e-15  # each secure sum takes 2^-40 of it, and floating point errs by as much
+MIN_DELTA = 1e-15  # floating point errs by about as much; each secure sum alone needs 2^-40
 # Hangul fillers and the empty Braille pattern: they are blank, but Unicode counts them as letters
 _WITHOUT_INK = "\u115f\u1160\u3164\uffa0\u2800"
 _SEPARATORS = re.compile(r"[\s\-_\u2010-\u2015\u2212\u00b7\u2022\u30fb.]+")
@@ -176,7 +177,7 @@ class Cap:
 
 @dataclass(frozen=True)
 class Charge:
-    """One release of a plan, charged to a population before or after its sum is opened.
+    """One release of a plan that is charged, or shall be charged, to a population.
 
     Args:
         population: the population whose budget is charged.

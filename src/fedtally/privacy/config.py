@@ -461,7 +461,8 @@ def _check_rounds(event: Event, opened: Opened) -> None:
             f"privacy.event.participations must be at most the rounds, {opened.num_rounds}, got"
             f" {event.participations}"
         )
-    # otherwise an event with fewer rounds than the plan would be charged too little
+    # Without this check, an event that states fewer rounds than the plan has would be charged too
+    # little.
     if event.per_rounds is not None and event.num_rounds != opened.num_rounds:
         raise InvalidInputError(
             f"privacy.event.num_rounds must be that of the plan, {opened.num_rounds}, got"

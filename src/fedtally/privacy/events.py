@@ -46,7 +46,8 @@ _OPTIONAL = (
 class Mechanism(Named, option="mechanism"):
     """The kind of noise that is added to a sum.
 
-    `ROUNDED_GAUSSIAN`: the party that opens a sum adds all of the noise. `SKELLAM`: every client
+    `ROUNDED_GAUSSIAN`: the party that opens a sum adds all of the noise, or each of two servers
+    does. `SKELLAM`: every client
     adds a share of the noise to its own vector, before the secure sum. `GEOMETRIC`: an aggregator
     adds the noise to a histogram, and the guarantee needs no delta.
     """

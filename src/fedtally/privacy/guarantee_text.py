@@ -22,8 +22,8 @@ from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Event, Relation, Trust
 from fedtally.privacy.laws import LAWS
 
-# The tables name every relation and every method, so that a lookup fails for a new one. Otherwise
-# it could get the sentence of another.
+# The tables name every relation, and every method for a single campaign, so that a lookup fails for
+# a new one. Otherwise it could get the sentence of another.
 CHANGED = {
     Relation.ZERO_OUT: "if one client's items are taken away and it still takes part",
     Relation.REPLACE_ONE: "if one client's items are replaced by any others",

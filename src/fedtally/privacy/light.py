@@ -1,8 +1,9 @@
 """Replacements in NumPy for the functions of SciPy and dp-accounting that the accountant needs.
 
-They are for an agent that has neither library (see `privacy.library`). Each has the name and the
-arguments of the function or class that it replaces. Tests compare its epsilons with the libraries'
-epsilons. `docs/library.md` says by how much they are smaller, and where they may be larger.
+They are for an agent that has neither library (see `privacy.library`). Each function has the name
+and the arguments of the one that it replaces; `LossGrid` has the methods that are needed of
+dp-accounting's distributions. Tests compare the epsilons with the libraries' epsilons.
+`docs/library.md` says by how much they are smaller, and where they may be larger.
 
 `math.erf` and `math.erfc` have all digits, even in the tails. The functions of the normal
 distribution are computed from these two.
@@ -25,8 +26,8 @@ _FAR = -12.0  # below it, the asymptotic series of `_mills` has all digits
 _SERIES = 20  # terms of an asymptotic series: where it is used, the next term is below 1e-16
 _MOST_STEPS = 100  # the most steps of Newton's method, which needs less than ten
 _LITTLE = 30.0  # up to it, I_0 is its power series; above it, the asymptotic series
-# Orders at which the Chernoff bound on the two tails is tried, times the standard deviation. For a
-# Gaussian, 9 is about the best.
+# The Chernoff bound is tried at the tilt's order plus each of these numbers divided by the standard
+# deviation (negative: lower tail; positive: upper tail). For a Gaussian, 9 is about the best.
 _ORDERS = (-9.0, -3.0, 3.0, 9.0)
 _FAR_OUT = 40.0  # tails of e^-40 are far below a transform's rounding errors
 _HALVINGS = 10  # steps of a bisection: an order needs no better precision
@@ -378,7 +379,7 @@ class LossGrid:
         divided by the scale of the tilt.
         """
         first, last = sum(part.number * int(part.places[0]) for part in self.parts), 0
-        # at least 1, since it divides
+        # the variance is taken as at least 1, since its root divides
         for times in _ORDERS:
             order = times / math.sqrt(max(tilt.variance, 1.0))
             bound = (self._tilted(tilt.order + order).log_sum - tilt.log_sum + _FAR_OUT) / order

@@ -62,7 +62,7 @@ class _Loss(NamedTuple):
             there is none.
         deltas: a function from an array of epsilons to the delta at each.
         atoms: the distinct values of the loss and their probabilities, float64 [n] each; None if
-            there are more than 64.
+            there are more than 64, or for a Gaussian.
     """
 
     stddev: float

@@ -97,7 +97,8 @@ def rows(trends: Trends) -> list[tuple[str, str]]:
 def digits_of(listed: Sequence[Change]) -> int:
     """Return how many decimals a list needs, in percent, for all its shares and changes.
 
-    They show two digits of the smallest change, or half-width of a change's limits, other than 0.
+    They show two digits of the smallest change, or half-width of a change's limits, other than 0;
+    there are 2 to 6 of them.
     """
     return amounts.decimals([*(change.change for change in listed), *_halves(listed)])
 

@@ -304,7 +304,7 @@ def _attended(result: Result) -> str:
 
 
 def _each(result: Result) -> str:
-    """Return in words how often a person of several silos counts; "" if nobody counts twice."""
+    """Return in words how often a person of several rounds or silos counts; "" if nobody does."""
     if result.unit == "people":
         return ""
     if result.repeats_are_private:

@@ -99,9 +99,9 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 def target_rows(plan: Plan) -> list[tuple[str, str]]:
     """Return the row "Target" on the error that a plan promises.
 
-    A plan for any frequencies keeps its promise always. Otherwise the row says that the promise
-    rests on assumed frequencies. Returns [] if the plan has no target, or the target names no
-    frequencies.
+    The promise may be broken with the probability in the target. A plan for any frequencies keeps
+    it whatever the frequencies are. Otherwise the row says that the promise rests on assumed
+    frequencies. Returns [] if the plan has no target, or the target names no frequencies.
     """
     target = plan.target
     if target is None or target.frequencies is None:
@@ -355,6 +355,8 @@ def rows(
     result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
 ) -> list[tuple[str, str]]:
     """Return the rows on what the intervals cover, and on the largest error to expect.
+
+    Returns [] if the confidence is 0. Exact counts have no expected error.
 
     Args:
         result: the whole result.

@@ -47,7 +47,8 @@ def estimate_fields(estimate: Estimate) -> dict[str, Any]:
 def fields(answer: Answer, estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
     """Return the JSON fields of each listed estimate.
 
-    The field `above_noise` says whether somebody surely holds the item; None if that is unknown.
+    The field `above_noise` says whether the item stands above noise (`Answer.above_noise`); None if
+    that is unknown.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
@@ -140,7 +141,8 @@ def has_widths(estimates: Sequence[Estimate]) -> bool:
 def digits_of(estimates: Sequence[Estimate]) -> int:
     """Return how many decimals a list needs, in percent, for all its frequencies and limits.
 
-    They show two digits of the smallest frequency or half-width of limits, other than 0. Without
+    They show two digits of the smallest frequency or half-width of limits, other than 0; there are
+    2 to 6 of them. Without
     the half-widths, limits could look as if they were equal. Half-widths up to 1e-9 are only
     rounding, and do not count.
 
@@ -241,8 +243,14 @@ def _doubts(
 def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> list[Column]:
     """Return the columns of errors: among these clients, then for a wider population.
 
-    For an item that cannot be told from 0, they show upper limits. Both columns have the same
-    number of decimals: otherwise rounding could make the larger error look smaller.
+    There are none if there are no limits, and only the second if counts are exact. For an item that
+    cannot be told from 0, they show an upper limit of its share. Both columns have the same number
+    of decimals: otherwise rounding could make the larger error look smaller.
+
+    Args:
+        estimates: the estimates, in the order of the rows.
+        digits: the least number of decimals, in percent.
+        unit: the plural noun for what is counted.
     """
     off = uncertainty_of(estimates)
     if off is None:

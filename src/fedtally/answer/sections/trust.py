@@ -312,7 +312,8 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 class ClientList(NamedTuple):
     """The list of clients that may take part. Nobody else may.
 
-    Without a list, a server that lies could choose the clients of a sum, or invent them.
+    Without a list, a server that lies could invent clients. With a list, it can still choose which
+    listed clients are in a sum.
 
     Attributes:
         length: the number of listed clients; None: it is unknown.

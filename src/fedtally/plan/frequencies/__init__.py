@@ -1,1 +1,4 @@
-"""The frequencies that a plan is made for: known, assumed, read from a pilot, or the hardest."""
+"""The frequencies that a plan is made for: known, assumed, estimated from a pilot, or the hardest.
+
+The hardest frequencies for a plan are those for which its error is largest.
+"""

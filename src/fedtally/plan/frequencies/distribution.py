@@ -35,8 +35,8 @@ class Frequencies:
     """A distribution of frequencies (each a share of clients), in groups of equal frequency.
 
     Attributes:
-        frequencies: float64 [k], above 0: the frequency of an item in each group. The most frequent
-            items come first, one by one.
+        frequencies: float64 [k], above 0: the frequency of an item in each group. Items that are
+            known one by one come first, each as a group of its own.
         numbers: float64 [k], the number of items in each group; estimates need not be integers.
         domain_size: the number of candidates.
         fit: what a pilot showed besides the frequencies; None: no pilot was read.
@@ -163,14 +163,16 @@ class Frequencies:
             noise_variance: the variance of the noise in each counter of each round's sum, in
                 squared counts.
             largest_unseen: an upper bound on the frequencies of the tail, above 0 and at most 1.
-                They are also below the frequency from which items stand out. If the bound is tau,
-                the hardness of the result is `hardest(tau)`: for the median decoder this covers
-                tails of any shape.
+                The frequency from which items stand out is always a bound, too. If you pass tau
+                here, `hardness(tau)` of the result is about its `hardest(tau)`, the largest value
+                for any shape of the tail.
             max_items: the most items of one client.
 
         Raises:
-            InvalidInputError: no sum has clients, there are fewer than two clients per batch or two
-                sums of one round, or a value is out of its range.
+            InvalidInputError: no sum has clients; there are fewer than two clients per batch; two
+                sums are of the same round; the sketches have fewer than 3 rows; or a value is out
+                of its range.
+            IncompatibleError: the sketches differ in their parameters.
         """
         read = pilot.read(sketches, domain, noise_variance, largest_unseen, max_items)
         return cls(
@@ -198,7 +200,7 @@ class Frequencies:
         The tail is all items that do not stand out from the noise. Its mass is the sum of its
         frequencies f, and its energy is the sum of f^2. `hardness` takes the frequencies of the
         tail from an estimated shape. If the tail has items above tau that the pilot does not show
-        one by one, this shape may be wrong, and the result here is larger. Without a pilot the
+        one by one, this shape may be wrong, and the result here may be larger. Without a pilot the
         result is `hardness(tau)`.
         """
         if self.fit is None:

@@ -25,8 +25,9 @@ from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.frequencies.power_law import capped
 
 ANY = "any"  # stands in a target that holds for all frequencies
-# The distributions that users can name for `--like`: the default, one that falls more slowly, and
-# one with hundreds of items of nearly the same frequency.
+# The named distributions for which a plan's errors are shown: the usual power law, one that falls
+# more slowly, and one with hundreds of items of nearly the same frequency. `--like` takes these
+# names, and other distributions, too.
 _EXPONENTS = (1.1, 0.8)
 NAMED = (*(f"zipf:a={exponent:g}" for exponent in _EXPONENTS), "geometric:q=0.99")
 USUAL = NAMED[0]
@@ -118,13 +119,13 @@ def find_hardest(
     plateau has, the more frequent they are. With fewer and fewer items the error rises, until the
     items are so frequent that they are fitted; then it falls to nearly nothing. The search goes
     from many items to few, and stops after this fall. It begins with as many items as all clients
-    together hold; with more items, hardly any two clients would hold the same item. If `near` is
-    given, the search begins there instead, and goes in both directions.
+    together hold, but at most all candidates; with more items, hardly any two clients would hold
+    the same item. If `near` is given, the search begins there instead, and goes in both directions.
 
     Args:
         linf: a function from frequencies to the largest error of the plan, as a share of clients.
         domain_size: the number of candidates.
-        num_clients: the number of clients in all rounds.
+        num_clients: the number of clients in all rounds; for silos, of people.
         max_items: the number of items that each client holds.
         near: about the number of items of the hardest plateau, for example from a similar plan;
             None: it is not known.

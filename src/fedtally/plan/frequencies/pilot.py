@@ -40,8 +40,8 @@ I64 = npt.NDArray[np.int64]
 HEAVY = 4.0  # an item stands out if its frequency exceeds this many of its standard errors
 _KNOWN = 0.5  # a sum of fourth powers with a larger relative standard error is not used
 _COMPARED = 100  # the number of largest fitted items that are compared between rounds
-# An item may be on the support only because of a random error. So an item is *clearly fitted* only
-# if its value exceeds this many times the threshold for the support.
+# An item may be on the support only because of a random error. So an item is *clearly fitted* if it
+# stands out, or if its value exceeds this many times the threshold for the support.
 _CLEARLY = 2.0
 # The power law is cut off at a largest frequency. Deconvolution cannot give items to frequencies
 # that have none at its start. So a second power law with this share is mixed in, which is cut off
@@ -96,20 +96,20 @@ class Fit:
             took part.
         heavy: the number of items on the heavy list: the items that stand out from the noise.
         mass: the mass of the tail (all other items), which is the sum of its frequencies. If
-            clients hold one item each, it is 1 minus the mass of the heavy list. Otherwise it is
-            the largest mass that the tail can have.
-        energy: the energy of the tail: the sum of its squared frequencies.
+            clients hold one item each, it is 1 minus the mass of the heavy list. Otherwise it is an
+                upper bound, estimated from the energy of the counters.
+        energy: the energy of the tail, as estimated: the sum of its squared frequencies.
         cells_error: the standard error of the energy, as far as it comes from the small number of
             cells (counters).
         exponent: the exponent of the power law from which deconvolution started.
         resolved: the frequency above which items are known one by one. Of less frequent items only
             the mass and the energy are known.
-        conditioned: False if the pilot's sketch was too small for its items, so that the median
-            decoder replaced joint recovery.
-        heterogeneity: how much frequencies differ between the pilot's rounds, as estimated: the
-            mean energy of single rounds divided by the energy of their mean; 1 if all rounds are
-            alike. The planner uses `Frequencies.heterogeneity` instead, which is 1 unless this
-            estimate is clearly above 1.
+        conditioned: False if the pilot's sketch was too small for its items, so that the errors of
+            joint recovery are larger than the median decoder's.
+        heterogeneity: how much frequencies differ between the pilot's rounds, estimated from the
+            largest fitted items: the mean energy of single rounds divided by the energy of their
+            mean, at least 1; 1 if all rounds are alike. The planner uses
+            `Frequencies.heterogeneity` instead, which is 1 unless this estimate is clearly above 1.
         heterogeneity_error: the standard error of `heterogeneity`; infinite if the pilot does not
             show the heterogeneity.
     """
@@ -188,8 +188,8 @@ class _Energy(NamedTuple):
     """Sums over the tail (the items that do not stand out), as the cells show them.
 
     Attributes:
-        mass: the mass of the tail; if clients may hold several items, the largest mass that it can
-            have.
+        mass: the mass of the tail; if clients may hold several items, an upper bound on it, as
+            estimated.
         energy: the energy of the tail: the sum of its squared frequencies.
         excess: the width times the mean square of the cells (counters divided by the number of
             clients), as far as it comes from items outside of `_Heads`, without the noise.
@@ -489,7 +489,7 @@ def _largest(
 
     The tail is all items that do not stand out. The cut is chosen so that the power law has the
     given sum of fourth powers. Returns `seen` if this sum is not known well enough, or allows no
-    smaller cut.
+    smaller cut, or if the mass or the energy is not above 0.
 
     Args:
         ranks: the first and the last rank of the tail.

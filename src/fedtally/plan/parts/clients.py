@@ -119,7 +119,7 @@ class Clients:
         return people if self.kind == "persons" or silos else 0
 
     def largest_entry(self, encoding: Encoding) -> int:
-        """Return the most that one client adds to an entry of its vector, without noise.
+        """Return the most (absolute value) that one client adds to an entry, without noise.
 
         Args:
             encoding: whether items are counted in a sketch or in a histogram.
@@ -135,7 +135,7 @@ class Clients:
         return 0.0 if self.kind == "persons" else people * self.max_items
 
     def are_hidden(self, relation: Relation | None) -> bool:
-        """Whether the privacy guarantee hides the number of clients.
+        """Return whether the privacy guarantee hides the number of clients.
 
         The number of silos is always public, so the result is False for silos.
 

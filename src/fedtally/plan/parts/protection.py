@@ -173,7 +173,10 @@ class Protection:
 
     @property
     def clip_norm(self) -> float | None:
-        """The bound on the l2 norm of a client's sketch; None: the norm is not bounded."""
+        """The bound on the l2 norm of a client's sketch; None: the norm is not bounded.
+
+        In a plan of silos it is for the sketch of one person.
+        """
         return None if self.terms is None else self.terms.event.clip_norm
 
     def mark(self, fingerprint: str) -> NoiseMark | None:
@@ -234,8 +237,8 @@ class Protection:
     def bound(self, counters: int, clients: int) -> int:
         """Return a bound on the absolute value of the noise in every counter of a secure sum.
 
-        Some counter exceeds it with a probability of at most 2^-40. The bound is 0 if an aggregator
-        adds the noise, because it does so after the secure sum.
+        Some counter exceeds it with a probability of at most 2^-40. The bound is 0 if nobody adds
+        noise, or if an aggregator does, because it adds the noise after the secure sum.
 
         Args:
             counters: the number of entries of a client's vector.

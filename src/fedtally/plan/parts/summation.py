@@ -96,7 +96,10 @@ class Summation:
 
     @property
     def opens_rounds(self) -> bool:
-        """Whether the sum of each round is opened by itself, as soon as the round is complete."""
+        """Whether the server gets the sum of each round by itself, once the round is complete.
+
+        Two servers instead open only the total of the rounds of a release.
+        """
         return not self.is_two_server
 
     @property
@@ -119,7 +122,7 @@ class Summation:
         """Return the sizes of the cohorts that a round is split into, the larger ones first.
 
         The sizes differ by at most 1. Two servers do not split a round. An empty round has no
-        cohorts.
+        cohorts. For a trusted server, which has no cohorts, the result is the same as for secagg.
 
         Args:
             num_clients: the number of clients of the round.

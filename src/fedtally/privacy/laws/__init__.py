@@ -1,8 +1,9 @@
 """The distributions of noise: all that the accountant must know of each mechanism.
 
 To add a mechanism, write NAME.py in this folder, with a subclass of `law.Law`, and add a row to
-`LAWS`. Add its name to `events.Mechanism`, and say in `events.NoiseBy.mechanisms` which parties may
-add this noise. Nothing else in `privacy` depends on the mechanism. Outside, `recovery` uses
+`LAWS`. Add its name to `events.Mechanism` and to the tables there, and say in
+`events.NoiseBy.mechanisms` which parties may add this noise. Only the checks of `events.Event` and
+the default in `config.exposure` also name mechanisms. Outside of `privacy`, `recovery` uses
 `Law.total`.
 """
 

@@ -92,6 +92,8 @@ class Law(ABC):
     def draws(self, counters: int, clients: int) -> int:
         """Return the most draws from tables in one sum; 0 if the noise is drawn exactly.
 
+        If two servers add the noise, only the draws of one server count.
+
         Args:
             counters: the number of counters of the sum.
             clients: the most clients in the sum.
@@ -163,9 +165,9 @@ class Law(ABC):
         return mu**2 / 2
 
     def divergence(self, variance: float, shift: int, order: float) -> float | None:
-        """Return the Renyi divergence between the noise and the shifted noise.
+        """Return the Renyi divergence between the noise and the shifted noise, or an upper bound.
 
-        None if there is no formula for it.
+        None if there is no formula for either.
 
         Args:
             variance: the variance of the noise.

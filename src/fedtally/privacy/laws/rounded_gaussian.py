@@ -40,7 +40,7 @@ class RoundedGaussian(Law):
         return table(rounded_gaussian(variance))
 
     def draws(self, counters: int, clients: int) -> int:
-        """Return the number of draws in a sum: one for each counter."""
+        """Return the number of draws of the party that adds the noise: one for each counter."""
         return counters
 
     def refused(self, trust: Trust) -> float:
