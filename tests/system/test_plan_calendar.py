@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from fedtally.cli.app import run
+from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
-from fedtally.plan.calendar import DAY
+from fedtally.plan.calendar import DAY, Calendar, Recurring
+from fedtally.plan.design import Design
+from fedtally.plan.request import Request
 from fedtally.privacy import accounting
 
 Call = Callable[..., tuple[int, str, str]]
@@ -148,3 +151,35 @@ def test_a_successor_that_cannot_be_is_one_line(call: Call) -> None:
         code, _, err = call("plan", *asked, "--output", "never.toml")
         assert code == 2 and said in " ".join(err.split()), err
         assert not Path("never.toml").exists()
+
+
+TWICE = ("--start", "2026-12-01", "--rounds", "4", "--participations", "2", "--epsilon", "2")
+
+
+def test_each_of_the_clients_is_said_once_however_often_it_takes_part(call: Call) -> None:
+    strings = ("plan", "--clients", "200000", "--domain", "open", "--tau", "0.01", *TWICE)
+    code, out, _ = call(*strings)
+    assert code == 0 and "Plan for 200,000 clients" in out
+    # a plan counts them once for each of their rounds
+    assert json.loads(call(*strings, "--json")[1])["plan"]["num_clients"] == 400_000
+
+
+def test_the_number_of_clients_that_an_error_names_is_enough(call: Call) -> None:
+    asked = ("--domain", "open", "--tau", "0.001", *TWICE[:-1], "0.1")
+    code, _, err = call("plan", "--clients", "2000", *asked)
+    assert code == 2 and "cannot be met at epsilon 0.1 with 2,000 clients" in err
+    enough = int(err.rsplit("; ", 1)[1].split(" clients")[0].replace(",", ""))
+    assert call("plan", "--clients", str(enough), *asked)[0] == 0
+
+
+def test_a_design_that_changes_keeps_its_clients() -> None:
+    calendar = Calendar(datetime(2026, 12, 1, tzinfo=UTC), DAY, 4)
+    recurring = Recurring(calendar=calendar, participations=2)
+    spec = Request(num_rounds=4, tau=0.01, secure_sum="secagg", epsilon=2.0).resolve(
+        recurring=recurring
+    )
+    design = Design.for_fleet(spec, IntegerRange(1, 500), 2000, bytes(32))
+    assert (design.fleet, design.clients[0]) == (2000, 4000)
+    for changed in (design.with_rounds(4), design.with_cohorts(300), design.with_clients(2000)):
+        assert (changed.fleet, changed.clients[0]) == (2000, 4000)
+    assert design.with_clients(3000).clients[0] == 6000

@@ -148,6 +148,14 @@ class Setting:
         return self.spec.recovery_of(self.domain.size)
 
     @property
+    def fleet(self) -> int:
+        """The number of clients that may take part, each of which counts once.
+
+        With a calendar, `clients` counts a client once for each round that it may take part in.
+        """
+        return self.clients[0] // self.spec.lifetime
+
+    @property
     def expected(self) -> int:
         """The number by which counts are divided to get frequencies.
 
@@ -539,7 +547,7 @@ class Design(Setting):
         rounds, participations = spec.size.num_rounds or 1, 1
         if spec.recurring is not None:
             participations = spec.recurring.participations
-            num_clients *= spec.recurring.lifetime
+            num_clients *= spec.lifetime
         if num_clients < rounds:
             raise InvalidInputError(
                 f"{arg.num_rounds} must be at most the number of clients, {num_clients:,}, got"
@@ -616,19 +624,22 @@ class Design(Setting):
         """Return the design for another number of clients, without a size.
 
         The request is adapted to the new number. Silos keep the number of people per silo.
+
+        Args:
+            num_clients: the new number, counted as `fleet` is.
         """
-        spec = self.spec.for_clients(num_clients, self.clients[0])
+        spec = self.spec.for_clients(num_clients, self.fleet)
         return Design.for_fleet(spec, self.domain, num_clients, self.seed)
 
     def with_rounds(self, num_rounds: int) -> Design:
         """Return the design with another number of rounds, without a size."""
         spec = self.spec.with_rounds(num_rounds)
-        return Design.for_fleet(spec, self.domain, self.clients[0], self.seed)
+        return Design.for_fleet(spec, self.domain, self.fleet, self.seed)
 
     def with_cohorts(self, most: int) -> Design:
         """Return the design with cohorts of at most `most` clients, without a size."""
         spec = self.spec.with_cohorts(most)
-        return Design.for_fleet(spec, self.domain, self.clients[0], self.seed)
+        return Design.for_fleet(spec, self.domain, self.fleet, self.seed)
 
     def with_length(self, max_length: int) -> Design:
         """Return this design of an open domain with another maximum length of strings.

@@ -394,7 +394,7 @@ def _unreachable(guesses: Guesses) -> InvalidInputError:
 def _ways(guesses: Guesses) -> Iterator[str]:
     """Yield texts of the smallest changes; each of them alone is enough to meet the target."""
     spec, design = guesses.spec, guesses.design
-    number = design.clients[0]
+    number = design.fleet
     tau = _least(guesses, design.with_tau, guesses.tau, LARGEST_TAU)
     if tau is not None:
         yield f"tau {tau:g}"
@@ -402,7 +402,7 @@ def _ways(guesses: Guesses) -> Iterator[str]:
         epsilon = _least(guesses, design.with_epsilon, spec.privacy.epsilon, MAX_EPSILON)
         if epsilon is not None:
             yield f"epsilon {epsilon:g}"
-    most = min(MAX_CLIENTS, _MOST_CLIENTS * number)
+    most = min(MAX_CLIENTS // spec.lifetime, _MOST_CLIENTS * number)
     clients = _least(guesses, lambda x: design.with_clients(math.ceil(x)), number, most)
     if clients is not None:
         unit = "clients" if spec.silos is None else "silos of as many people each"

@@ -529,6 +529,11 @@ class CampaignSpec:
             return self
         return replace(self, privacy=replace(asked, delta=default_delta(max(1, num_clients))))
 
+    @property
+    def lifetime(self) -> int:
+        """The most rounds that one client takes part in: 1 without a calendar."""
+        return 1 if self.recurring is None else self.recurring.lifetime
+
     def with_epsilon(self, epsilon: float) -> CampaignSpec:
         """Return the spec with another epsilon; a program error if it has no privacy."""
         assert self.privacy is not None

@@ -109,7 +109,7 @@ def histogram_within(proposal: Proposal) -> Proposal | None:
     if found is None:
         return None
     spec = replace(design.spec.with_bytes(found.bytes_per_client), tau=None)
-    return propose(spec, design.domain, design.clients[0], seed=design.seed)
+    return propose(spec, design.domain, design.fleet, seed=design.seed)
 
 
 def _budgets(proposal: Proposal) -> list[int]:
@@ -147,7 +147,7 @@ def _of_bytes(proposal: Proposal, epsilon: float | None, max_bytes: int) -> Prop
     )
     spec = replace(private_at(design.spec, epsilon), tau=None, size=size)
     known = None if proposal.is_for_any else proposal.distribution
-    return propose(spec, design.domain, design.clients[0], known, seed=design.seed)
+    return propose(spec, design.domain, design.fleet, known, seed=design.seed)
 
 
 def private_at(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:

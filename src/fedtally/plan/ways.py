@@ -104,7 +104,7 @@ def ways_out(ways: Sequence[str]) -> str:
 
 def why_unreachable(design: Design) -> str:
     """Return the part of an error message that says with which options a target cannot be met."""
-    spec, clients = design.spec, f"{design.clients[0]:,} clients"
+    spec, clients = design.spec, f"{design.fleet:,} clients"
     if spec.silos is not None:
         clients = f"{design.clients[0]:,} silos and {design.expected:,} people"
     within = "" if spec.size.max_bytes is None else f" within {spec.size.max_bytes:,} bytes"
@@ -171,9 +171,9 @@ class _Looked:
 
     def clients(self) -> Way | None:
         """Return the change to the fewest clients that are enough."""
-        few = self.design.clients[0]
+        few, most_of_all = self.design.fleet, MAX_CLIENTS // self.design.spec.lifetime
         for times in _MORE_CLIENTS:
-            most = min(MAX_CLIENTS, times * few)
+            most = min(most_of_all, times * few)
             value = self._least(
                 lambda number: self.design.with_clients(math.ceil(number)), few, most
             )
