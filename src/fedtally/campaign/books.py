@@ -48,6 +48,8 @@ class Books(Protocol):
         Raises:
             AlreadySpentError: the release was made before, or another run has reserved it.
             OverspentError: the population has too little privacy budget left.
+            InvalidInputError: the release cannot be charged for another reason, for instance
+                because the population has no budget.
         """
 
     def has_landed(self, plan: Plan, session: bytes) -> bool:
@@ -63,7 +65,9 @@ class Books(Protocol):
 
         If a sum of this session was added before, nothing changes, and the result is False. The
         call is one transaction: if two processes add a sum of the same session at the same time,
-        only one is added. If they add sums of different sessions, both are added.
+        only one is added. Not all books check whether the release of the round was made; a
+        `FrequencyServer` checks it before each call. If they add sums of different sessions, both
+        are added.
 
         Args:
             plan: the plan of the campaign.
@@ -72,7 +76,8 @@ class Books(Protocol):
             sketch: the sum, with the number of its round. The caller must not use it afterwards.
 
         Raises:
-            AlreadySpentError: the release to which the round belongs was made before.
+            AlreadySpentError: the release to which the round belongs was made before, and these
+                books check it.
         """
 
     def sums(self, plan: Plan) -> list[CountSketch]:
@@ -93,7 +98,8 @@ class Books(Protocol):
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         """Store the noised sums of releases, and erase the exact sums from which they were made.
 
-        The call is one transaction. Afterwards no sum can be added to the rounds of these releases.
+        All noised sums are stored in one transaction, and the exact sums are erased after it.
+        Afterwards a `FrequencyServer` adds no sum to the rounds of these releases.
 
         Args:
             plan: the plan of the campaign.
@@ -102,7 +108,8 @@ class Books(Protocol):
 
         Raises:
             InvalidInputError: a release was not reserved.
-            AlreadySpentError: a release was made before.
+            AlreadySpentError: a release was made before. Books in a database accept it again if the
+                noised sum is the same.
         """
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:

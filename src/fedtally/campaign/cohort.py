@@ -155,7 +155,10 @@ class CohortRun:
 
     @property
     def stage(self) -> str:
-        """The name of the step that clients take in this phase, or "result" after the end."""
+        """The name of the step that clients take in this phase.
+
+        After the end it is "result", even if the session was aborted and has no sum.
+        """
         if self.done:
             return RESULT
         return STAGES[phase(self.session.terms.parameters.adversary, self.session.state).reply]

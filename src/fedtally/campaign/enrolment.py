@@ -221,8 +221,8 @@ def allow_list_of(
         names: what errors call each proof, for instance its file name; None: "proof 1" and so on.
 
     Raises:
-        InvalidInputError: there is no proof, or `check_proof` refuses a proof, or two proofs have
-            the same identity. The error names at most five of the refused proofs.
+        InvalidInputError: there is no proof, there are too many, `check_proof` refuses a proof, or
+            two proofs have the same identity. The error names at most five of the refused proofs.
     """
     # The arguments are checked first, since with a wrong key or purpose every proof would look
     # wrong.

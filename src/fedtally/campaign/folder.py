@@ -226,7 +226,9 @@ class CampaignFolder:
         (the mark is gone).
 
         Raises:
-            UnreadableFileError: the mark cannot be read, or is of another plan.
+            UnreadableFileError: the database or the mark cannot be read, or the mark is of another
+                plan.
+            InvalidInputError: the file `lock` cannot be opened.
         """
         if (self.path / RESULT).exists():
             return "over"
@@ -263,8 +265,9 @@ class CampaignFolder:
     def lost(self) -> str:
         """Return why the campaign cannot go on if its `campaign.db` is lost, and what to do.
 
-        The text is "" if the database is not lost, or if no client was ever asked. The mark, a file
-        outside of the folder, shows whether a client was asked: `create` makes it empty, and a
+        The text is "" if the database is there, or if the mark shows that no client was ever asked.
+        If both the database and the mark are gone, nobody knows whether a client was asked, and the
+        text is not empty. The mark is a file outside of the folder: `create` makes it empty, and a
         process counts its first write in the mark before it asks a client.
 
         Raises:
@@ -326,6 +329,7 @@ class CampaignFolder:
         Raises:
             InvalidInputError: the mark or the ledger cannot be used, the campaign is over, was
                 cancelled or is lost, or the database is an old copy.
+            UnreadableFileError: the ledger, the mark or the database cannot be read.
         """
         # These checks come before the database is made or written. Otherwise a campaign that cannot
         # be claimed would count as begun.
@@ -433,7 +437,8 @@ class CampaignFolder:
         process could find the lock and read the PID of an earlier process in it.
 
         Raises:
-            InvalidInputError: another process has locked `lock.new`, or it cannot be written.
+            InvalidInputError: another process has locked `lock.new`, or one of the two files cannot
+                be written. The yielded function raises it, too.
         """
         place = self.path / f"{LOCK}.new"
         try:
@@ -527,6 +532,8 @@ class CampaignFolder:
 
         Raises:
             InvalidInputError: the campaign has its result already.
+            UnreadableFileError: the database cannot be read. The campaign is cancelled then, but
+                its sessions are still open.
         """
         self._check_not_over()
         # The file `cancelled` is made first, so that no process claims the campaign later. After a

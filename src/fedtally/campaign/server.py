@@ -1,7 +1,7 @@
 """The server's side of a campaign.
 
-The server charges a release (a sum that is published) to the privacy budget before it opens a sum
-for it. It adds the noise before it returns the sum.
+With privacy, the server charges a release (a sum that is published) to the privacy budget before it
+opens a sum for it. If it is trusted to add the noise, it does so before it returns the sum.
 """
 
 from __future__ import annotations
@@ -389,7 +389,8 @@ class FrequencyServer:
 
         Raises:
             RejectedSumError: as for `land`.
-            LocalProtocolError: the batch has no sum yet, or the sum of the release is in the books.
+            LocalProtocolError: the batch has no sum yet, the sum of the release is in the books
+                already, or the release was made.
             InvalidInputError: two servers do not compute the plan's sums, or the leader is of
                 another plan, or this object did not make the leader.
         """
@@ -426,6 +427,8 @@ class FrequencyServer:
             InvalidInputError: the sketch lacks the noise that the plan demands, has noise that the
                 plan does not allow, or has a wrong number of silos.
             LocalProtocolError: the round has such a sum already, or was released.
+            AlreadySpentError, OverspentError: a sum with noise cannot be charged, see
+                `Books.reserve`.
         """
         check_compatible(self.plan.spec, sketch.spec)
         is_noised = self.plan.protection.sums is Sums.NOISED
@@ -505,7 +508,7 @@ class FrequencyServer:
         return sorted(found, key=lambda sketch: sketch.round)
 
     def _screened(self) -> list[CountSketch] | None:
-        """Return the sums of rounds without refused cohorts, or None if nothing is screened.
+        """Return the sum of each round, without refused cohorts, or None if nothing is screened.
 
         Raises:
             PoisonedError: screening refused every round, and no release was made.

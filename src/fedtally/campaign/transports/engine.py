@@ -92,6 +92,8 @@ class Engine(Protocol):
             OvertakenError: another process runs the campaign.
             OverspentError: the population has too little privacy budget left; no client was
                 invited.
+            FedtallyError: another error of the driver; if the driver is in another process, any of
+                these errors.
         """
 
 

@@ -107,6 +107,8 @@ class Pace:
             OvertakenError: another process runs the campaign, or it was cancelled.
             OverspentError: the population has too little privacy budget left. No client was
                 invited.
+            FedtallyError: another error of the driver, for instance a session that cannot be
+                restored.
         """
         self._note_clocks()
         self._warn_of_silence()

@@ -148,6 +148,7 @@ def start(folder: CampaignFolder, connection: str, wait: int, *, take_over: bool
 
     Raises:
         FlowerError: the SuperLink did not start the run.
+        MissingExtraError: there is no command `flwr`.
     """
     config = {"campaign": str(folder.path.absolute()), "wait": wait, "take-over": take_over}
     with tempfile.TemporaryDirectory() as made:
@@ -180,7 +181,8 @@ def follow(
         report: called about once a second.
 
     Raises:
-        FlowerError: the ServerApp never began, died, or reported an error.
+        FlowerError: the ServerApp never began, died, or reported an error, or the SuperLink does
+            not answer.
     """
     begun, gone, ask_at = False, 0, time.monotonic() + ASK_SECONDS
     while True:

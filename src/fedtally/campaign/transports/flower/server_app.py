@@ -98,7 +98,7 @@ class FlowerLoop:
         return Receipt.TAKEN in receipts
 
     def _push(self) -> bool:
-        """Send frames to nodes that are not busy; return whether another node checked in."""
+        """Send frames to nodes that are not busy; return whether a node without one checked in."""
         if self.steady() < self._look_at:
             is_new = False
         else:
