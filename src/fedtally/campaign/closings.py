@@ -44,7 +44,8 @@ class Closing:
         since: the time at which the release began to close, Unix seconds; None if it is open.
         lost: why the release will have no sum, in words; None if it has or may have a sum.
         told: whether the helper, the other server, was told that the release is over. The helper
-            destroys its key only when it was told this of every release.
+            destroys its key only when it was told this of every release, or if its operator gives
+            the releases up.
     """
 
     at: int | None = None

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 # What the planner assumes about the frequencies of an open domain.
 _ASSUMED = "assumed to fall like i^-1.1 (--like says otherwise)"
-# Some decoders need fewer bytes if the frequencies are as assumed. Such a decoder is mentioned if
-# its plan takes at most this share of the plan's bytes.
+# Some decoders need fewer bytes, but only if the frequencies are as assumed. Such a decoder is
+# mentioned if a plan made for it takes at most this share of the bytes of the proposed plan.
 _WORTH = 0.9
-# A narrower sketch is mentioned if its error exceeds the plan's by at most this share of it.
+# A sketch that is narrower than the proposed one is mentioned if its error is larger than the error
+# of the proposed plan by at most this share.
 _HARDLY = 0.1
 
 

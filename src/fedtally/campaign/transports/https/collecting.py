@@ -349,8 +349,8 @@ class Intake:
     async def _state(self, request: Request) -> Response:
         """Answer a request for the state of a release.
 
-        If an open release is full, or the disk is full, the answer is 503. Otherwise a client would
-        make a report that this server then refuses.
+        If an open release is full, or the disk is full and the release is not closed, the answer is
+        503. Otherwise a client would make a report that this server then refuses.
         """
         found = self._found(request)
         standing = found.standing

@@ -324,7 +324,8 @@ async def join(
         tell: shows a message to the operator.
 
     Raises:
-        InvalidInputError: the token has characters that a header cannot hold, or is too long.
+        InvalidInputError: the token is empty or too long, or has characters that a header cannot
+            hold.
     """
     talk, step = Talk(token, random, tell, clock()), f"{url.rstrip('/')}/step"
     while True:
