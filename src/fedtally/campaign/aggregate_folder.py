@@ -473,7 +473,7 @@ class AggregateFolder:
         lost.
 
         Raises:
-            InvalidInputError: the file beside the key names a folder already.
+            InvalidInputError: the file beside the key says that a folder uses this key already.
         """
         key, place = self.settings.key, _of_key(self.settings.key)
         public = _LOADERS[self.side](key).public.hex()

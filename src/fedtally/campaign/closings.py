@@ -5,9 +5,9 @@ the leader's process and the command `close`.
 
 A release *closes* at a set time, at a set number of reports, or when its operator says so. But it
 never closes before it has the smallest number of reports that a sum may have. Once it closes, it
-still accepts reports that were begun before, for a grace period. Then it *stops*. The file keeps
-the time at which the release began to close. Otherwise the release would be open again after a
-restart.
+still accepts reports that were begun before, for a grace period. Then it *stops*. If too few
+reports are left for a sum then, it is open again. The file keeps the time at which the release
+began to close. Otherwise the release would be open again after a restart.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Schedule:
 
     Args:
         releases: one `Closing` for each release, in the order of releases.
-        size: the number of reports at which a release closes, at least 2; None: no number closes
-            it.
+        size: the number of reports at which a release closes, at least 2; None: it closes when it
+            is full, with the most reports that the plan allows.
         grace: for how many seconds a release that closes still accepts reports that were begun
             before, 0 .. 86,400.
 

@@ -165,9 +165,9 @@ class Deadlines:
 class DurableBooks(Books, Protocol):
     """The books and the sessions of a campaign: everything that must survive the process.
 
-    `fedtally.store.CampaignStore` stores it in SQLite. Each method that writes is one transaction.
-    If another process has claimed the campaign, the method raises `OvertakenError` and changes
-    nothing.
+    `fedtally.store.CampaignStore` stores it in SQLite. Each method that writes is one transaction,
+    except `release` (see `Books`). If another process has claimed the campaign, the method raises
+    `OvertakenError` and changes nothing.
     """
 
     def save(self, plan: Plan, session: SavedSession, asked: Collection[ClientId]) -> None:
@@ -212,7 +212,10 @@ class DurableBooks(Books, Protocol):
         """Return, by round, how many sessions had a sum that honest clients cannot make."""
 
     def check_claim(self, plan: Plan) -> None:
-        """Raise `OvertakenError` if another process runs the campaign; change no session."""
+        """Raise `OvertakenError` if another process runs the campaign, or it was cancelled.
+
+        No session is changed. If the store does not answer, another error is raised.
+        """
 
     def check_writes(self, plan: Plan) -> None:
         """Raise the error that a write of a session would raise now; change no session."""

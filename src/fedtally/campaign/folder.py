@@ -360,8 +360,8 @@ class CampaignFolder:
     def restore(self, number: int) -> int:
         """End all open sessions without a sum, after an old copy of the database was restored.
 
-        Return how many sessions were erased: the open ones, and the ended ones that were still kept
-        to tell their clients how they ended.
+        Return how many sessions were open. The ended sessions that were still kept, to tell their
+        clients how they ended, are erased, too, and not counted.
 
         Args:
             number: the PID of this process.
@@ -528,7 +528,7 @@ class CampaignFolder:
     def cancel(self) -> int:
         """End the campaign without a result, and end its open sessions without a sum.
 
-        Return how many sessions were erased, as for `restore`.
+        Return how many sessions were open, as for `restore`; 0 if the campaign has never run.
 
         Raises:
             InvalidInputError: the campaign has its result already.

@@ -604,7 +604,8 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
     counter. So the sum is refused if a counter, or the sum of the absolute values of a row, is too
     large; if a counter of a histogram is below 0; if the number of people is not possible; or,
     without noise, if the sum of a row has the wrong parity. Noise widens each bound. Honest noise
-    exceeds one of the bounds in a sum with a probability of at most 2^-40.
+    exceeds a bound on a single entry in a sum with a probability of at most 2^-40, and a bound on a
+    row with as small a probability.
 
     Do not call this with an exact sum of a plan with privacy: a refusal would depend on exact
     counts, without noise.

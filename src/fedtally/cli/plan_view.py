@@ -456,8 +456,9 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
 def _other_ways(proposal: Proposal) -> list[plan_tables.Size]:
     """Return the last rows of the table of sizes: other ways to choose a size.
 
-    They are the size of the paper's (minimax) formula and, if the plan is a sketch, a one-hot
-    vector, which has a counter for each candidate. There are none if the domain is open.
+    They are the size that the minimax formula gives, for the worst frequencies (see `plan.paper`),
+    and, if the plan is a sketch, a one-hot vector, which has a counter for each candidate. There
+    are none if the domain is open.
     """
     from fedtally.answer import amounts
 

@@ -80,7 +80,8 @@ class Engine(Protocol):
         Args:
             campaign: the folder of the campaign.
             wait: after how many seconds the engine ends the run if no session could be opened, or
-                no client answered. Some engines never do this, see `EngineRow.gives_up`.
+                no client answered. Some engines never do this, see `EngineRow.gives_up`, and none
+                does if the plan has a calendar.
             take_over: whether to run the campaign even if another process runs it. The other
                 process then ends.
             watch: returns the display of this run, as a context manager. Its argument is the

@@ -292,7 +292,8 @@ class Intake:
         room: limits the bytes of request bodies that are in memory at once.
 
     Attributes:
-        is_leaving: whether this process is about to end. Then it answers all requests with 503.
+        is_leaving: whether this process is about to end. Then it answers all requests for a release
+            of the plan with 503.
     """
 
     fingerprint: str
