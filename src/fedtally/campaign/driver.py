@@ -432,6 +432,10 @@ class Driver:
             has_heard: True if the client itself checks in, so that it has handled the frames that
                 `next` returned for it. False if something else reports that the client is there,
                 such as a list of the machines online.
+
+        Raises:
+            LocalProtocolError: `client` is not exactly an int or a str.
+            Exception: an error of the store or of `is_known`.
         """
         check_name(client)
         if self.is_overtaken:
@@ -502,6 +506,9 @@ class Driver:
             client: the client's name in the transport, which must have authenticated the client.
             frame: the bytes that came. Any bytes are allowed.
             now: the time, Unix seconds.
+
+        Raises:
+            LocalProtocolError: `client` is not exactly an int or a str.
         """
         check_name(client)
         if self.is_overtaken:

@@ -93,8 +93,8 @@ class Engine(Protocol):
             OvertakenError: another process runs the campaign.
             OverspentError: the population has too little privacy budget left; no client was
                 invited.
-            FedtallyError: another error of the driver; if the driver is in another process, any of
-                these errors.
+            FedtallyError: another error of the driver. An engine whose driver is in another process
+                raises an error of its own in place of all these.
         """
 
 

@@ -386,6 +386,8 @@ async def sent(
 
     Raises:
         httpx.RequestError: the server cannot be reached, or the connection broke.
+        httpx.InvalidURL, ValueError: the response is a redirect to an address that httpx cannot
+            read.
     """
     response = await http.send(request, stream=True, follow_redirects=False)
     try:

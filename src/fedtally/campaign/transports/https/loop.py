@@ -240,8 +240,8 @@ class HttpsLoop:
     async def _say_farewell(self) -> None:
         """Wait until clients have their last frames, at most `FAREWELL_SECONDS`.
 
-        The last frame says how the client's session ended. After `stop` there is no wait: the
-        process that continues the campaign tells clients how it ended.
+        The last frame says how the client's session ended. After `stop` there is no wait: clients
+        get it from the process that continues the campaign.
         """
         self._tell()
         end = self.steady() + FAREWELL_SECONDS
