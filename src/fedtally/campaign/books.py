@@ -342,7 +342,8 @@ class LedgerBooks(MemoryBooks):
 
         Raises:
             InvalidInputError: the plan is of another population; or the books were made for a
-                `fingerprint`, and this is a second plan.
+                `fingerprint`, and this is a second plan; or the ledger cannot charge it, for
+                instance because it was charged with other noise before.
             AlreadySpentError: the release was made before, or another run has reserved it.
             OverspentError: the population has too little privacy budget left.
         """

@@ -76,9 +76,10 @@ class Pool:
             return is_busy
         if not is_busy:
             history = self._asked.get(client, _NOWHERE)
-            # One round in which the client was not asked is enough for the test, since the answer
-            # of `allows` depends only on the number of rounds. The test must be fast, because
-            # clients that may join no more rounds still check in again and again.
+            # One round in which the client was not asked is enough for the test: either no other
+            # round is open, or the answer of `allows` depends only on the number of rounds. The
+            # test must be fast, because clients that may join no more rounds still check in again
+            # and again.
             new = next((round for round in rounds if round not in history), None)
             if new is None or not self._allows(history, new):
                 return False

@@ -48,7 +48,10 @@ class Watch(Protocol):
         """Show a message to the operator."""
 
     def warn(self, message: str) -> None:
-        """Show a problem after which the engine goes on, even if messages are switched off."""
+        """Show a problem after which the engine goes on, even if messages are switched off.
+
+        A display whose output must be JSON alone may leave it out.
+        """
 
     def show(self, present: int | None = None) -> None:
         """Show the progress of the campaign again.

@@ -100,8 +100,8 @@ class Pace:
     def step(self) -> Ending | None:
         """Let the driver do what is due; return why the run has ended, or None if it goes on.
 
-        An error of the store is not raised. Instead `warn` is called, and the driver tries again
-        later.
+        An error of the store is not raised. Instead the driver tries again later, and `warn` is
+        called, but only once until the store takes writes again.
 
         Raises:
             OvertakenError: another process runs the campaign, or it was cancelled.
