@@ -472,6 +472,9 @@ class Driver:
         With `handled`, frames that were lost on their way are repeated sooner. Every call returns
         the frame or farewell at once, unless `handled` shows that the client has it.
 
+        The result is also None if another process runs the campaign, and for a client in a session
+        if this process may have been suspended (see the module).
+
         Args:
             client: the client's name in the transport, the same in all calls and all processes.
             now: the time, Unix seconds.

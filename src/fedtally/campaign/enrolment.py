@@ -8,7 +8,7 @@ no plan without this registrar's signature.
 
 A signature is valid until its last day. It also lists the plans that the signed plan replaces. And
 it gives the plan a number, which grows from plan to plan of the same purpose. A revocation ends
-plans at once.
+plans at each client that reads it.
 
 There are four kinds of files, in ASCII. Each line ends with one line feed. A proof, a signature and
 a revocation have one line each. Keys and signatures are lower-case hexadecimal digits. The purpose

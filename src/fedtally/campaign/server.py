@@ -467,8 +467,8 @@ class FrequencyServer:
         sums.
 
         If the plan allows it, the sums of cohorts are screened first for lying clients, and
-        `screening` has the verdicts. With `Screen.REFUSE`, bad cohorts are left out for ever, and a
-        round that is bad as a whole is not returned.
+        `screening` has the verdicts. With `Screen.REFUSE`, bad cohorts are left out, and a round
+        that is bad as a whole is not returned. With privacy this is for ever.
 
         Args:
             random: a cryptographic source; `random(n)` returns n uniform bytes. It is needed with
