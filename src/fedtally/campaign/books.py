@@ -178,7 +178,11 @@ class MemoryBooks:
         return (plan.fingerprint, session) in self._landed
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Add the sum of a session to the sum of its round, once; return whether it was added."""
+        """Add the sum of a session to the sum of its round, once; return whether it was added.
+
+        Raises:
+            AlreadySpentError: the release to which the round belongs was made before.
+        """
         with self._lock:
             if self.has_landed(plan, session):
                 return False
@@ -220,7 +224,12 @@ class MemoryBooks:
             ]
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Store the noised sum of each release, and overwrite the exact sums with zeros."""
+        """Store the noised sum of each release, and overwrite the exact sums with zeros.
+
+        Raises:
+            InvalidInputError: a release was not reserved.
+            AlreadySpentError: a release was made before.
+        """
         with self._lock:
             self._check_release(plan, noised)
             # The noised sums are stored first. Otherwise an interruption could leave neither them

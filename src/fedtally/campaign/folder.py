@@ -246,7 +246,10 @@ class CampaignFolder:
         return "old-copy" if is_there else "no-mark"
 
     def why_refused(self, stage: str) -> str:
-        """Return why a campaign in this stage cannot go on, and what to do, or "" if it can.
+        """Return why `resume` would refuse a campaign in this stage, and what to do.
+
+        The text is "" for other stages than "lost", "old-copy" and "no-mark", also if the campaign
+        is over or was cancelled.
 
         Args:
             stage: a word that `stage` returns.

@@ -106,6 +106,7 @@ class Flower:
 
         Raises:
             FlowerError: Flower did not start the run, or the run failed or wrote no report.
+            MissingExtraError: there is no command `flwr`.
         """
         with watch(None) as watcher:
             run = start(campaign, self.connection, wait, take_over=take_over)

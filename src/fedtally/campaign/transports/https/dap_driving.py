@@ -72,6 +72,7 @@ class Driving:
             UnansweredError: the helper cannot be reached, or its answer is not usable.
             Refused: the store failed, another process uses it, or the privacy budget does not pay
                 for the noise of a batch.
+            FedtallyError: another error of the leader.
         """
         leader = self.served.server
         for job in await self.served.ask(leader.jobs):

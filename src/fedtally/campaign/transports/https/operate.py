@@ -360,9 +360,10 @@ def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
 
     Serve it on another socket than the clients' application.
 
-    - `/healthz`: 200; 503 if another process has taken over the campaign or it was cancelled, so
-    that this process should end; - `/readyz`: 200 if the store can be written and clients are
-    served, else 503; - `/metrics`: the metrics, in the text format of Prometheus.
+    - `/healthz`: 200; 503 if another process has taken over the campaign, or it was cancelled, and
+      this process should end;
+    - `/readyz`: 200 if the store can be written and clients are served, else 503;
+    - `/metrics`: the metrics, in the text format of Prometheus.
 
     Args:
         loop: the loop that serves clients.
