@@ -34,9 +34,9 @@ class CohortRun:
     Args:
         session: the server's state machine of the session, new or restored.
         clients: the clients to invite.
-        on_done: called with `session` as soon as it has a sum, before any client is told. If
-            `session` is restored with its sum, `on_done` is called again, since the earlier process
-            may have died during the first call.
+        on_done: called with `session` as soon as it has a sum, before any client gets its Result.
+            If `session` is restored with its sum, `on_done` is called again, since the earlier
+            process may have died during the first call.
 
     Attributes:
         session: the server's state machine of the session.

@@ -964,11 +964,11 @@ class Driver:
                 try:
                     self._resume(saved)
                 except InvalidInputError as error:
-                    # Only this session is at fault, so the others go on. Any other type of error is
-                    # a fault of the whole store, and is raised at once. A session that cannot be
-                    # read is rejected when its time is over. A session with another fault is kept,
-                    # because its sum may be added once the fault is mended, for instance a wrong
-                    # ledger.
+                    # Only this session is at fault, so the others are restored first, and the error
+                    # is raised at the end. Any other type of error is a fault of the whole store,
+                    # and is raised at once. A session that cannot be read is rejected when its time
+                    # is over. A session with another fault is kept, because its sum may be added
+                    # once the fault is mended, for instance a wrong ledger.
                     if isinstance(error, UnreadableFileError) and self._now > saved.not_after:
                         self._finish(self._reject(_next(saved), error))
                     else:
