@@ -125,6 +125,7 @@ class Closings:
         Raises:
             InvalidInputError: there is no such release, or the folder cannot be written.
             UnreadableFileError: the file cannot be read.
+            OSError: the folder cannot be opened or locked.
         """
         with self._locked():
             schedule = self.read()

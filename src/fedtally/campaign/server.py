@@ -498,7 +498,7 @@ class FrequencyServer:
         releases that were made. Otherwise they are all sums so far, screened as in `release`.
 
         Raises:
-            PoisonedError: screening refused every round.
+            PoisonedError: screening refused every round, and no release was made.
         """
         found = released_sums(self.plan, self._books) if self.plan.protection.is_charged else []
         if not self.plan.protection.is_secret:

@@ -240,8 +240,8 @@ class Sending:
     def next(self, now: float) -> Request | Pause | Fate:
         """Return what to do next.
 
-        When the report has become too old, each server still gets one more request: the clock of
-        this client may be wrong, and a server that already has the report will say so.
+        When the report has become too old, the server whose turn it is still gets one more request:
+        the clock of this client may be wrong, and a server that already has the report will say so.
 
         Args:
             now: the time, Unix seconds.
