@@ -14,7 +14,7 @@ folder of its own::
       state.json      the state of the process and its releases, for the command `status`
       lock            locked by the process that runs the server; contains its PID
       result.fed      at a leader: the answer
-      retired         exists if the key was destroyed, or is destroyed next
+      retired         exists if `retire` has marked the folder, to destroy the key
 
 The key and the marks are outside of the folder. A backup of the folder must not contain the key. A
 mark is a small file that shows whether a database of the folder is an old copy. So a mark must not
@@ -293,6 +293,8 @@ class AggregateFolder:
                 privacy without a ledger.
             UnreadableFileError: a file, or the key, cannot be read.
             UnsafeParametersError: the policy refuses the plan.
+            BatchRefusedError: the journal says that the key belongs to another plan, or that the
+                noise of a batch was drawn elsewhere.
         """
         # The check is repeated, since `aggregate.toml` may have been edited since the folder was
         # made.
@@ -334,7 +336,11 @@ class AggregateFolder:
 
     @property
     def is_retired(self) -> bool:
-        """Whether `retire` was begun, so that the key is destroyed, or is destroyed next."""
+        """Whether `retire` has marked the folder; it destroys the key just after this.
+
+        If that process died between the two steps, the key is still there until `retire` is called
+        again.
+        """
         return (self.path / RETIRED).exists()
 
     def landed(self) -> set[int]:
@@ -467,7 +473,7 @@ class AggregateFolder:
         lost.
 
         Raises:
-            InvalidInputError: the file beside the key names a folder already.
+            InvalidInputError: the file beside the key says that a folder uses this key already.
         """
         key, place = self.settings.key, _of_key(self.settings.key)
         public = _LOADERS[self.side](key).public.hex()

@@ -48,6 +48,8 @@ class Books(Protocol):
         Raises:
             AlreadySpentError: the release was made before, or another run has reserved it.
             OverspentError: the population has too little privacy budget left.
+            InvalidInputError: the release cannot be charged for another reason, for instance
+                because the population has no budget.
         """
 
     def has_landed(self, plan: Plan, session: bytes) -> bool:
@@ -63,7 +65,9 @@ class Books(Protocol):
 
         If a sum of this session was added before, nothing changes, and the result is False. The
         call is one transaction: if two processes add a sum of the same session at the same time,
-        only one is added. If they add sums of different sessions, both are added.
+        only one is added. Not all books check whether the release of the round was made; a
+        `FrequencyServer` checks it before each call. If they add sums of different sessions, both
+        are added.
 
         Args:
             plan: the plan of the campaign.
@@ -72,7 +76,8 @@ class Books(Protocol):
             sketch: the sum, with the number of its round. The caller must not use it afterwards.
 
         Raises:
-            AlreadySpentError: the release to which the round belongs was made before.
+            AlreadySpentError: the release to which the round belongs was made before, and these
+                books check it.
         """
 
     def sums(self, plan: Plan) -> list[CountSketch]:
@@ -93,7 +98,8 @@ class Books(Protocol):
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         """Store the noised sums of releases, and erase the exact sums from which they were made.
 
-        The call is one transaction. Afterwards no sum can be added to the rounds of these releases.
+        All noised sums are stored in one transaction, and the exact sums are erased after it.
+        Afterwards a `FrequencyServer` adds no sum to the rounds of these releases.
 
         Args:
             plan: the plan of the campaign.
@@ -102,7 +108,8 @@ class Books(Protocol):
 
         Raises:
             InvalidInputError: a release was not reserved.
-            AlreadySpentError: a release was made before.
+            AlreadySpentError: a release was made before. Books in a database accept it again if the
+                noised sum is the same.
         """
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
@@ -171,7 +178,11 @@ class MemoryBooks:
         return (plan.fingerprint, session) in self._landed
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Add the sum of a session to the sum of its round, once; return whether it was added."""
+        """Add the sum of a session to the sum of its round, once; return whether it was added.
+
+        Raises:
+            AlreadySpentError: the release to which the round belongs was made before.
+        """
         with self._lock:
             if self.has_landed(plan, session):
                 return False
@@ -213,7 +224,12 @@ class MemoryBooks:
             ]
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Store the noised sum of each release, and overwrite the exact sums with zeros."""
+        """Store the noised sum of each release, and overwrite the exact sums with zeros.
+
+        Raises:
+            InvalidInputError: a release was not reserved.
+            AlreadySpentError: a release was made before.
+        """
         with self._lock:
             self._check_release(plan, noised)
             # The noised sums are stored first. Otherwise an interruption could leave neither them
@@ -335,7 +351,8 @@ class LedgerBooks(MemoryBooks):
 
         Raises:
             InvalidInputError: the plan is of another population; or the books were made for a
-                `fingerprint`, and this is a second plan.
+                `fingerprint`, and this is a second plan; or the ledger cannot charge it, for
+                instance because it was charged with other noise before.
             AlreadySpentError: the release was made before, or another run has reserved it.
             OverspentError: the population has too little privacy budget left.
         """

@@ -1,8 +1,8 @@
 """Find which of a client's items are candidates, so that no item changes how another is read.
 
-A candidate is an item that the plan counts. Distinct texts, numbers and coordinates are read in
-blocks. An item of another type is read as a column of its own, because all values of a column must
-have the same type.
+A candidate is an item that the plan counts. Distinct texts and whole numbers are read in blocks,
+and pairs of coordinates in one call. An item of another type is read as a column of its own,
+because all values of a column must have the same type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedtally.domain import Domain, Grid
 from fedtally.domain.columns import as_text
 from fedtally.domain.plain import Texts
 
-# How many items are read in one call. Other threads may have to wait until the call is over.
+# How many texts are read in one call. Other threads may have to wait until the call is over.
 _BLOCK = 1 << 16
 _LISTED = "iufUO"  # kinds of NumPy arrays whose `tolist` returns the items unchanged
 

@@ -69,7 +69,8 @@ class FrequencyClient:
             below for items that are not counted.
         bounded: whether a plan without privacy treats items like a plan with privacy does: it
             leaves out items that are no candidates, and draws items if there are more than
-            max_items. With privacy this is always done.
+            max_items. With privacy this is always done. Without it, an error is still raised if no
+            item is left.
 
     Raises:
         OutsideDomainError: an item is no candidate, the plan is without privacy, and `bounded` is
@@ -81,10 +82,10 @@ class FrequencyClient:
             max_items.
 
     With privacy, items that are no candidates are left out. If more than the plan's max_items are
-    left, `contribution` draws max_items of them. If none is left, the client takes part with zeros.
-    No error depends on the values of the items, with one exception. A grid refuses a
-    one-dimensional NumPy array of numbers, but accepts the array if it is empty or has only missing
-    values.
+    left, `contribution` draws max_items of them. It may leave out more, until the sketch is within
+    the plan's bound on its norm. If none is left, the client takes part with zeros. No error
+    depends on the values of the items, with one exception. A grid refuses a one-dimensional NumPy
+    array of numbers, but accepts the array if it is empty or has only missing values.
     """
 
     # int64 [people + 1]. Person p of a silo (a client with many people) has the ids
@@ -421,7 +422,8 @@ class FrequencyClient:
             WeakPrivacyError: `privacy` refuses the plan.
             InvalidInputError: the plan has another secure sum or lacks a key, there is no such
                 round, the journal is for another plan or round, or the allow-list is not the
-                plan's.
+                plan's; or `identity` or the allow-list is missing or not needed, or the identity is
+                not in the list.
         """
         terms = _secagg(self._plan)
         # The policy is checked before memory is allocated, since a plan can ask for any amount of

@@ -5,9 +5,9 @@ the leader's process and the command `close`.
 
 A release *closes* at a set time, at a set number of reports, or when its operator says so. But it
 never closes before it has the smallest number of reports that a sum may have. Once it closes, it
-still accepts reports that were begun before, for a grace period. Then it *stops*. The file keeps
-the time at which the release began to close. Otherwise the release would be open again after a
-restart.
+still accepts reports that were begun before, for a grace period. Then it *stops*. If too few
+reports are left for a sum then, it is open again. The file keeps the time at which the release
+began to close. Otherwise the release would be open again after a restart.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Closing:
         since: the time at which the release began to close, Unix seconds; None if it is open.
         lost: why the release will have no sum, in words; None if it has or may have a sum.
         told: whether the helper, the other server, was told that the release is over. The helper
-            destroys its key only when it was told this of every release.
+            destroys its key only when it was told this of every release, or if its operator gives
+            the releases up.
     """
 
     at: int | None = None
@@ -59,8 +60,8 @@ class Schedule:
 
     Args:
         releases: one `Closing` for each release, in the order of releases.
-        size: the number of reports at which a release closes, at least 2; None: no number closes
-            it.
+        size: the number of reports at which a release closes, at least 2; None: it closes when it
+            is full, with the most reports that the plan allows.
         grace: for how many seconds a release that closes still accepts reports that were begun
             before, 0 .. 86,400.
 
@@ -124,6 +125,7 @@ class Closings:
         Raises:
             InvalidInputError: there is no such release, or the folder cannot be written.
             UnreadableFileError: the file cannot be read.
+            OSError: the folder cannot be opened or locked.
         """
         with self._locked():
             schedule = self.read()

@@ -34,9 +34,9 @@ class CohortRun:
     Args:
         session: the server's state machine of the session, new or restored.
         clients: the clients to invite.
-        on_done: called with `session` as soon as it has a sum, before any client is told. If
-            `session` is restored with its sum, `on_done` is called again, since the earlier process
-            may have died during the first call.
+        on_done: called with `session` as soon as it has a sum, before any client gets its Result.
+            If `session` is restored with its sum, `on_done` is called again, since the earlier
+            process may have died during the first call.
 
     Attributes:
         session: the server's state machine of the session.
@@ -155,7 +155,10 @@ class CohortRun:
 
     @property
     def stage(self) -> str:
-        """The name of the step that clients take in this phase, or "result" after the end."""
+        """The name of the step that clients take in this phase.
+
+        After the end it is "result", even if the session was aborted and has no sum.
+        """
         if self.done:
             return RESULT
         return STAGES[phase(self.session.terms.parameters.adversary, self.session.state).reply]

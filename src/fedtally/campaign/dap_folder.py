@@ -228,7 +228,7 @@ class DapFolder:
     def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Leader | Helper:
         """Open the database for this process alone, and return the running server.
 
-        Afterwards, a process that opened the database earlier cannot use it.
+        Afterwards, a process that claimed the folder earlier cannot write to the database.
 
         Args:
             clock: returns the time in Unix seconds.

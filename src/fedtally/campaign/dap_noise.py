@@ -213,6 +213,8 @@ class LedgerNoise:
     def charge(self, batch: int) -> None:
         """Charge a batch to the ledger; only the first batch of a task costs budget.
 
+        The same batch may be charged again, for instance after a crash. This costs nothing.
+
         Raises:
             OverspentError: the population has too little budget left.
             AlreadySpentError: a server with another database has charged this task.

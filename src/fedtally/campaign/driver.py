@@ -14,10 +14,10 @@ An engine that has had no session for a while also calls `check_claim`, which ra
 another process runs the campaign now.
 
 The driver opens a session as soon as enough clients have checked in. A session has several phases.
-In each phase, the driver asks every client of the session for one answer. It closes the phase when
-every client has answered, or when the time of the phase is over. After the last phase the driver
-lands the sum: it adds the sum to its round in the store, the database. Several sessions run at
-once.
+In each phase, the driver asks every client that is still in the session for one answer. It closes
+the phase when all of them have answered, or when the time of the phase is over (see `Deadlines`).
+After the last phase the driver lands the sum: it adds the sum to its round in the store, the
+database. Several sessions run at once.
 
 **The driver writes to the store before it asks a client.** A phase ends in one transaction of the
 store, which writes the checkpoint (the state of the session) for the next phase. Only then is the
@@ -25,17 +25,19 @@ first byte of the next phase sent. The last phase ends in the transaction that a
 erases the checkpoint. Therefore a process may die at any moment. The next process resumes each
 session at the beginning of its current phase, and the clients send their answers again.
 
-**An error of the store never ends a session.** The driver only drops the copy of the session in
-memory, and sends nothing to the session's clients. Later it restores the session from its last
-checkpoint. Another process may take over the campaign. The first process notices this when the
-store raises `OvertakenError` in `tick` or `check_claim`. After that error its driver never sends
-anything again.
+**An error of the store never ends a session.** The driver only drops the copy in memory of a
+session that it could not write, and sends nothing to the session's clients. Later it restores the
+session from its last checkpoint. If `Deadlines.session` is over by then, the session ends without a
+sum. Another process may take over the campaign. The first process notices this when the store
+raises `OvertakenError` in `tick` or `check_claim`. After that error its driver never sends anything
+again.
 
 **A process that was suspended is treated like one that was restarted.** A process may be suspended,
 for instance when a laptop is closed, while answers wait to be read. The driver assumes this if a
 session runs and nobody has called `tick` for a quarter of a phase, and for more than a second. Then
-it sends no frame of a session until the next `tick`. That call asks the store whether another
-process has taken over, and starts the time of each phase again.
+it sends no frame of a running session until the next `tick`. That call asks the store whether
+another process has taken over, and starts the time of each phase again (see `_renew`). If the store
+does not answer, no frame is sent until a later `tick` gets an answer.
 """
 
 from __future__ import annotations
@@ -123,16 +125,19 @@ class Deadlines:
 
     Args:
         gather: how long a round waits for a full session. The wait begins when `n_min` clients, the
-            fewest of a session, are present. A session with `n_max` clients opens at once. At the
-            end of the wait a session opens with fewer.
+            fewest of a session, may be drawn. A session with `n_max` clients opens at once. At the
+            end of the wait a session opens with fewer. The wait is shorter if the period of the
+            round ends sooner.
         phase: how long a phase waits for answers. Then the phase closes without the missing
             clients. If the session cannot go on without these clients, the phase waits up to four
-            times as long.
+            times as long. Near the end of the session a phase is shorter, so that each later phase
+            still has its time.
         session: how long a session may last. Then the driver ends the session without a sum, in
             whatever phase it is.
         presence: how long a client counts as present after it has checked in.
-        bench: for how long a client is not drawn after its second miss. A miss is a frame that the
-            client does not answer, or that it answers with an Abort.
+        bench: for how long a client is not drawn after every second miss. A miss is a frame that
+            the client does not answer, or that it answers with an Abort. Answers in between do not
+            reset the count.
 
     Raises:
         InvalidInputError: a value is not a whole number from 1 to 2^31, or `session` is too short
@@ -160,9 +165,9 @@ class Deadlines:
 class DurableBooks(Books, Protocol):
     """The books and the sessions of a campaign: everything that must survive the process.
 
-    `fedtally.store.CampaignStore` stores it in SQLite. Each method that writes is one transaction.
-    If another process has claimed the campaign, the method raises `OvertakenError` and changes
-    nothing.
+    `fedtally.store.CampaignStore` stores it in SQLite. Each method that writes is one transaction,
+    except `release` (see `Books`). If another process has claimed the campaign, the method raises
+    `OvertakenError` and changes nothing.
     """
 
     def save(self, plan: Plan, session: SavedSession, asked: Collection[ClientId]) -> None:
@@ -207,7 +212,10 @@ class DurableBooks(Books, Protocol):
         """Return, by round, how many sessions had a sum that honest clients cannot make."""
 
     def check_claim(self, plan: Plan) -> None:
-        """Raise `OvertakenError` if another process runs the campaign; change no session."""
+        """Raise `OvertakenError` if another process runs the campaign, or it was cancelled.
+
+        No session is changed. If the store does not answer, another error is raised.
+        """
 
     def check_writes(self, plan: Plan) -> None:
         """Raise the error that a write of a session would raise now; change no session."""
@@ -251,9 +259,9 @@ class _Live:
             here.
         run: the server's side of the session; None only while `CohortRun.begin` or
             `CohortRun.resume` makes it.
-        gone: the clients that have sent an Abort in this session. They ignore every further frame,
-            so `next` returns none for them. A process that restores the session does not know them,
-            and waits for them again.
+        gone: the clients that have sent an Abort in this session, after its first phase. They
+            ignore every further frame, so `next` returns none for them. A process that restores the
+            session does not know them, and waits for them again.
         frames: the frame for each client that has not answered yet.
         taken: a digest of the answer of each client that has answered.
         handed: the time at which `next` last returned the client's frame.
@@ -293,7 +301,8 @@ class Driver:
 
     If the plan has a calendar, each round has a period, and its sessions open only in this period.
     If a trusted aggregator adds the noise, too, a release (a sum that is published) gets its noise
-    as soon as the periods of its rounds are over.
+    as soon as no session of its rounds can still run: `Deadlines.session` + 1 seconds after the
+    last of their periods.
 
     Args:
         plan: the campaign's plan, with its keys.
@@ -310,17 +319,20 @@ class Driver:
         plan: the plan of the campaign.
         refusals: how many frames were refused and how many Aborts came from clients, by the code of
             the reason. The codes tell an operator why clients do not take part.
-        unanswered: how many Invites clients did not answer, in sessions whose first phase is over.
+        unanswered: how many Invites clients did not answer, in sessions whose first phase this
+            driver closed.
         rejected: the names of the sessions whose sum this driver will never add. Either no honest
-            vectors can add up to the sum, or the release of the round was made, or the session
-            could not be restored in time. `store.Campaigns.status` also lists the sessions that
-            earlier drivers rejected, with the reasons.
+            vectors can add up to the sum, or the release of the round was made, or the books have
+            the sum already, or the session could not be restored in time. `store.Campaigns.status`
+            also lists the sessions that earlier drivers rejected, with the reasons.
         is_overtaken: whether this driver must send nothing for ever, because another process runs
             the campaign, or the campaign was cancelled.
 
     Raises:
         InvalidInputError: the plan's secure sum is not `secagg`, the plan has no keys or names
-            other keys than `keys`, or it has a stopping rule and `is_known` is None.
+            other keys than `keys`, it has a stopping rule and `is_known` is None, or its cohorts
+            cannot be screened as `screen` demands.
+        Exception: an error that the store raised.
     """
 
     def __init__(
@@ -409,9 +421,10 @@ class Driver:
     def check_in(self, client: ClientId, now: float, *, has_heard: bool = True) -> bool:
         """Record that a client is present; return whether it has a session or may be drawn.
 
-        If it has no session and may not be drawn, nothing is recorded. A client may not be drawn if
-        it is benched (see `Deadlines`), if it was asked in as many rounds as it may be, or if no
-        other round is open, for instance after `drain`.
+        If it has no session and may not be drawn, it does not count as present. A client may not be
+        drawn if it is benched (see `Deadlines`), if it was asked in as many rounds as it may be, or
+        if no other round is open, for instance after `drain`. A benched client with a session does
+        not count as present, either.
 
         Args:
             client: the client's name in the transport, the same in all calls and all processes.
@@ -419,6 +432,10 @@ class Driver:
             has_heard: True if the client itself checks in, so that it has handled the frames that
                 `next` returned for it. False if something else reports that the client is there,
                 such as a list of the machines online.
+
+        Raises:
+            LocalProtocolError: `client` is not exactly an int or a str.
+            Exception: an error of the store or of `is_known`.
         """
         check_name(client)
         if self.is_overtaken:
@@ -450,10 +467,13 @@ class Driver:
         frame of the client, the next call returns the frame of the phase at once, but only once in
         each phase. After the end of the session, the frame is the farewell, which says how the
         session ended. It is returned again, at most every ten seconds, until the client checks in
-        after it.
+        after it, or until the session is forgotten.
 
         With `handled`, frames that were lost on their way are repeated sooner. Every call returns
         the frame or farewell at once, unless `handled` shows that the client has it.
+
+        The result is also None if another process runs the campaign, and for a client in a session
+        if this process may have been suspended (see the module).
 
         Args:
             client: the client's name in the transport, the same in all calls and all processes.
@@ -489,6 +509,9 @@ class Driver:
             client: the client's name in the transport, which must have authenticated the client.
             frame: the bytes that came. Any bytes are allowed.
             now: the time, Unix seconds.
+
+        Raises:
+            LocalProtocolError: `client` is not exactly an int or a str.
         """
         check_name(client)
         if self.is_overtaken:
@@ -534,7 +557,8 @@ class Driver:
                 never sends anything again.
             OverspentError: the population has too little privacy budget left for the campaign. No
                 client was invited.
-            Exception: an error that the store raised. Call again later.
+            Exception: an error that the store raised, or of a session in it that cannot be
+                restored. Call again later.
         """
         if self.is_overtaken:
             raise OvertakenError(
@@ -586,7 +610,7 @@ class Driver:
     def check_claim(self) -> None:
         """Raise an error if another process has taken over the campaign.
 
-        Without sessions, `tick` does not use the store, so it would not notice this.
+        While nothing is due, `tick` does not use the store, so it would not notice this.
 
         Raises:
             OvertakenError: another process runs the campaign, or it was cancelled. This driver
@@ -599,8 +623,8 @@ class Driver:
     def check_writes(self) -> None:
         """Raise an error if the store still takes no writes after it had an error.
 
-        A `tick` without an error does not show that writes work again: after an error, ticks only
-        read until a phase ends.
+        A `tick` without an error does not show that writes work again: after an error, ticks may
+        only read, for instance until a phase ends.
 
         Raises:
             OvertakenError: another process runs the campaign, or it was cancelled. This driver
@@ -613,9 +637,10 @@ class Driver:
     def check_room(self) -> None:
         """Raise an error if the store's disk is full, or the ledger does not answer.
 
-        Without a session nothing is written, so nothing else would show a full disk. In contrast to
-        `check_writes`, this call is not counted in the mark, the file that shows whether a store is
-        an old copy. So a copy that was made before this call is still up to date after it.
+        Without a session nothing may be written for a long time, so nothing else would show a full
+        disk. In contrast to `check_writes`, this call is not counted in the mark, the file that
+        shows whether a store is an old copy. So a copy that was made before this call is still up
+        to date after it.
 
         Raises:
             StoreError: the disk is full, or the ledger does not answer.
@@ -700,7 +725,8 @@ class Driver:
     def wakes_at(self) -> float | None:
         """When the next round opens, Unix seconds; until then no client is asked.
 
-        It is None if a session runs, if a session may open now, or if no round will open.
+        It is None if a session runs or must be restored, if a session may open now, or if no round
+        will open.
         """
         round = None if self._live or self._retry_at is not None else self._next_round()
         if round is None or (at := self._periods.opens(round)) <= self._time:
@@ -722,6 +748,7 @@ class Driver:
             LocalProtocolError: the driver is not idle. If sessions run, call `drain` and wait until
                 `is_idle`. If the sessions of the store are not all in memory, call `tick` until
                 they are.
+            Exception: an error of `FrequencyServer.release` or of the store.
         """
         if not self.is_idle:
             raise LocalProtocolError(
@@ -761,8 +788,9 @@ class Driver:
         """Set the driver's time to the engine's time, but not back by a small step; return it.
 
         If the driver followed small steps back, a clock that jumps back and forth would shorten the
-        driver's waits with each jump. If the clock was put back by more than `JITTER` seconds, the
-        times in the driver's memory are put back with it.
+        driver's waits with each jump. If the clock was put back by more than `JITTER` seconds,
+        these times are put back with it: the check-ins and benches of clients, the waits of rounds,
+        the last tick and the next try to read the store.
         """
         back = self._time - now
         if 0 < back <= JITTER:
@@ -847,7 +875,7 @@ class Driver:
         """Return the function that writes a session's checkpoints to the store.
 
         The session calls the function when it enters a phase, before any frame of the phase is
-        sent.
+        sent, and when it ends.
         """
 
         def write(checkpoint: bytes) -> None:
@@ -903,7 +931,7 @@ class Driver:
 
         At the first time it closes if the session can go on without the missing clients. At the
         second time it closes in any case. Both leave enough time for the later phases before
-        `not_after`.
+        `not_after`, unless it is too late for that already: then both are now.
         """
         if state in _ENDED:
             return self._now, self._now
@@ -936,11 +964,11 @@ class Driver:
                 try:
                     self._resume(saved)
                 except InvalidInputError as error:
-                    # Only this session is at fault, so the others go on. Any other type of error is
-                    # a fault of the whole store, and is raised at once. A session that cannot be
-                    # read is rejected when its time is over. A session with another fault is kept,
-                    # because its sum may be added once the fault is mended, for instance a wrong
-                    # ledger.
+                    # Only this session is at fault, so the others are restored first, and the error
+                    # is raised at the end. Any other type of error is a fault of the whole store,
+                    # and is raised at once. A session that cannot be read is rejected when its time
+                    # is over. A session with another fault is kept, because its sum may be added
+                    # once the fault is mended, for instance a wrong ledger.
                     if isinstance(error, UnreadableFileError) and self._now > saved.not_after:
                         self._finish(self._reject(_next(saved), error))
                     else:
@@ -975,13 +1003,17 @@ class Driver:
             self._finish(self._end(live.session, _next(saved)))
             return
         # The answers of this phase were only in memory, and are lost. The clients must send them
-        # again, so the phase gets its whole time again.
+        # again, so the phase gets its time again, as far as the end of the session allows.
         self._renew(live)
         self._ask(live)
         self._keep(live)
 
     def _renew(self, live: _Live) -> None:
-        """Start the time of a session's phase again; answers that have come still count."""
+        """Start the time of a session's phase again; answers that have come still count.
+
+        The phase gets its whole time only if the end of the session, `not_after`, allows it. It
+        never gets less time than it had.
+        """
         soft, hard = self._closes(live.session.state, live.saved.not_after)
         before = live.saved.closes
         live.saved = replace(live.saved, closes=(max(soft, before[0]), max(hard, before[1])))
@@ -1033,7 +1065,7 @@ class Driver:
         """Write the end of a session whose sum will never be added, and return what was written.
 
         Args:
-            saved: the session.
+            saved: the next version of the session.
             reason: why the sum is not added. Either no honest vectors can add up to it, or the
                 release of the round was made, or the session could not be restored in time.
         """
@@ -1096,9 +1128,9 @@ class Driver:
     def has_enough(self) -> bool:
         """Return whether the stopping rule of the plan ends the campaign now.
 
-        The result is False in four cases: the plan has no stopping rule; a session runs or must be
-        restored; a round that has a sum may have another session; or the last round has a sum, so
-        that the campaign is over anyway.
+        If the rule is not met, the result is False. It is also False in four other cases: the plan
+        has no stopping rule; a session runs or must be restored; a round that has a sum may have
+        another session; or the last round has a sum, so that the campaign is over anyway.
         """
         if self._is_known is None or self._live or self._retry_at is not None:
             return False
@@ -1144,7 +1176,7 @@ class Driver:
         """Open a session for each round that has clients for it; return whether one was opened.
 
         A round needs `n_max` clients, or as many as it may still get. After `Deadlines.gather`
-        seconds, `n_min` clients are enough.
+        seconds, or shortly before the period of the round ends, `n_min` clients are enough.
         """
         before, self._gathering = self._gathering, {}
         has_opened, missing = False, math.inf
@@ -1189,7 +1221,7 @@ class Driver:
         return tuple(sorted(clients, key=keys.__getitem__)[:size])
 
     def _open(self, round: int, clients: tuple[ClientId, ...]) -> None:
-        """Charge the privacy budget, open a session, and prepare its Invites."""
+        """Charge a plan with privacy to the budget, open a session, and prepare its Invites."""
         if self.plan.protection.is_charged:
             # This reserves the release of the round in the ledger. Only the campaign's first
             # reservation costs epsilon. The charge comes before the first Invite. Otherwise clients

@@ -8,7 +8,7 @@ no plan without this registrar's signature.
 
 A signature is valid until its last day. It also lists the plans that the signed plan replaces. And
 it gives the plan a number, which grows from plan to plan of the same purpose. A revocation ends
-plans at once.
+plans at each client that reads it.
 
 There are four kinds of files, in ASCII. Each line ends with one line feed. A proof, a signature and
 a revocation have one line each. Keys and signatures are lower-case hexadecimal digits. The purpose
@@ -221,8 +221,8 @@ def allow_list_of(
         names: what errors call each proof, for instance its file name; None: "proof 1" and so on.
 
     Raises:
-        InvalidInputError: there is no proof, or `check_proof` refuses a proof, or two proofs have
-            the same identity. The error names at most five of the refused proofs.
+        InvalidInputError: there is no proof, there are too many, `check_proof` refuses a proof, or
+            two proofs have the same identity. The error names at most five of the refused proofs.
     """
     # The arguments are checked first, since with a wrong key or purpose every proof would look
     # wrong.

@@ -226,7 +226,9 @@ class CampaignFolder:
         (the mark is gone).
 
         Raises:
-            UnreadableFileError: the mark cannot be read, or is of another plan.
+            UnreadableFileError: the database or the mark cannot be read, or the mark is of another
+                plan.
+            InvalidInputError: the file `lock` cannot be opened.
         """
         if (self.path / RESULT).exists():
             return "over"
@@ -244,7 +246,10 @@ class CampaignFolder:
         return "old-copy" if is_there else "no-mark"
 
     def why_refused(self, stage: str) -> str:
-        """Return why a campaign in this stage cannot go on, and what to do, or "" if it can.
+        """Return why `resume` would refuse a campaign in this stage, and what to do.
+
+        The text is "" for other stages than "lost", "old-copy" and "no-mark", also if the campaign
+        is over or was cancelled.
 
         Args:
             stage: a word that `stage` returns.
@@ -263,8 +268,9 @@ class CampaignFolder:
     def lost(self) -> str:
         """Return why the campaign cannot go on if its `campaign.db` is lost, and what to do.
 
-        The text is "" if the database is not lost, or if no client was ever asked. The mark, a file
-        outside of the folder, shows whether a client was asked: `create` makes it empty, and a
+        The text is "" if the database is there, or if the mark shows that no client was ever asked.
+        If both the database and the mark are gone, nobody knows whether a client was asked, and the
+        text is not empty. The mark is a file outside of the folder: `create` makes it empty, and a
         process counts its first write in the mark before it asks a client.
 
         Raises:
@@ -326,6 +332,7 @@ class CampaignFolder:
         Raises:
             InvalidInputError: the mark or the ledger cannot be used, the campaign is over, was
                 cancelled or is lost, or the database is an old copy.
+            UnreadableFileError: the ledger, the mark or the database cannot be read.
         """
         # These checks come before the database is made or written. Otherwise a campaign that cannot
         # be claimed would count as begun.
@@ -356,8 +363,8 @@ class CampaignFolder:
     def restore(self, number: int) -> int:
         """End all open sessions without a sum, after an old copy of the database was restored.
 
-        Return how many sessions were erased: the open ones, and the ended ones that were still kept
-        to tell their clients how they ended.
+        Return how many sessions were open. The ended sessions that were still kept, to tell their
+        clients how they ended, are erased, too, and not counted.
 
         Args:
             number: the PID of this process.
@@ -433,7 +440,8 @@ class CampaignFolder:
         process could find the lock and read the PID of an earlier process in it.
 
         Raises:
-            InvalidInputError: another process has locked `lock.new`, or it cannot be written.
+            InvalidInputError: another process has locked `lock.new`, or one of the two files cannot
+                be written. The yielded function raises it, too.
         """
         place = self.path / f"{LOCK}.new"
         try:
@@ -523,10 +531,12 @@ class CampaignFolder:
     def cancel(self) -> int:
         """End the campaign without a result, and end its open sessions without a sum.
 
-        Return how many sessions were erased, as for `restore`.
+        Return how many sessions were open, as for `restore`; 0 if the campaign has never run.
 
         Raises:
             InvalidInputError: the campaign has its result already.
+            UnreadableFileError: the database cannot be read. The campaign is cancelled then, but
+                its sessions are still open.
         """
         self._check_not_over()
         # The file `cancelled` is made first, so that no process claims the campaign later. After a

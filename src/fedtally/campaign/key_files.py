@@ -292,8 +292,10 @@ def read_public_key(given: str | os.PathLike[str], role: Role | str) -> bytes:
         role: the role that the key in the file must have.
 
     Raises:
-        UnreadableFileError: `given` is neither 64 digits nor a file, or the file is damaged.
-        InvalidInputError: the key has another role, or the file has a private key.
+        UnreadableFileError: `given` is neither 64 lower-case digits nor a file, or the file is
+            damaged.
+        InvalidInputError: the key has another role, the file has a private key, or there is no role
+            `role`.
 
     >>> read_public_key("09" * 32, "helper") == bytes([9]) * 32
     True

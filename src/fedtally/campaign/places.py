@@ -1,4 +1,8 @@
-"""Functions for the folders of all servers: lock, settings, checks, and the file of candidates."""
+"""Functions that the folders of servers share: lock, settings, checks, and the file of candidates.
+
+The folder of a campaign has its own lock and reads its own settings (see `folder`). The lock and
+`read_settings` here are for the folders of two servers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ _BLOCK = 1 << 16  # how many candidates are written at a time
 
 @contextmanager
 def held_by(folder: Path, number: int) -> Iterator[None]:
-    """Lock a folder for the time of the `with` block, in which a process runs it.
+    """Lock a folder for the time of the `with` block, in which this process runs its server.
 
     The lock only warns people who start a second process by mistake. It does not stop a process
     from writing. The store (the database) does: once a later process opens it, an earlier one
@@ -58,7 +62,7 @@ def held_by(folder: Path, number: int) -> Iterator[None]:
 
 
 def holder(folder: Path) -> int | None:
-    """Return the PID of the process that runs a folder.
+    """Return the PID of the process that runs a folder's server.
 
     Returns None if no process runs it, or if the lock cannot be read. Returns 0 if the process has
     not written its PID yet.

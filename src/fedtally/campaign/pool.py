@@ -1,8 +1,8 @@
 """The pool of clients from which the driver draws the clients of a session.
 
 The pool knows which clients are present, which are in a session, and in which rounds each client
-was asked for its items. The time of a call does not grow with the number of clients in the pool,
-except for `ready`, which lists clients.
+was asked for its items. The time of `check_in` and `count`, which are called often, does not grow
+with the number of clients in the pool.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ class Pool:
             time, the answer must depend only on the number of rounds in the first argument.
         presence: how long a client counts as present after it has checked in, in seconds.
         bench: how long a client is benched, in seconds. A benched client does not count as present.
-            A client is benched after its second frame that it did not answer, or answered with an
+            A client is benched after every second frame that it did not answer, or answered with an
             Abort.
 
     Attributes:
         session_of: for each client in a session, by its name: the name of the session.
-        num_arrivals: how many times a client has become free.
+        num_arrivals: how many times a client has become free, or a free client was asked in another
+            round.
     """
 
     def __init__(
@@ -75,9 +76,10 @@ class Pool:
             return is_busy
         if not is_busy:
             history = self._asked.get(client, _NOWHERE)
-            # One round in which the client was not asked is enough for the test, since the answer
-            # of `allows` depends only on the number of rounds. The test must be fast, because
-            # clients that may join no more rounds still check in again and again.
+            # One round in which the client was not asked is enough for the test: either no other
+            # round is open, or the answer of `allows` depends only on the number of rounds. The
+            # test must be fast, because clients that may join no more rounds still check in again
+            # and again.
             new = next((round for round in rounds if round not in history), None)
             if new is None or not self._allows(history, new):
                 return False
@@ -107,7 +109,8 @@ class Pool:
     def note_miss(self, client: ClientId, now: float) -> None:
         """Record that a client has not answered a frame, or has answered with an Abort.
 
-        It is not present until it checks in again. After its second miss the client is benched.
+        It is not present until it checks in again. After every second miss the client is benched,
+        even if it answered in between.
         """
         self._leave(client)
         self._misses[client] += 1

@@ -30,9 +30,11 @@ def release_sums(
 ) -> list[CountSketch]:
     """Make all releases that may be made now, and return all noised sums, which anybody may see.
 
-    Each sum is charged to the privacy budget before its noise is drawn. The books keep the noised
-    sum. A noised sum has a mark, `CountSketch.noise`. If the plan has privacy, a `Result` refuses
-    sums without the mark. `FrequencyServer.release` calls this function, and says more.
+    A sum without noise is charged to the privacy budget before its noise is drawn. A sum with the
+    noise of clients or servers was charged before it was opened. It is charged again, which costs
+    nothing if the books still have the first charge. The books keep the noised sum. A noised sum
+    has a mark, `CountSketch.noise`. If the plan has privacy, a `Result` refuses sums without the
+    mark. `FrequencyServer.release` calls this function, and says more.
 
     Args:
         plan: the plan of the campaign, with privacy.

@@ -33,6 +33,7 @@ ALPHA = 1e-4  # how often an honest round gives a false alarm, for all tests of 
 _ONE_IN = 4  # at most 1 / _ONE_IN of the cohorts are left out
 # A counter is heavy if the share of clients that add to it is above _HEAVY / width. This is six
 # times the share that it would have if all counters were equal. Its sum then shows the share well.
+# With much noise the limit is higher: `cut` in `consistency`.
 _HEAVY = 6.0
 # In standard deviations of the noise: the smallest sum of a heavy counter, and how much the noise
 # raises `Consistency.votes_limit`.
@@ -169,7 +170,8 @@ def consistency(
     Args:
         sums: int64 [cohorts, rows, width], the sum of each cohort, all with the same hashes.
         sizes: int64 [cohorts], the number of clients in each cohort, at least 1.
-        alpha: the probability that an honest round exceeds some limit, above 0 and below 1.
+        alpha: the probability at which an honest round shall exceed some limit, above 0 and below
+            1.
         noise: the variance of the noise in a counter of a cohort, divided by the cohort's number of
             clients.
         may_be_empty: whether honest clients may add nothing.

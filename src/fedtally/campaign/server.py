@@ -1,7 +1,7 @@
 """The server's side of a campaign.
 
-The server charges a release (a sum that is published) to the privacy budget before it opens a sum
-for it. It adds the noise before it returns the sum.
+With privacy, the server charges a release (a sum that is published) to the privacy budget before it
+opens a sum for it. If it is trusted to add the noise, it does so before it returns the sum.
 """
 
 from __future__ import annotations
@@ -389,7 +389,8 @@ class FrequencyServer:
 
         Raises:
             RejectedSumError: as for `land`.
-            LocalProtocolError: the batch has no sum yet, or the sum of the release is in the books.
+            LocalProtocolError: the batch has no sum yet, the sum of the release is in the books
+                already, or the release was made.
             InvalidInputError: two servers do not compute the plan's sums, or the leader is of
                 another plan, or this object did not make the leader.
         """
@@ -426,6 +427,8 @@ class FrequencyServer:
             InvalidInputError: the sketch lacks the noise that the plan demands, has noise that the
                 plan does not allow, or has a wrong number of silos.
             LocalProtocolError: the round has such a sum already, or was released.
+            AlreadySpentError, OverspentError: a sum with noise cannot be charged, see
+                `Books.reserve`.
         """
         check_compatible(self.plan.spec, sketch.spec)
         is_noised = self.plan.protection.sums is Sums.NOISED
@@ -464,8 +467,8 @@ class FrequencyServer:
         sums.
 
         If the plan allows it, the sums of cohorts are screened first for lying clients, and
-        `screening` has the verdicts. With `Screen.REFUSE`, bad cohorts are left out for ever, and a
-        round that is bad as a whole is not returned.
+        `screening` has the verdicts. With `Screen.REFUSE`, bad cohorts are left out, and a round
+        that is bad as a whole is not returned. With privacy this is for ever.
 
         Args:
             random: a cryptographic source; `random(n)` returns n uniform bytes. It is needed with
@@ -495,7 +498,7 @@ class FrequencyServer:
         releases that were made. Otherwise they are all sums so far, screened as in `release`.
 
         Raises:
-            PoisonedError: screening refused every round.
+            PoisonedError: screening refused every round, and no release was made.
         """
         found = released_sums(self.plan, self._books) if self.plan.protection.is_charged else []
         if not self.plan.protection.is_secret:
@@ -505,7 +508,7 @@ class FrequencyServer:
         return sorted(found, key=lambda sketch: sketch.round)
 
     def _screened(self) -> list[CountSketch] | None:
-        """Return the sums of rounds without refused cohorts, or None if nothing is screened.
+        """Return the sum of each round, without refused cohorts, or None if nothing is screened.
 
         Raises:
             PoisonedError: screening refused every round, and no release was made.
@@ -601,7 +604,8 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
     counter. So the sum is refused if a counter, or the sum of the absolute values of a row, is too
     large; if a counter of a histogram is below 0; if the number of people is not possible; or,
     without noise, if the sum of a row has the wrong parity. Noise widens each bound. Honest noise
-    exceeds one of the bounds in a sum with a probability of at most 2^-40.
+    exceeds a bound on a single entry in a sum with a probability of at most 2^-40, and a bound on a
+    row with as small a probability.
 
     Do not call this with an exact sum of a plan with privacy: a refusal would depend on exact
     counts, without noise.

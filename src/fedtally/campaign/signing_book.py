@@ -137,8 +137,8 @@ class SigningBook:
         Call this before anybody else gets the signature. This object itself does not change.
 
         Raises:
-            InvalidInputError: the book cannot be written, or it has a plan with the same or a
-                larger number, which another process signed meanwhile.
+            InvalidInputError: the book cannot be written, or it has a plan of the same purpose with
+                the same or a larger number, for instance one that another process signed meanwhile.
             UnreadableFileError: the book was damaged meanwhile.
         """
         try:

@@ -24,6 +24,8 @@ def periods_in(folder: CampaignFolder) -> Periods:
 def next_round(folder: CampaignFolder, now: float) -> int | None:
     """Return the first round that may have another session, now or later, or None.
 
+    Sessions that run, the releases that were made, and the stopping rule are not considered.
+
     Args:
         folder: the folder of the campaign.
         now: the time, Unix seconds.
@@ -37,8 +39,8 @@ def next_round(folder: CampaignFolder, now: float) -> int | None:
 def is_full(folder: CampaignFolder, now: float) -> bool:
     """Return whether no session runs, and no round may have another one, now or later.
 
-    The result is False if the campaign has not begun. The process that runs the campaign uses
-    `Driver.is_complete` instead.
+    The result is False if the campaign has not begun. The stopping rule of the plan is not
+    considered. The process that runs the campaign uses `Driver.is_complete` instead.
 
     Args:
         folder: the folder of the campaign.
@@ -64,8 +66,8 @@ def sums_so_far(folder: CampaignFolder) -> tuple[list[CountSketch], Screening]:
 
     Screening looks for sums that lying clients changed. This function only reads, so another
     process may run the campaign at the same time. If a trusted aggregator adds the noise, only sums
-    with noise are returned. With a calendar, these are the releases whose rounds are closed.
-    Without one, there are none before the end.
+    with noise are returned. With a calendar, these are the releases that the campaign's process has
+    made so far, see `Driver`. Without one, there are none before the end.
     """
     ledger = None if folder.ledger is None else Ledger.open(folder.ledger)
     reader = folder.state().read(folder.plan, ledger)

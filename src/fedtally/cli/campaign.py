@@ -626,7 +626,7 @@ def _save_result(folder: CampaignFolder, driver: Driver, by_hand: bool) -> None:
     ended, landed = None, len(folder.status().landed)
     if driver.has_enough():
         ended = ending.ended(folder.plan, landed, "rule")
-    elif by_hand:  # if not, the campaign has all its rounds, and `ended` stays None
+    elif by_hand:  # if not, no round can get a further sum: this is no early end
         ended = ending.ended(folder.plan, landed, "operator")
     sums = driver.release()
     _result_of(folder, sums, driver.screening, [], ended).save(folder.path / RESULT)

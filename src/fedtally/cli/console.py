@@ -155,7 +155,7 @@ def _folded(text: str, columns: int, indent: int) -> list[str]:
     folds = textwrap.TextWrapper(
         columns,
         subsequent_indent=" " * indent,
-        # Users copy long digits and names, so these must stay whole.
+        # Users copy long digits and names, so a word is never split.
         break_long_words=False,
         break_on_hyphens=False,
         expand_tabs=False,

@@ -674,8 +674,8 @@ def _measurement(made: Task, text: str, given: Domain | None) -> Any:
         given: the list of candidates; None: the text has numbers.
 
     Returns:
-        An integer. For a sumvec a list of integers: the numbers of the text, or 1 for each named
-        candidate and 0 for each other one.
+        An integer; for a count with a list of candidates it is 1. For a sumvec a list of integers:
+        the numbers of the text, or 1 for each named candidate and 0 for each other one.
 
     Raises:
         InvalidInputError: the text names no candidate of the list, or is not made of numbers.

@@ -640,7 +640,8 @@ def _authority(
         number: the number of the signature among those of the purpose; None: the next free one.
 
     Raises:
-        InvalidInputError: the number was used already, or a value is not valid.
+        InvalidInputError: the number is not above all that were signed for the purpose, or a value
+            is not valid.
     """
     from fedtally.campaign.enrolment import Authority
 

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 # What the planner assumes about the frequencies of an open domain.
 _ASSUMED = "assumed to fall like i^-1.1 (--like says otherwise)"
-# Some decoders need fewer bytes if the frequencies are as assumed. Such a decoder is mentioned if
-# its plan takes at most this share of the plan's bytes.
+# Some decoders need fewer bytes, but only if the frequencies are as assumed. Such a decoder is
+# mentioned if a plan made for it takes at most this share of the bytes of the proposed plan.
 _WORTH = 0.9
-# A narrower sketch is mentioned if its error exceeds the plan's by at most this share of it.
+# A sketch that is narrower than the proposed one is mentioned if its error is larger than the error
+# of the proposed plan by at most this share.
 _HARDLY = 0.1
 
 
@@ -455,8 +456,9 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
 def _other_ways(proposal: Proposal) -> list[plan_tables.Size]:
     """Return the last rows of the table of sizes: other ways to choose a size.
 
-    They are the size of the paper's (minimax) formula and, if the plan is a sketch, a one-hot
-    vector, which has a counter for each candidate. There are none if the domain is open.
+    They are the size that the minimax formula gives, for the worst frequencies (see `plan.paper`),
+    and, if the plan is a sketch, a one-hot vector, which has a counter for each candidate. There
+    are none if the domain is open.
     """
     from fedtally.answer import amounts
 

@@ -371,7 +371,8 @@ def _result_fields(file: str) -> dict[str, Any]:
 def _sketch_fields(file: str) -> dict[str, Any]:
     """Return the fields of a sketch's file.
 
-    The field `fingerprint` is a SHA-256 of the sketch's parameters and counters.
+    The field `fingerprint` is a SHA-256 of the sketch's parameters, round, number of clients and
+    counters.
     """
     from fedtally.sketch.count_sketch import CountSketch, spec_to_dict
 

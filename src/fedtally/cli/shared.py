@@ -316,7 +316,8 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     for text in texts:
         if not re.fullmatch("-?[0-9]{1,30}", text):
             raise InvalidInputError(f"the domain holds integers, and {text[:60]!r} is none")
-    # NumPy has no integers of more than 64 bits. So these stay texts, which the domain refuses.
+    # NumPy has no larger integers for these columns. If one item is so large, all items stay texts,
+    # and the domain refuses that one.
     return (
         list(texts)
         if any(abs(int(text)) >= 2**63 for text in texts)

@@ -48,7 +48,10 @@ class Watch(Protocol):
         """Show a message to the operator."""
 
     def warn(self, message: str) -> None:
-        """Show a problem after which the engine goes on, even if messages are switched off."""
+        """Show a problem after which the engine goes on, even if messages are switched off.
+
+        A display whose output must be JSON alone may leave it out.
+        """
 
     def show(self, present: int | None = None) -> None:
         """Show the progress of the campaign again.
@@ -80,7 +83,8 @@ class Engine(Protocol):
         Args:
             campaign: the folder of the campaign.
             wait: after how many seconds the engine ends the run if no session could be opened, or
-                no client answered. Some engines never do this, see `EngineRow.gives_up`.
+                no client answered. Some engines never do this, see `EngineRow.gives_up`, and none
+                does if the plan has a calendar.
             take_over: whether to run the campaign even if another process runs it. The other
                 process then ends.
             watch: returns the display of this run, as a context manager. Its argument is the
@@ -92,6 +96,8 @@ class Engine(Protocol):
             OvertakenError: another process runs the campaign.
             OverspentError: the population has too little privacy budget left; no client was
                 invited.
+            FedtallyError: another error of the driver. An engine whose driver is in another process
+                raises an error of its own in place of all these.
         """
 
 

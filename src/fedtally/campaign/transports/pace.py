@@ -100,13 +100,15 @@ class Pace:
     def step(self) -> Ending | None:
         """Let the driver do what is due; return why the run has ended, or None if it goes on.
 
-        An error of the store is not raised. Instead `warn` is called, and the driver tries again
-        later.
+        An error of the store is not raised. Instead the driver tries again later, and `warn` is
+        called, but only once until the store takes writes again.
 
         Raises:
             OvertakenError: another process runs the campaign, or it was cancelled.
             OverspentError: the population has too little privacy budget left. No client was
                 invited.
+            FedtallyError: another error of the driver, for instance a session that cannot be
+                restored.
         """
         self._note_clocks()
         self._warn_of_silence()
@@ -193,7 +195,8 @@ class Pace:
         Without an error the store is tested only if `is_asked` and no session runs, at most about
         once a minute. The tests are needed, since the next write of the protocol may be far away.
         After an error it may come only at the end of a phase, minutes later. Without a session
-        nothing is written, and a full disk would be found only when a session opens.
+        nothing may be written for a long time, and a full disk would be found only when a session
+        opens.
         """
         is_due = not self.takes_writes or (self.is_asked and not self.driver.running())
         if not is_due or not self.driver.is_restored or self._now() < self._probe_at:

@@ -28,7 +28,9 @@ class PipeClosedError(PipeError):
 async def read_frame(
     reader: asyncio.StreamReader, most: int, seconds: float | None = None
 ) -> bytes:
-    """Return the next frame; empty bytes mean that there is no answer.
+    """Return the next frame of a connection.
+
+    A frame of length 0, so empty bytes, means that the other side has no answer.
 
     Args:
         reader: the reader of the connection.
@@ -40,7 +42,7 @@ async def read_frame(
     Raises:
         PipeClosedError: the pipe was closed before the first byte of the frame.
         PipeError: the frame is longer than `most`, or takes longer than `seconds`, or the pipe was
-            closed within the frame.
+            closed within the frame, or broke at any time.
     """
     first = await _exactly(reader, 1, PipeClosedError)
     try:

@@ -106,7 +106,7 @@ class SocketLoop:
         patience: how long the engine waits for an agent's answer before it closes the connection,
             in seconds.
         wait: after how many seconds `run` ends if no session could be opened, or no client
-            answered.
+            answered, see `Pace`.
         report: called after each step of the driver, at least about once a second.
         warn: called with a text about a problem after which the engine goes on.
         steady: returns the seconds of a monotonic clock, for the waits of the engine.

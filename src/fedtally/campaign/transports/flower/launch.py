@@ -106,6 +106,7 @@ class Flower:
 
         Raises:
             FlowerError: Flower did not start the run, or the run failed or wrote no report.
+            MissingExtraError: there is no command `flwr`.
         """
         with watch(None) as watcher:
             run = start(campaign, self.connection, wait, take_over=take_over)
@@ -148,6 +149,7 @@ def start(folder: CampaignFolder, connection: str, wait: int, *, take_over: bool
 
     Raises:
         FlowerError: the SuperLink did not start the run.
+        MissingExtraError: there is no command `flwr`.
     """
     config = {"campaign": str(folder.path.absolute()), "wait": wait, "take-over": take_over}
     with tempfile.TemporaryDirectory() as made:
@@ -180,7 +182,8 @@ def follow(
         report: called about once a second.
 
     Raises:
-        FlowerError: the ServerApp never began, died, or reported an error.
+        FlowerError: the ServerApp never began, died, or reported an error, or the SuperLink does
+            not answer.
     """
     begun, gone, ask_at = False, 0, time.monotonic() + ASK_SECONDS
     while True:

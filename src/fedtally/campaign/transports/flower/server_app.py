@@ -37,7 +37,7 @@ class FlowerLoop:
         clock: returns the time, Unix seconds.
         sleep: waits for a number of seconds.
         wait: after how many seconds `run` ends if no session could be opened, or no client
-            answered.
+            answered, see `Pace`.
         warn: called with a text about a problem after which the engine goes on.
         steady: returns the seconds of a monotonic clock, for the waits of the engine.
 
@@ -98,7 +98,7 @@ class FlowerLoop:
         return Receipt.TAKEN in receipts
 
     def _push(self) -> bool:
-        """Send frames to nodes that are not busy; return whether another node checked in."""
+        """Send frames to nodes that are not busy; return whether a node without one checked in."""
         if self.steady() < self._look_at:
             is_new = False
         else:

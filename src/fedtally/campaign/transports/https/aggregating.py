@@ -43,13 +43,13 @@ ROOM = 64 << 20
 
 @dataclass(frozen=True)
 class Places:
-    """The addresses on which a process listens.
+    """The addresses on which a process listens, and the level of its log.
 
     Args:
         listen: the address for clients.
         leader: at a helper, the address on which it listens for the leader; None at a leader.
         operate: the address for health probes and Prometheus; None: nothing listens for them.
-        log: the least level of log lines on stderr: off, info or debug.
+        log: the least level of log lines on stderr: info or debug; off: only critical lines.
     """
 
     listen: Address

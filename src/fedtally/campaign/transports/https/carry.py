@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 
 
 class Left(Enum):
-    """The reason why a report stays in the outbox of the client's record."""
+    """The reason why a report is not delivered: it stays in the outbox, or is not made yet."""
 
     TOLD = "stopped"
     LATER = "a server did not take the report yet"
@@ -277,7 +277,7 @@ async def report(
 
     Returns:
         A `Fate`: how the report ended. A `Never`: why no report was made, and none will be. A
-        `Left`: why the report is not delivered yet.
+            `Left`: why the report is not delivered yet; perhaps it is not made yet.
 
     Raises:
         StoreError: the client's record failed.

@@ -259,8 +259,11 @@ class Asking:
     async def answer(self, query: bytes) -> bytes:
         """Send a query until the helper has computed its answer; return the answer, a frame.
 
+        While the helper computes the answer, the query is sent again each second, without a limit.
+
         Raises:
-            ChannelError: the helper cannot be reached, or refuses.
+            ChannelError: the helper could not be reached once, or refuses, also because it is busy.
+                The caller may send the same query again.
         """
         most = 2 * ID_BYTES + self.plan.summing.of_servers().sizing.packed_bytes
         while True:

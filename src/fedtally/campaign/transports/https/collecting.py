@@ -292,7 +292,8 @@ class Intake:
         room: limits the bytes of request bodies that are in memory at once.
 
     Attributes:
-        is_leaving: whether this process is about to end. Then it answers all requests with 503.
+        is_leaving: whether this process is about to end. Then it answers all requests for a release
+            of the plan with 503.
     """
 
     fingerprint: str
@@ -349,8 +350,8 @@ class Intake:
     async def _state(self, request: Request) -> Response:
         """Answer a request for the state of a release.
 
-        If an open release is full, or the disk is full, the answer is 503. Otherwise a client would
-        make a report that this server then refuses.
+        If an open release is full, or the disk is full and the release is not closed, the answer is
+        503. Otherwise a client would make a report that this server then refuses.
         """
         found = self._found(request)
         standing = found.standing

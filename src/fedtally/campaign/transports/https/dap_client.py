@@ -21,7 +21,7 @@ from fedtally.dap.sealing import choose
 from fedtally.dap.task import to_text
 from fedtally.errors import InvalidInputError
 
-_POLLS = 1 << 20  # requests for a deferred answer: `wait` always ends the waiting before
+_POLLS = 1 << 20  # requests for a deferred answer: 12 days or longer; `wait` ends before
 
 
 async def report(

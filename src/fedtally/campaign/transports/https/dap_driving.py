@@ -72,6 +72,7 @@ class Driving:
             UnansweredError: the helper cannot be reached, or its answer is not usable.
             Refused: the store failed, another process uses it, or the privacy budget does not pay
                 for the noise of a batch.
+            FedtallyError: another error of the leader.
         """
         leader = self.served.server
         for job in await self.served.ask(leader.jobs):
@@ -108,7 +109,8 @@ class Driving:
         """Continue a collection job: get the helper's share as soon as the batch is closed.
 
         The batch can be closed when no aggregation job has reports of it, and it has enough
-        reports. Until then the job stays in `served.collections`, and a later step continues it.
+        reports. Until then the job stays in `served.collections`, and a later step continues it. If
+        the batch can never be closed, the job is removed from there.
 
         Args:
             id: the id of the collection job.

@@ -125,7 +125,7 @@ class DapServer:
         """Whether the process can serve requests, for a readiness probe.
 
         False if the process is about to end, the disk is full, or the store failed at the last
-        request.
+        request that used it.
         """
         return not self.is_leaving and self.has_room() and not self._why
 

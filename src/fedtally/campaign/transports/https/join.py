@@ -324,7 +324,8 @@ async def join(
         tell: shows a message to the operator.
 
     Raises:
-        InvalidInputError: the token has characters that a header cannot hold, or is too long.
+        InvalidInputError: the token is empty or too long, or has characters that a header cannot
+            hold.
     """
     talk, step = Talk(token, random, tell, clock()), f"{url.rstrip('/')}/step"
     while True:
@@ -385,6 +386,8 @@ async def sent(
 
     Raises:
         httpx.RequestError: the server cannot be reached, or the connection broke.
+        httpx.InvalidURL, ValueError: the response is a redirect to an address that httpx cannot
+            read.
     """
     response = await http.send(request, stream=True, follow_redirects=False)
     try:

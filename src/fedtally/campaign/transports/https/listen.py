@@ -1,7 +1,8 @@
 """The sockets on which a process serves HTTP: a Unix socket behind nginx, or a port of 127.0.0.1.
 
-No other address is possible, because the web server, uvicorn, must not be reachable from the
-network: it never closes connections that stay silent.
+No other address is possible here, because the web server, uvicorn, must not be reachable by anybody
+from the network: it never closes connections that stay silent. The helper's address for the leader
+is in `pinned`; its TLS admits only the leader.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ class HttpsLoop:
         """Wait until clients have their last frames, at most `FAREWELL_SECONDS`.
 
         The last frame says how the client's session ended. After `stop` there is no wait: clients
-        that come later are told by a 410 that the campaign is over.
+        get it from the process that continues the campaign.
         """
         self._tell()
         end = self.steady() + FAREWELL_SECONDS

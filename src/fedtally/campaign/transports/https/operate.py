@@ -1,6 +1,7 @@
 """What operators see of a serving process: health probes, metrics for Prometheus, and log lines.
 
-Metrics name no client, no identity and no item. Log lines name clients only at the level debug.
+Metrics name no client, no identity and no item. Log lines about requests name clients only at the
+level debug.
 """
 
 from __future__ import annotations
@@ -359,7 +360,8 @@ def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
 
     Serve it on another socket than the clients' application.
 
-    - `/healthz`: 200; 503 if another process has taken over the campaign, and this one should end;
+    - `/healthz`: 200; 503 if another process has taken over the campaign, or it was cancelled, and
+      this process should end;
     - `/readyz`: 200 if the store can be written and clients are served, else 503;
     - `/metrics`: the metrics, in the text format of Prometheus.
 
@@ -373,7 +375,8 @@ def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
     waiting.set_function(lambda: loop.num_waiting)
 
     def is_ready() -> bool:
-        # Otherwise nobody would notice a full disk while no session runs: nothing is written then.
+        # Otherwise a full disk might be noticed late: while no session runs, nothing may be written
+        # for a long time.
         loop.ask_store()
         return loop.is_ready
 

@@ -49,7 +49,7 @@ class Https:
         load_names: loads the clients' names and tokens from the folder of the campaign, its first
             argument. Its second argument is called with a warning if a later `reload` fails.
         operate: the address for health probes and Prometheus; None: nothing listens for them.
-        log: the least level of log lines on stderr: off, info or debug.
+        log: the least level of log lines on stderr: info or debug; off: only critical lines.
     """
 
     listen: Address

@@ -1,9 +1,9 @@
 """The client's part in reporting to two servers over HTTPS.
 
 `Beginning` asks both servers for the state of the release before a report is made, since making it
-spends (uses up) the client's items. `Sending` sends a report that is made, until each server has
-accepted or refused it, or will never answer. Neither class opens a connection or reads a clock;
-`carried` is the loop around them.
+spends (uses up) the client's items. `Sending` sends a report that is made, until both servers have
+accepted it, one has refused it, or one will never answer. Neither class opens a connection or reads
+a clock; `carried` is the loop around them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Never(NamedTuple):
 class _Waits:
     """The waits of a client after failed requests, and the messages about the failures.
 
-    The same failure is told once, until a request succeeds.
+    A failure that is the same as the one before is not told again, until a request succeeds.
 
     Args:
         random: returns a uniform number, at least 0 and below 1.
@@ -96,7 +96,11 @@ class _Waits:
         self.goes_on()
 
     def goes_on(self) -> None:
-        """Note that a request has succeeded: the next failure is told, and its wait is short."""
+        """Note that a request has succeeded.
+
+        A wait that is pending is dropped. The next failure is told to the owner. The waits after
+        failures begin at `FIRST_WAIT` again, but a server may ask for a longer one.
+        """
         self._pause, self._wait, self._why = 0.0, FIRST_WAIT, ""
 
     def taken(self) -> float:
@@ -236,8 +240,8 @@ class Sending:
     def next(self, now: float) -> Request | Pause | Fate:
         """Return what to do next.
 
-        When the report has become too old, each server still gets one more request: the clock of
-        this client may be wrong, and a server that already has the report will say so.
+        When the report has become too old, the server whose turn it is still gets one more request:
+        the clock of this client may be wrong, and a server that already has the report will say so.
 
         Args:
             now: the time, Unix seconds.
