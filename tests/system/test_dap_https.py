@@ -361,16 +361,18 @@ def test_what_failed_is_asked_again_with_the_same_bytes() -> None:
         bodies.append(request.content)
         if len(bodies) == 1:
             raise httpx.ConnectError("nobody is there")
-        return httpx.Response(502) if len(bodies) == 2 else None
+        # the second one is a redirect to what httpx cannot read as an address
+        odd = httpx.Response(302, headers={"location": "https:foo"})
+        return {2: odd, 3: httpx.Response(502)}.get(len(bodies))
 
     web.meddle = away
-    for said in ("cannot reach helper.example", "HTTP 502"):
+    for said in ("cannot reach helper.example", "cannot reach helper.example", "HTTP 502"):
         with pytest.raises(UnansweredError, match=said):
             web.drive()
     web.restart()
     web.drive()
-    assert len(set(bodies[:3])) == 1 and bodies[3] == b""
-    assert [method for method, _ in web.asked] == ["POST"] * 3 + ["DELETE"]
+    assert len(set(bodies[:4])) == 1 and bodies[4] == b""
+    assert [method for method, _ in web.asked] == ["POST"] * 4 + ["DELETE"]
     assert web.collected().count == 3
 
 

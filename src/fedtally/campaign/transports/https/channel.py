@@ -307,7 +307,7 @@ class Asking:
             head, found, _ = await sent(
                 self.http, request, FRAME_TYPE, most + _FRAME_BYTES, self.clock
             )
-        except (httpx.RequestError, OSError, ValueError) as error:
+        except (httpx.RequestError, httpx.InvalidURL, OSError, ValueError) as error:
             raise ChannelError(f"the helper cannot be reached ({words_of(error)})") from None
         if found is not None and (head.is_frame or head.status in (202, 204)):
             return head.status, found

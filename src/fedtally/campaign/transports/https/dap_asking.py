@@ -227,7 +227,7 @@ class DapAsking:
         )
         try:
             heard = await self._heard(request)
-        except (httpx.RequestError, OSError, ValueError) as error:
+        except (httpx.RequestError, httpx.InvalidURL, OSError, ValueError) as error:
             raise UnansweredError(f"cannot reach {_host(place)} ({words_of(error)})") from None
         if 200 <= heard.status < 300:
             return heard
