@@ -500,7 +500,7 @@ def test_status_says_that_this_version_cannot_read_a_database(
         assert newer in said and database.name in said
         assert ("run would be refused" in said) == bool(out) == (name == "ledger")
     with pytest.raises(UnreadableFileError, match=r"written by a newer fedtally"):
-        AggregateFolder.open(place, side).claim(clock=lambda: NOW, random=os.urandom)
+        AggregateFolder.open(place, side).claim(clock=lambda: NOW, random=bytes)
     assert database.read_bytes() == changed
     (place / "retired").touch()  # nothing is charged any more
     if name == "ledger":
