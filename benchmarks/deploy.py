@@ -68,10 +68,24 @@ class Meter:
             self.seconds += time.process_time() - start
 
 
-def plan_of(clients: int, rounds: int = ROUNDS) -> Plan:
-    """Return a plan of rounds of one semi-honest cohort each, without privacy."""
+def plan_of(
+    clients: int, rounds: int = ROUNDS, n_min: int | None = None, max_dropout: float = 0.1
+) -> Plan:
+    """Return a plan of rounds of one semi-honest cohort each, without privacy.
+
+    Args:
+        clients: the clients of a round.
+        rounds: how many.
+        n_min: the fewest clients of a cohort; None: all must come.
+        max_dropout: the largest share of them that may drop out.
+    """
     parameters = propose(
-        clients, length=ROWS * WIDTH, bits=16, corrupt=max(1, clients // 20), max_dropout=0.1
+        clients,
+        length=ROWS * WIDTH,
+        bits=16,
+        corrupt=max(1, clients // 20),
+        max_dropout=max_dropout,
+        n_min=n_min,
     )
     return Plan(
         rows=ROWS,
@@ -333,7 +347,19 @@ def flower_part(report: Report, quick: bool) -> None:
     deploy_flower.flower_part(report, quick)
 
 
-PARTS = {"driver": driver_part, "processes": processes.part, "flower": flower_part}
+def room_part(report: Report, quick: bool) -> None:
+    """Measure the disk and the memory of sessions by the neighbours of their clients."""
+    from benchmarks import deploy_room
+
+    deploy_room.room_part(report, quick)
+
+
+PARTS = {
+    "driver": driver_part,
+    "processes": processes.part,
+    "room": room_part,
+    "flower": flower_part,
+}
 
 
 @click.command("deploy")

@@ -38,6 +38,7 @@ def run(*arguments: str) -> str:
         ("noise --quick", "Skellam"),
         ("joint --quick --part fallback", "NumPy kernels"),
         ("deploy --quick --part driver", r"driver / bare: [\d.]+x"),
+        ("deploy --quick --part room", r"at least 8: 39 neighbours, campaign.db [\d.]+ MB"),
         ("silos --people 500", r"500 people of 3 items: [\d.]+ s"),
     ],
 )

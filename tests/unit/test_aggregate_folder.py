@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -464,6 +466,45 @@ def test_status_says_what_waits_and_what_closes_it(
     Closings(place).change(0, lost="the sum was wrong")
     _, text = shown(capsys, "leader", place)
     assert "release 0: lost; 3 reports; the sum was wrong" in text
+
+
+def made_newer(database: Path) -> int:
+    """Make a database one that a newer fedtally wrote, and return its version."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for (name,) in connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        ).fetchall():
+            connection.execute(f'DROP TRIGGER "{name}"')
+        connection.execute("UPDATE fedtally_schema SET version = version + 1")
+        return int(connection.execute("SELECT max(version) FROM fedtally_schema").fetchone()[0])
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", ["reports.db", "books.db", "ledger"])
+def test_status_says_that_this_version_cannot_read_a_database(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], side: Any, name: str
+) -> None:
+    """The check before an upgrade: `run` would refuse the folder, so `status` says so."""
+    place = World(tmp_path, epsilon=4.0, trust="central").folders[side].path
+    asked = ["aggregate", side, "status", str(place)]
+    found, _ = shown(capsys, side, place)
+    database = tmp_path / f"{side}-ledger.db" if name == "ledger" else place / name
+    number = made_newer(database)
+    changed = database.read_bytes()
+    newer = f"written by a newer fedtally (schema {number};"
+    for more in ([], ["--json"]):
+        capsys.readouterr()
+        assert run([*asked, *more]) == 2
+        out, err = capsys.readouterr()
+        said = " ".join(err.split())
+        assert newer in said and database.name in said
+        assert ("run would be refused" in said) == bool(out) == (name == "ledger")
+    with pytest.raises(UnreadableFileError, match=r"written by a newer fedtally"):
+        AggregateFolder.open(place, side).claim(clock=lambda: NOW, random=bytes)
+    assert database.read_bytes() == changed
+    (place / "retired").touch()  # nothing is charged any more
+    if name == "ledger":
+        assert shown(capsys, side, place)[0] == found | {"retired": True}
 
 
 def test_a_state_that_cannot_be_written_keeps_the_older_one(

@@ -328,6 +328,22 @@ class AggregateFolder:
             batches.append(Batch(store, made))
         return Claimed(server, store, batches, books)
 
+    def check_databases(self) -> None:
+        """Refuse the databases of the folder if this version of fedtally cannot read them.
+
+        A database that does not exist yet is not checked. The function writes nothing, so a process
+        may run the server at the same time.
+
+        Raises:
+            UnreadableFileError: another version of fedtally wrote a database.
+            StoreError: a database cannot be used.
+        """
+        kinds: tuple[tuple[str, type[Batches | Campaigns]], ...]
+        kinds = (REPORTS, Batches), (BOOKS, AggregateBooks)
+        for name, kind in kinds:
+            if (self.path / name).exists():
+                kind.open(self.path / name)
+
     def runner(self) -> int | None:
         """Return the PID of the process that runs the server, or None if no process runs it."""
         return holder(self.path)

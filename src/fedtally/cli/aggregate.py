@@ -11,7 +11,7 @@ from fedtally.cli import console
 from fedtally.cli.campaign_nginx import front_options, give
 from fedtally.cli.help import Command, Decorator, Group, option, options
 from fedtally.cli.shared import json_option, origin_option, read_time, shared
-from fedtally.errors import InvalidInputError, MissingExtraError
+from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from fedtally.campaign.aggregate_folder import AggregateFolder
@@ -460,15 +460,29 @@ def _status(side: Side) -> click.Command:
     @click.command(name="status", cls=Command, short_help="Show how far it is.")
     @_folder
     @json_option
-    def status(name: Path, as_json: bool) -> None:
-        """Show the releases of NAME, and what closes them. It disturbs no process that runs it."""
-        from fedtally.cli import aggregate_view as view
+    def status(name: Path, as_json: bool) -> int:
+        """Show the releases of NAME, and what closes them. It disturbs no process that runs it.
 
-        document = view.status(_opened(name, side))
+        The exit code is 2 if this version cannot read the databases or the ledger of NAME, and 1 if
+        the ledger does not answer.
+        """
+        from fedtally.cli import aggregate_view as view
+        from fedtally.store import Ledger
+
+        folder = _opened(name, side)
+        document = view.status(folder)
         if as_json:
             console.show_json(document)
         else:
             view.show_status(document)
+        if folder.settings.ledger is None or folder.is_retired:  # nothing is charged any more
+            return 0
+        try:
+            Ledger.open(folder.settings.ledger)  # checks that `run` could open it; writes nothing
+        except FedtallyError as error:  # the status is printed already, so this is only a note
+            console.note(f"run would be refused: {error}")
+            return error.exit_code
+        return 0
 
     return status
 

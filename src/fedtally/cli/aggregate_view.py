@@ -23,10 +23,14 @@ def status(folder: AggregateFolder) -> dict[str, Any]:
     Most of it is from a file that the server's process writes if something has changed, at most
     about once a second. The entry `time` says when the process last wrote it, Unix seconds; None:
     never. A release that no process has run yet has the state "new".
+
+    Raises:
+        UnreadableFileError: this version of fedtally cannot read a database of the folder.
     """
     from fedtally.campaign.aggregate_folder import STATE
     from fedtally.campaign.closings import Closings
 
+    folder.check_databases()  # `state.json` alone would not say that `run` cannot read them
     try:
         written = json.loads((folder.path / STATE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
