@@ -2,12 +2,12 @@
 
 Hazard layer, see `fedtally.crypto`. The algorithms are X25519, Ed25519, HKDF-SHA256, SHA-256 and
 AES-256-GCM. A `Label` binds every derived value to one purpose. The functions `mask_key` to
-`ring_order_key` are the key table of the specification: each derives one key from a secret, a salt
-and fields.
+`ring_order_key` are the key table of the specification: each derives what one row of the table
+says, a key, two keys or a commitment, from a secret, a salt and fields.
 
-Integers in fields are little-endian, 32 bits wide. Fields are joined without separators. So under
-one label each field must always have the same length: otherwise two different lists of fields could
-give the same bytes.
+Integers in fields are little-endian; in the key table they are 32 bits wide. Fields are joined
+without separators. So under one label each field must always have the same length: otherwise two
+different lists of fields could give the same bytes.
 
 Secrets are objects that do not print, copy or pickle, and that can be wiped. In Python, wiping does
 not overwrite everything. It misses temporary ``bytes`` of a derivation or exchange, which are freed
@@ -51,8 +51,8 @@ _LOW_ORDER = frozenset(
         0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
     }
 )
-# The y-coordinates of all points of order 1, 2, 4 and 8 on Ed25519. Under such a public key one
-# signature is valid for every message.
+# The y-coordinates of all points of order 1, 2, 4 and 8 on Ed25519. Under such a public key anybody
+# can make a valid signature of any message.
 _LOW_ORDER_IDENTITIES = frozenset(
     {
         0,
@@ -65,7 +65,7 @@ _LOW_ORDER_IDENTITIES = frozenset(
 
 
 class RejectedError(InvalidInputError):
-    """Report that a public key, a signature or a ciphertext from a peer is not valid."""
+    """Report that a public key, a signature or a ciphertext of another party is not valid."""
 
 
 class Label(bytes, Enum):
@@ -316,8 +316,8 @@ def check_point(point: bytes) -> bytes:
 def check_identity(key: bytes) -> bytes:
     """Return an Ed25519 public key unchanged, if it is canonical and not of low order.
 
-    A canonical key has 32 bytes and a y-coordinate below 2^255 - 19. Under a key of low order one
-    signature is valid for every message, so that anybody could sign.
+    A canonical key has 32 bytes and a y-coordinate below 2^255 - 19. Under a key of low order
+    anybody can make a valid signature of any message.
 
     Raises:
         RejectedError: the key is not canonical, or of low order.

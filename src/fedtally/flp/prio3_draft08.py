@@ -5,6 +5,7 @@ These are the differences from `prio3`:
 - Seeds have 16 bytes, and a helper's share has two seeds, not one.
 - Labels have no context.
 - The circuits of vectors and histograms have one random element r for all calls.
+- The circuit of histograms has one output. The algorithms have other numbers.
 - A client sends the polynomial of its proof as coefficients, and not as values.
 
 The values are a linear function of the coefficients. So each server applies this function to its

@@ -54,8 +54,8 @@ class SecAggConfig:
             `active`. None: not added yet, or not used, as in `semi-honest`.
 
     Raises:
-        InvalidInputError: a key or the digest is not valid, or the graph does not protect a roster
-            of the smallest or of the largest size.
+        InvalidInputError: a key or the digest is not valid, `semi-honest` has an allow-list, or the
+            graph does not protect a roster of the smallest or of the largest size.
     """
 
     parameters: Parameters
@@ -304,8 +304,8 @@ class TwoServerConfig:
             abstain: whether a client without an item may report the zero vector.
 
         Raises:
-            InvalidInputError: the reports of these terms have no proofs, or the sum of the widths
-                is not `length`.
+            InvalidInputError: the reports of these terms have no proofs, the sum of the widths is
+                not `length`, or `bits` is not the size of a field for these sums.
         """
         if not self.has_proofs:
             raise InvalidInputError("the reports of these terms have no proofs (validity none)")

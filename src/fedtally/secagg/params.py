@@ -274,6 +274,8 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
     """Return whether each of two bad events of a ring has a probability of at most 2^-41.
 
     The events: some client has t corrupt neighbours, or corrupt and absent clients cut the ring.
+    Upper bounds of the probabilities are compared. So if the result is False, the probabilities may
+    still be lower.
 
     Args:
         n: the number of clients in the roster.
@@ -305,11 +307,11 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
 def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
     """Return whether C corrupt clients cut a ring with a probability of at most 2^-41.
 
-    It is decided in integers, without rounding. A cut takes two gaps, k / 2 successive places each,
-    without a survivor that is honest. So corrupt clients can cut the ring only if two gaps have
-    `cut` or more of them. Two gaps are k of the n clients, the draw of the ring does not depend on
-    who is corrupt, and there are n (n - k - 1) / 2 pairs of gaps. So the bound holds whichever
-    clients drop out.
+    An upper bound of the probability is compared, in integers, without rounding. A cut takes two
+    gaps, k / 2 successive places each, without a survivor that is honest. So corrupt clients can
+    cut the ring only if two gaps have `cut` or more of them. Two gaps are k of the n clients, the
+    draw of the ring does not depend on who is corrupt, and there are n (n - k - 1) / 2 pairs of
+    gaps. So the bound holds whichever clients drop out.
 
     Args:
         n: the number of clients in the roster.
@@ -326,9 +328,9 @@ def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
 def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
     """Return whether `bad` clients cut the ring with a probability below 1 / odds.
 
-    It is decided in integers, without rounding. There are n (n - k - 1) / 2 pairs of gaps, each gap
-    of k / 2 successive clients. All k clients of a pair are bad with probability (bad)_k / (n)_k,
-    where (m)_k = m (m - 1) ... (m - k + 1).
+    An upper bound of the probability is compared, in integers, without rounding. There are n (n - k
+    - 1) / 2 pairs of gaps, each gap of k / 2 successive clients. All k clients of a pair are bad
+    with probability (bad)_k / (n)_k, where (m)_k = m (m - 1) ... (m - k + 1).
 
     Args:
         n: the number of clients in the roster.
@@ -529,8 +531,8 @@ class Parameters:
 class ClientPolicy:
     """State what a client demands of the parameters that a server proposes.
 
-    The client checks them before it allocates any memory. C is the number of corrupt clients that
-    the parameters allow for.
+    The client checks them before it allocates memory for a session. C is the number of corrupt
+    clients that the parameters allow for.
 
     Args:
         adversary: the kind of server to protect against; parameters for another kind are refused.
