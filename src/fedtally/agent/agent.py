@@ -408,7 +408,7 @@ class Agent:
         """Return, in words, why a session must end early; None: it goes on.
 
         It must end if the owner left the campaign or the plan is over. A session in which this
-        client has sent its masked vector always goes on.
+        client has sent its masked vector is not ended for these reasons.
         """
         # Once the vector is sent, the items count as used. Ending the session would protect
         # nothing, and unmasking the sum reveals nothing more.
@@ -664,8 +664,9 @@ def refusals(
     """Return every reason, in words, why a client can take part in no further round of a campaign.
 
     Policy, items and record are taken as they are now. A cap that is used up now, but renews after
-    some days, is no reason. If no other reason is known from the settings, the items are read to
-    see whether that works. Nothing is recorded.
+    some days, is no reason. Whether the plan is over is not checked, see `Campaign.why_over`. If no
+    other reason is known from the settings, the items are read to see whether that works. Nothing
+    is recorded.
 
     Args:
         campaign: the campaign.
@@ -726,9 +727,9 @@ def _round_left(plan: Plan, taken: list[int], now: float) -> int | None:
 def why_closed(plan: Plan, round: int, began: int, now: float) -> str:
     """Return, in words, why a round is not open by the client's own clock; "": it is open.
 
-    A round of a plan without a calendar is always open. The client's clock decides, because the
-    begin of a session is only a claim of the server: a server could otherwise ask for the rounds of
-    many days within one day.
+    A round of a plan without a calendar is always open. The client's clock decides, with a
+    tolerance of `SKEW` seconds, because the begin of a session is only a claim of the server: a
+    server could otherwise ask for the rounds of many days within one day.
 
     Args:
         plan: the plan.

@@ -75,7 +75,10 @@ class Items:
         self._start, self._check = start, check
 
     def check_there(self) -> None:
-        """Raise an error if the items cannot be read, without looking into them.
+        """Call `check`: raise an error if the items cannot be read, without looking into them.
+
+        With the settings of agent.toml, the errors are as follows. If a Python function returns the
+        items, nothing is checked.
 
         Raises:
             UnreadableFileError: the file of the items is missing, or the agent may not read it.

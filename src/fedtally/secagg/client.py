@@ -80,7 +80,7 @@ class Journal(Protocol):
         """Mark the item as spent, in one atomic step; return False if it may not be spent.
 
         It may not if it was spent before, even for this same session, or if the client's record
-        does not allow it: for instance, the record has a cap.
+        does not allow it: for instance, the round would exceed a cap.
 
         Args:
             session: the identifier of the session that the item's vector goes to, 32 bytes.

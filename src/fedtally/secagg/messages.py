@@ -41,7 +41,7 @@ class Kind(IntEnum):
 class AbortCode(IntEnum):
     """Give the reason why a session ends without a result, or why a server refuses a message.
 
-    It does not depend on a vector or a secret.
+    It must not depend on a vector or a secret.
     """
 
     # If a reason depended on a vector or a secret, a server could provoke Aborts, and learn a bit

@@ -61,7 +61,7 @@ CORRECTNESS_BITS = 20  # eta: 2^-20 is enough, since a failure costs a round and
 MIN_CLIENTS = 3  # in a sum of 2, each client knows the other's vector
 MAX_CLIENTS = 2**20  # in a roster; a bitmap of its clients then has 128 KiB
 MAX_ACTIVE_CLIENTS = 1000  # in `active`, where each client verifies the signatures of all others
-MAX_COMPLETE_CLIENTS = 2**12  # in the complete graph: its n^2 sealed shares take 320 MiB
+MAX_COMPLETE_CLIENTS = 2**12  # in the complete graph: its n^2 sealed shares take 896 MiB
 MAX_NEIGHBOURS = 2**15  # the threshold is at most k, and secret sharing is exact up to 2^15
 PPM = 1_000_000  # fractions are sent in whole parts per million: all clients round alike
 

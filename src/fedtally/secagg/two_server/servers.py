@@ -67,13 +67,15 @@ _VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
 class Outcome(StrEnum):
     """Say what became of a received report; a report that is not accepted changes nothing.
 
-    CLOSED: the server accepts no more reports. MALFORMED: the bytes are no report to this server
-    under its parameters. OTHER_ROUND: the batch does not have the report's round. UNKNOWN_IDENTITY:
-    the client is not in the allow-list. OTHER_TIME: its time is too old, or too far in the future.
-    FORGED: the client that it names did not sign it, or (leader) it is not sealed to this server.
-    SECOND_REPORT: the journal has another report of this client for these rounds (counted or not),
-    or another report with this id. UNREADABLE: its content has a wrong form, or (helper) its seed
-    is not sealed to this server. FULL: the server holds n_max reports.
+    ACCEPTED: the server holds the report, or its closed batch has it. With proofs, the leader may
+    still refuse it later, or has done so. CLOSED: the server accepts no more reports, except a copy
+    of an accepted one. MALFORMED: the bytes are no report to this server under its parameters.
+    OTHER_ROUND: the batch does not have the report's round. UNKNOWN_IDENTITY: the client is not in
+    the allow-list. OTHER_TIME: its time is too old, or too far in the future. FORGED: the client
+    that it names did not sign it, or (leader) it is not sealed to this server. SECOND_REPORT: the
+    journal has another report of this client for these rounds, or another report with this id.
+    UNREADABLE: its content has a wrong form, or (helper) its seed is not sealed to this server.
+    FULL: the server holds n_max reports.
     """
 
     ACCEPTED = "accepted"
@@ -230,6 +232,10 @@ class _Server(ABC):
         Args:
             frame: the frame that came from the client; any bytes are allowed.
             now: the time, Unix seconds.
+
+        Raises:
+            Exception: any error of `journal` or `reports`, unchanged. Perhaps the report is written
+                then; the same frame may come again.
         """
         if self._state is not BatchState.COLLECTING:
             return Outcome.ACCEPTED if self._is_counted(frame) else Outcome.CLOSED
@@ -284,8 +290,7 @@ class _Server(ABC):
         return Outcome.ACCEPTED
 
     def withdraw(self, ids: Iterable[bytes]) -> None:
-        """Remove reports from memory, so that the batch leaves them out; their frames may come
-        again.
+        """Remove reports from memory: the batch leaves them out, and their frames may come again.
 
         The journal and the stored frames stay. So another report of such a client is still refused,
         and after a restart a frame that is stored is held again. It is meant for a group of reports
@@ -629,9 +634,9 @@ class Helper(_Server):
 
         Raises:
             BatchRefusedError: the query is malformed, has other rounds, has reports that are not
-                held, has fewer than min_batch or more than n_max reports, overlaps another batch,
-                or is not the query that was answered; or the answer was recorded with noise from
-                another source.
+                held, has fewer than min_batch or more than n_max reports, overlaps another batch
+                (it was charged all the same), or is not the query that was answered; or the answer
+                was recorded with noise from another source.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn.
             InvalidInputError: the noise that was drawn has another type or shape, or is too large;
@@ -886,7 +891,7 @@ class Leader(_Server):
         Raises:
             BatchRefusedError: the offer is malformed or for other rounds, the servers have too few
                 reports in common, a round is in another batch, or another process has recorded the
-                batch with noise from another source.
+                batch with noise from another source. In the last two cases the batch was charged.
             LocalProtocolError: the leader has not stopped, or the batch is closed.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn, and the leader stays stopped.
