@@ -3,12 +3,13 @@
 It does no input or output itself: the caller passes received bytes and the time, and sends the
 answer (sans-IO). The agent trusts neither a server nor the process that carries its bytes.
 
-A server calls the client to a session by an Invite. The agent answers an Invite only if all of
+A server calls the client to a session by an Invite. The agent joins the session only if all of
 these hold:
 
 - The owner accepted the campaign.
 - The server that the plan names signed the Invite.
 - The owner's policy allows the plan.
+- The round is open by the client's own clock.
 - The client's record allows the round.
 
 A session is first recorded; only then the items are read. The state of a session is kept only in
@@ -422,7 +423,8 @@ class Agent:
     def _end(self, session: bytes, live: _Live, seen: bytes, reply: bytes | None) -> None:
         """Remove a session from the running ones, and keep its last answer.
 
-        If the server sends the last frame again, it gets the same answer.
+        If the server sends the last frame again, it gets the same answer, until `not_after` or
+        until `MOST_ENDED` later sessions have ended.
         """
         self._live.pop(session, None)
         live.items.drop()

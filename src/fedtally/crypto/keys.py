@@ -207,13 +207,13 @@ class ExchangeKey(_Hidden):
         self.public = self._key.public_key().public_bytes_raw()
 
     def exchange(self, point: bytes) -> Secret:
-        """Compute the raw shared secret of this key and a peer's public key: 32 bytes.
+        """Compute the raw shared secret of this key and another client's public key: 32 bytes.
 
         The bytes are not uniform: pass them through `hkdf` before any other use (RFC 7748, section
         6.1).
 
         Args:
-            point: the peer's public key, 32 bytes.
+            point: the other client's public key, 32 bytes.
 
         Raises:
             RejectedError: `check_point` refuses the point.
@@ -263,7 +263,7 @@ class SigningKey(_Hidden):
 
 
 def verify(public: bytes, signature: bytes, label: Label, *fields: bytes) -> None:
-    """Check a peer's Ed25519 signature over a label and fields.
+    """Check an Ed25519 signature of another party over a label and fields.
 
     Args:
         public: the public key of the signer, 32 bytes.
@@ -386,7 +386,7 @@ def unseal(key: Secret, sealed: bytes) -> Secret:
 
     Args:
         key: the key, 32 bytes; this call wipes it.
-        sealed: the sealed bytes from a peer.
+        sealed: the sealed bytes that came from another client.
 
     Returns:
         The plaintext.
@@ -475,11 +475,11 @@ def pair_mask_key(
 def share_keys(
     shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
 ) -> tuple[Secret, Secret]:
-    """Derive the key that seals shares for a peer, and the key that opens the peer's shares.
+    """Derive the key that seals shares for another client, and the key that opens its shares.
 
     Each direction has its own key, 32 bytes. With one key for both directions, two plaintexts would
     be sealed under one key and nonce. Also, a server could send a client's own share back to it as
-    the share of the peer.
+    the share of the other client.
 
     Args:
         shared: the result of `ExchangeKey.exchange` on the two encryption keys.

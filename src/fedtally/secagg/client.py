@@ -63,8 +63,9 @@ class Journal(Protocol):
 
     Each identity (a device) has one record of its sessions, for all its items together, so that no
     identity is in a session twice. Each item has one mark, which says whether the item is spent:
-    its vector may have left the client. Each method returns only once its fact is durable. No fact
-    is undone, except that the record of a session may be deleted after its end.
+    its vector may have left the client. The item of a `store.Journal` is the client's contribution
+    to one round of a plan. Each method returns only once its fact is durable. No fact is undone,
+    except that the record of a session may be deleted after its end.
     """
 
     def begin(self, session: bytes, not_after: int) -> bool:
@@ -711,7 +712,8 @@ class Client:
         """Return the contribution mod 2^bits and then the checksum entries, not yet masked.
 
         Returns:
-            lane(bits) [V + checksum entries].
+            lane(bits) [V + checksum entries]; `lane` gives an unsigned integer of 16, 32 or 64 bits
+            (see `crypto.prg`).
 
         Raises:
             LocalProtocolError: the contribution is not integers [V], or an entry is too large.

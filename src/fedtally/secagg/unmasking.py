@@ -106,8 +106,8 @@ class Unmasking:
         not erased.
 
         Args:
-            total: lane(bits) [V + checksum entries]; the sum of the masked vectors. It is changed
-                in place.
+            total: lane(bits) [V + checksum entries], see `crypto.prg.lane`; the sum of the masked
+                vectors. It is changed in place.
 
         Returns:
             The sum, int64 [V].

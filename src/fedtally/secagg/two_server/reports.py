@@ -659,7 +659,7 @@ def with_checksum(parameters: TwoServerParameters, entries: I64, constant: int) 
         constant: the value of all checksum entries: 1 in a vector, 0 in noise.
 
     Returns:
-        lane(bits) [V + checksum entries].
+        lane(bits) [V + checksum entries], see `crypto.prg.lane`.
     """
     checksum_entries = np.full(
         parameters.length + parameters.checksum_entries, constant, lane(parameters.bits)
@@ -673,7 +673,8 @@ def packed(parameters: TwoServerParameters, checksum_entries: Lanes) -> bytes:
 
     Args:
         parameters: the parameters of the plan.
-        checksum_entries: lane(bits) [V + checksum entries]; the whole vector.
+        checksum_entries: lane(bits) [V + checksum entries], see `crypto.prg.lane`; the whole
+            vector.
     """
     checksum_entries &= checksum_entries.dtype.type((1 << parameters.bits) - 1)
     return pack(checksum_entries, parameters.bits)
