@@ -145,7 +145,7 @@ class Items:
         Items outside the plan's domain are left out; but a silo raises an error for them if the
         plan has no privacy. If there are more items than the plan's max_items, the client draws
         some at random when it makes its vector. Each vector is recorded before it is sent, and only
-        one is sent. So no server sees two draws.
+        one is sent in a round. So no server sees two draws for one round.
 
         Raises:
             InvalidInputError: the plan is for silos, and these are the items of one person, or the

@@ -467,6 +467,9 @@ def pair_mask_key(
         own_key: the public mask key of this client, 32 bytes.
         peer: the index of the other client.
         peer_key: the public mask key of the other client, 32 bytes.
+
+    Raises:
+        InvalidInputError: both indexes are equal, or a value has another size or range.
     """
     pair = _pair(own, own_key, peer, peer_key)
     return hkdf(shared, _exact(KEY_BYTES, ctx2=ctx2), Label.PAIR_MASK + pair)
@@ -488,6 +491,12 @@ def share_keys(
         own_key: the public encryption key of this client, 32 bytes.
         peer: the index of the other client.
         peer_key: the public encryption key of the other client, 32 bytes.
+
+    Returns:
+        The key for `seal`, and the key for `unseal`.
+
+    Raises:
+        InvalidInputError: both indexes are equal, or a value has another size or range.
     """
     info = Label.SHARE_ENCRYPTION + _pair(own, own_key, peer, peer_key)
     up, down = (

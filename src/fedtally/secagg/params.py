@@ -227,6 +227,9 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     Returns:
         tau, rounded up; 0 if there is no noise.
 
+    Raises:
+        InvalidInputError: an argument is out of bounds; the largest `stddev` is 1e18.
+
     >>> noise_bound(0, 20_000), noise_bound(2, 20_000, "discrete-gaussian"), noise_bound(2, 20_000)
     (0, 18, 24)
     """

@@ -852,8 +852,8 @@ class Server:
     ) -> Server:
         """Make the server that wrote a checkpoint, at the beginning of the phase of the checkpoint.
 
-        Answers that the earlier server received in that phase are lost. Send `outgoing` again: the
-        clients give the same answers to the same bytes.
+        Answers that the earlier server received in that phase are lost. Send `outgoing` again, or
+        `invite` while clients advertise: the clients give the same answers to the same bytes.
 
         Args:
             checkpoint: the last checkpoint that was written.

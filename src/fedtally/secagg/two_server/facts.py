@@ -134,7 +134,7 @@ class BatchFacts:
 
         Raises:
             BatchRefusedError: a round is in another batch, or the batch has noise from another
-                source. What was written before stays: the rounds below, and perhaps the source.
+                source. What the call wrote before that stays, such as earlier rounds of this range.
         """
         own = self.range[1]
         for round in self._rounds:

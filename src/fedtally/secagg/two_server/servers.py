@@ -95,7 +95,8 @@ class BatchState(Enum):
 
     COLLECTING: it accepts reports. STOPPED (leader): it accepts no more, and has no query yet.
     WAITING (leader): it has a query, and waits for the answer. DONE: the helper has answered; the
-    leader has the sum. ABORTED (leader): the sum was refused.
+    leader has the sum. ABORTED (leader): the sum was refused. A leader that is restarted after that
+    is WAITING again, until `finish` is called.
     """
 
     COLLECTING = "collecting"
@@ -861,6 +862,9 @@ class Leader(_Server):
 
         Args:
             most: the largest number of ids, 1 to 4,096.
+
+        Raises:
+            InvalidInputError: `most` is out of bounds.
         """
         most = validate.integer(1, CHECKS_OF_A_FRAME, most=most)
         some = list(islice(self._held, min(self.unjudged, most)))
