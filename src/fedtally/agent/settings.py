@@ -228,7 +228,11 @@ class Settings:
         )
 
     def identity(self) -> SigningKey:
-        """Read the client's signing key from its file, and return it."""
+        """Read the client's signing key from its file, and return it.
+
+        Raises:
+            UnreadableFileError, InvalidInputError: as for `key_files.load_client_key`.
+        """
         return load_client_key(self.key)
 
     def check_user(self) -> None:

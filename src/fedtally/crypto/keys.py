@@ -6,8 +6,9 @@ AES-256-GCM. A `Label` binds every derived value to one purpose. The functions `
 says, a key, two keys or a commitment, from a secret, a salt and fields.
 
 Integers in fields are little-endian; in the key table they are 32 bits wide. Fields are joined
-without separators. So under one label each field must always have the same length: otherwise two
-different lists of fields could give the same bytes.
+without separators. So under one label each field but the last must have a length that is fixed, or
+follows from the fields before it: otherwise two different lists of fields could give the same
+bytes.
 
 Secrets are objects that do not print, copy or pickle, and that can be wiped. In Python, wiping does
 not overwrite everything. It misses temporary ``bytes`` of a derivation or exchange, which are freed

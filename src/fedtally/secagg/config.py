@@ -452,7 +452,8 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the kind of server to protect against; it matters only for "secagg".
+        adversary: the kind of server to protect against; it does not matter for "two-server", and
+            must be the default for "ideal".
 
     >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
     (('server_key',), ('leader_key', 'helper_key', 'allow_list'), ())
@@ -470,7 +471,7 @@ def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) ->
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the kind of server to protect against; it matters only for "secagg".
+        adversary: the kind of server to protect against, as in `needed_keys`.
         given: the keys, 32 bytes each, by their names.
 
     Raises:

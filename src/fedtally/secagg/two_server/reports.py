@@ -268,8 +268,8 @@ class TwoServerParameters:
             self.allow_list,
             self.fingerprint,
         )
-        # The number of widths comes first. Otherwise the end of `terms` would not say where the
-        # widths begin.
+        # `terms` has a fixed length, and the widths come last. So no other parameters have the same
+        # bytes. The format also has the number of widths.
         rows = b"".join(number.to_bytes(4, "little") for number in (len(self.widths), *self.widths))
         return digest(Label.TWO_SERVER_CONTEXT, bytes([VERSION]), terms, rows)
 
