@@ -117,7 +117,8 @@ class Prio3:
 
     A client calls `shard`. Each aggregator calls `verify_init`. One of them joins all verifier
     shares by `verifier_shares_to_message`, and each continues with `verify_next` and `aggregate`.
-    The collector calls `unshard`.
+    The collector calls `unshard`. If pycryptodome is not installed, `shard` and `verify_init` raise
+    a MissingExtraError.
 
     Args:
         id: the number of the algorithm, in the draft's table.
