@@ -1,8 +1,9 @@
 """The campaigns that the owner of a client accepted, each kept in a folder of its own.
 
-Only the owner adds a campaign. A server must not: it could send a plan with less noise, or an
-allow-list with public keys of clients that it made up. The name of a campaign's folder is the
-fingerprint of its plan, in hexadecimal. The folder holds these files:
+Only the owner adds a campaign, by hand or by standing consent (`consent`). A server must not: it
+could send a plan with less noise, or an allow-list with public keys of clients that it made up. The
+name of a campaign's folder is the fingerprint of its plan, in hexadecimal. The folder holds these
+files:
 
 - `plan.toml`, the plan;
 - `allow-list`, the public keys of the clients that may take part, if the plan names such a list;
@@ -305,7 +306,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
 
         Raises:
             InvalidInputError: the last day of the plan is over, the record refuses the plan, or as
-                for `add`.
+                for `add`; in the last case the record is written already.
         """
         if why := campaign.why_unacceptable(record, now):
             raise InvalidInputError(why)

@@ -3,12 +3,13 @@
 It does no input or output itself: the caller passes received bytes and the time, and sends the
 answer (sans-IO). The agent trusts neither a server nor the process that carries its bytes.
 
-A server calls the client to a session by an Invite. The agent answers an Invite only if all of
+A server calls the client to a session by an Invite. The agent joins the session only if all of
 these hold:
 
 - The owner accepted the campaign.
 - The server that the plan names signed the Invite.
 - The owner's policy allows the plan.
+- The round is open by the client's own clock.
 - The client's record allows the round.
 
 A session is first recorded; only then the items are read. The state of a session is kept only in
@@ -408,7 +409,7 @@ class Agent:
         """Return, in words, why a session must end early; None: it goes on.
 
         It must end if the owner left the campaign or the plan is over. A session in which this
-        client has sent its masked vector always goes on.
+        client has sent its masked vector is not ended for these reasons.
         """
         # Once the vector is sent, the items count as used. Ending the session would protect
         # nothing, and unmasking the sum reveals nothing more.
@@ -422,7 +423,8 @@ class Agent:
     def _end(self, session: bytes, live: _Live, seen: bytes, reply: bytes | None) -> None:
         """Remove a session from the running ones, and keep its last answer.
 
-        If the server sends the last frame again, it gets the same answer.
+        If the server sends the last frame again, it gets the same answer, until `not_after` or
+        until `MOST_ENDED` later sessions have ended.
         """
         self._live.pop(session, None)
         live.items.drop()
@@ -664,8 +666,9 @@ def refusals(
     """Return every reason, in words, why a client can take part in no further round of a campaign.
 
     Policy, items and record are taken as they are now. A cap that is used up now, but renews after
-    some days, is no reason. If no other reason is known from the settings, the items are read to
-    see whether that works. Nothing is recorded.
+    some days, is no reason. Whether the plan is over is not checked, see `Campaign.why_over`. If no
+    other reason is known from the settings, the items are read to see whether that works. Nothing
+    is recorded.
 
     Args:
         campaign: the campaign.
@@ -726,9 +729,9 @@ def _round_left(plan: Plan, taken: list[int], now: float) -> int | None:
 def why_closed(plan: Plan, round: int, began: int, now: float) -> str:
     """Return, in words, why a round is not open by the client's own clock; "": it is open.
 
-    A round of a plan without a calendar is always open. The client's clock decides, because the
-    begin of a session is only a claim of the server: a server could otherwise ask for the rounds of
-    many days within one day.
+    A round of a plan without a calendar is always open. The client's clock decides, with a
+    tolerance of `SKEW` seconds, because the begin of a session is only a claim of the server: a
+    server could otherwise ask for the rounds of many days within one day.
 
     Args:
         plan: the plan.

@@ -97,10 +97,12 @@ def why_known(campaign: Campaign, accepted: AcceptedCampaigns, record: ClientRec
 
     A plan needs the owner in two cases:
 
-    - It was accepted before, and its folder is gone. The owner deletes a folder to leave a
-      campaign, so consent must not bring the campaign back.
+    - It was accepted before, and its folder is gone or damaged. The owner deletes a folder to leave
+      a campaign, so consent must not bring the campaign back.
     - The owner accepted the plan by hand, perhaps with an earlier last day, which consent must not
       extend.
+
+    For a plan without a signature the result is None: `Consent.refusals` refuses such a plan.
 
     Args:
         campaign: the campaign of the plan.

@@ -39,7 +39,8 @@ class AgentPolicy:
             only within each period of `per_days` days; then the cost of taking part once must be
             within it. None: plans without differential privacy are accepted as well, and costs are
             not added up.
-        central: whether a plan may let a server see exact sums and add the noise itself.
+        central: whether a plan may let a server see exact sums and add the noise itself. If `cap`
+            is None, it is not compared.
         domains: the allowed domains of a plan. An entry is a kind out of `KINDS`, or a whole domain
             as `fedtally.domain.parse` reads it, or "open", which allows to ask for any text of this
             client.

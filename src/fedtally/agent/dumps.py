@@ -15,8 +15,7 @@ def forbid_dumps() -> None:
     """Protect this process's memory from core dumps and from other processes of the same user.
 
     A core dump is a file with the memory of a process, which the system writes when the process
-    crashes.
-    Two settings are needed to prevent it:
+    crashes. Two settings are needed to prevent it:
 
     - A limit of 0 bytes prevents the file. But a system may also pipe the memory to a program, and
       the limit does not prevent that.

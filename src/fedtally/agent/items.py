@@ -75,7 +75,10 @@ class Items:
         self._start, self._check = start, check
 
     def check_there(self) -> None:
-        """Raise an error if the items cannot be read, without looking into them.
+        """Call `check`: raise an error if the items cannot be read, without looking into them.
+
+        With the settings of agent.toml, the errors are as follows. If a Python function returns the
+        items, nothing is checked.
 
         Raises:
             UnreadableFileError: the file of the items is missing, or the agent may not read it.
@@ -142,7 +145,7 @@ class Items:
         Items outside the plan's domain are left out; but a silo raises an error for them if the
         plan has no privacy. If there are more items than the plan's max_items, the client draws
         some at random when it makes its vector. Each vector is recorded before it is sent, and only
-        one is sent. So no server sees two draws.
+        one is sent in a round. So no server sees two draws for one round.
 
         Raises:
             InvalidInputError: the plan is for silos, and these are the items of one person, or the

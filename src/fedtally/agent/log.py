@@ -3,12 +3,13 @@
 Anybody who may connect to the agent causes lines in the log. Without a limit they could fill the
 owner's disk.
 
-At most `MOST_LINES` lines with the same reason are written in an hour. The reason is the text of a
-note without its fingerprints and numbers, because a server chooses those. Further notes are only
-counted. The first note after the hour, or `Log.close`, also writes the count.
+At most `MOST_LINES` notes with the same reason are written in a window of an hour, which begins
+with the first of them. The reason is the text of a note without its fingerprints and numbers,
+because a server chooses those. Further notes are only counted. The first note of any reason after
+the hour, or `Log.close`, also writes the last of them and the count.
 
-A server may repeat a request. So a note about a session is written only once, while it is among the
-last `MOST_REMEMBERED` such notes.
+A server may repeat a request. So a note about a session is written or counted only once, while it
+is among the last `MOST_REMEMBERED` such notes.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class _Window:
 
 
 class Log:
-    """Write notes for the owner, at most `MOST_LINES` with the same reason in an hour.
+    """Write notes for the owner, at most `MOST_LINES` of one reason in a window of an hour.
 
     Args:
         write: called with a note, and with the number of other notes with the same reason that were
@@ -63,7 +64,7 @@ class Log:
         self._told: dict[Note, None] = {}  # notes about sessions that were seen, the oldest first
 
     def __call__(self, note: Note) -> None:
-        """Write a note, or count it if too many with its reason were written in this hour.
+        """Write a note, or count it if too many with its reason were written in this window.
 
         A note about a session is ignored if the same note was seen before.
         """

@@ -6,7 +6,7 @@ must not reach the agent's files.
 
 `way_to` reads the status of a file, and of the folders on its path, from open descriptors. `may`
 and `others_may_write` decide only from this status. `Permissions` refuses files that others may
-read or write.
+write, and files of items that peers may read.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class Start(Protocol):
 class Reading:
     """The work of reading and encoding the items for one session.
 
-    The reading is over when the work is done, when `drop` is called, or at the time limit.
+    The reading is over when the work is done (with `in_steps` at the next step), when `drop` is
+    called, or at the time limit.
 
     Args:
         work: a function that reads the items and returns the `FrequencyClient` that holds them.
@@ -67,7 +68,7 @@ class Reading:
 
     @property
     def is_over(self) -> bool:
-        """Whether the work is done, dropped or out of time. Call `client` only then."""
+        """Whether the reading is over, see `Reading`. Call `client` only then."""
         return self.left == 0.0
 
     @property

@@ -1,8 +1,9 @@
 """Read `agent.toml`, the file in which the owner of an agent writes its settings.
 
-`Settings.load` checks the file. An error lists every wrong entry, each with a way to correct it.
-`TEMPLATE` is the text that `fedtally agent init` writes into a new file. It explains each entry. An
-entry that only the owner can decide is a line that begins with "# >".
+`Settings.load` checks the file. An error lists every wrong entry, each with a way to correct it,
+unless others may write the files. `TEMPLATE` is the text that `fedtally agent init` writes into a
+new file. It explains each entry. An entry that only the owner can decide is a line that begins with
+"# >".
 """
 
 from __future__ import annotations
@@ -176,8 +177,9 @@ class Settings:
 
         Raises:
             UnreadableFileError: there is no agent.toml, or it is not valid TOML.
-            InvalidInputError: entries are wrong or missing, or other users may write the agent's
-                files. The message lists every fault, each with a way to correct it.
+            InvalidInputError: entries are wrong or missing; the message lists each of them, with a
+                way to correct it. Or other users may write the agent's files, or peers may read
+                them; then the message lists only these files.
         """
         place = Path(folder)
         path = place / FILE
@@ -226,7 +228,11 @@ class Settings:
         )
 
     def identity(self) -> SigningKey:
-        """Read the client's signing key from its file, and return it."""
+        """Read the client's signing key from its file, and return it.
+
+        Raises:
+            UnreadableFileError, InvalidInputError: as for `key_files.load_client_key`.
+        """
         return load_client_key(self.key)
 
     def check_user(self) -> None:
@@ -373,10 +379,10 @@ class _Table:
 
 
 def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions) -> None:
-    """Raise an error if other users may write the agent's own files, or peers may read some of
-    them.
+    """Raise an error if other users may write the agent's own files or folders.
 
-    Peers must not read agent.toml and the record.
+    The folder of the socket is checked, but not the socket. It is also an error if a peer, a user
+    who may connect to the socket, may read agent.toml or the record.
 
     Args:
         path: the path of agent.toml.
@@ -418,7 +424,7 @@ def _entries(place: Path) -> dict[str, Any]:
 def _items(
     place: Path, table: _Table, permissions: Permissions, say_once: str
 ) -> tuple[Items | None, str | None]:
-    """Return the items, or None if an entry is wrong; and their label, or None if there is none.
+    """Return the items, or None if an entry is wrong; and their label, None if missing or wrong.
 
     Args:
         place: the folder of agent.toml.

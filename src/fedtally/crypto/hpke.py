@@ -79,8 +79,8 @@ class PrivateKey(_Hidden):
         if not isinstance(sealed, bytes) or len(sealed) <= OVERHEAD_BYTES:
             raise RejectedError(f"what is sealed must be bytes, more than {OVERHEAD_BYTES} of them")
         # With a point of low order the shared secret would be zero, which everybody knows: RFC
-        # 9180, section 7.1.4, demands the check. If two encodings of one point were accepted,
-        # anybody could turn a ciphertext into a second one with the same plaintext.
+        # 9180, section 7.1.4, demands the check. A second encoding of a point is refused, too. It
+        # would not open anyway: the key depends on the bytes of the encapsulated key.
         check_point(sealed[:KEY_BYTES])
         try:
             return Secret(_SUITE.decrypt(sealed, key, info=info))

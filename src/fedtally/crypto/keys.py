@@ -2,12 +2,13 @@
 
 Hazard layer, see `fedtally.crypto`. The algorithms are X25519, Ed25519, HKDF-SHA256, SHA-256 and
 AES-256-GCM. A `Label` binds every derived value to one purpose. The functions `mask_key` to
-`ring_order_key` are the key table of the specification: each derives one key from a secret, a salt
-and fields.
+`ring_order_key` are the key table of the specification: each derives what one row of the table
+says, a key, two keys or a commitment, from a secret, a salt and fields.
 
-Integers in fields are little-endian, 32 bits wide. Fields are joined without separators. So under
-one label each field must always have the same length: otherwise two different lists of fields could
-give the same bytes.
+Integers in fields are little-endian; in the key table they are 32 bits wide. Fields are joined
+without separators. So under one label each field but the last must have a length that is fixed, or
+follows from the fields before it: otherwise two different lists of fields could give the same
+bytes.
 
 Secrets are objects that do not print, copy or pickle, and that can be wiped. In Python, wiping does
 not overwrite everything. It misses temporary ``bytes`` of a derivation or exchange, which are freed
@@ -51,8 +52,8 @@ _LOW_ORDER = frozenset(
         0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
     }
 )
-# The y-coordinates of all points of order 1, 2, 4 and 8 on Ed25519. Under such a public key one
-# signature is valid for every message.
+# The y-coordinates of all points of order 1, 2, 4 and 8 on Ed25519. Under such a public key anybody
+# can make a valid signature of any message.
 _LOW_ORDER_IDENTITIES = frozenset(
     {
         0,
@@ -65,7 +66,7 @@ _LOW_ORDER_IDENTITIES = frozenset(
 
 
 class RejectedError(InvalidInputError):
-    """Report that a public key, a signature or a ciphertext from a peer is not valid."""
+    """Report that a public key, a signature or a ciphertext of another party is not valid."""
 
 
 class Label(bytes, Enum):
@@ -207,13 +208,13 @@ class ExchangeKey(_Hidden):
         self.public = self._key.public_key().public_bytes_raw()
 
     def exchange(self, point: bytes) -> Secret:
-        """Compute the raw shared secret of this key and a peer's public key: 32 bytes.
+        """Compute the raw shared secret of this key and another client's public key: 32 bytes.
 
         The bytes are not uniform: pass them through `hkdf` before any other use (RFC 7748, section
         6.1).
 
         Args:
-            point: the peer's public key, 32 bytes.
+            point: the other client's public key, 32 bytes.
 
         Raises:
             RejectedError: `check_point` refuses the point.
@@ -263,7 +264,7 @@ class SigningKey(_Hidden):
 
 
 def verify(public: bytes, signature: bytes, label: Label, *fields: bytes) -> None:
-    """Check a peer's Ed25519 signature over a label and fields.
+    """Check an Ed25519 signature of another party over a label and fields.
 
     Args:
         public: the public key of the signer, 32 bytes.
@@ -316,8 +317,8 @@ def check_point(point: bytes) -> bytes:
 def check_identity(key: bytes) -> bytes:
     """Return an Ed25519 public key unchanged, if it is canonical and not of low order.
 
-    A canonical key has 32 bytes and a y-coordinate below 2^255 - 19. Under a key of low order one
-    signature is valid for every message, so that anybody could sign.
+    A canonical key has 32 bytes and a y-coordinate below 2^255 - 19. Under a key of low order
+    anybody can make a valid signature of any message.
 
     Raises:
         RejectedError: the key is not canonical, or of low order.
@@ -386,7 +387,7 @@ def unseal(key: Secret, sealed: bytes) -> Secret:
 
     Args:
         key: the key, 32 bytes; this call wipes it.
-        sealed: the sealed bytes from a peer.
+        sealed: the sealed bytes that came from another client.
 
     Returns:
         The plaintext.
@@ -467,6 +468,9 @@ def pair_mask_key(
         own_key: the public mask key of this client, 32 bytes.
         peer: the index of the other client.
         peer_key: the public mask key of the other client, 32 bytes.
+
+    Raises:
+        InvalidInputError: both indexes are equal, or a value has another size or range.
     """
     pair = _pair(own, own_key, peer, peer_key)
     return hkdf(shared, _exact(KEY_BYTES, ctx2=ctx2), Label.PAIR_MASK + pair)
@@ -475,11 +479,11 @@ def pair_mask_key(
 def share_keys(
     shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
 ) -> tuple[Secret, Secret]:
-    """Derive the key that seals shares for a peer, and the key that opens the peer's shares.
+    """Derive the key that seals shares for another client, and the key that opens its shares.
 
     Each direction has its own key, 32 bytes. With one key for both directions, two plaintexts would
     be sealed under one key and nonce. Also, a server could send a client's own share back to it as
-    the share of the peer.
+    the share of the other client.
 
     Args:
         shared: the result of `ExchangeKey.exchange` on the two encryption keys.
@@ -488,6 +492,12 @@ def share_keys(
         own_key: the public encryption key of this client, 32 bytes.
         peer: the index of the other client.
         peer_key: the public encryption key of the other client, 32 bytes.
+
+    Returns:
+        The key for `seal`, and the key for `unseal`.
+
+    Raises:
+        InvalidInputError: both indexes are equal, or a value has another size or range.
     """
     info = Label.SHARE_ENCRYPTION + _pair(own, own_key, peer, peer_key)
     up, down = (

@@ -42,6 +42,9 @@ def lane(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
     Args:
         bits: the number of bits of the modulus, 1 .. 64.
 
+    Raises:
+        InvalidInputError: `bits` is out of bounds.
+
     >>> lane(16), lane(17)
     (dtype('uint16'), dtype('uint32'))
     """
@@ -126,6 +129,9 @@ def expand(key: Secret, length: int) -> bytes:
     Args:
         key: 32 bytes; the key must have no other use.
         length: the number of bytes, 0 .. 2^30.
+
+    Raises:
+        InvalidInputError: `length` is out of bounds, or the key was wiped or has another size.
 
     >>> expand(Secret(bytes(32)), 4).hex()
     'cea7403d'

@@ -45,9 +45,9 @@ SECRET_ELEMENTS = 5  # 155 bits: more than the 128-bit security of the other pri
 SECRET_BYTES = 4 * SECRET_ELEMENTS
 MAX_THRESHOLD = 2**15  # the largest t for which sums in floating point are exact: see `_product`
 MAX_SHARES = 2**16 - 1  # the largest point whose differences do not overflow: see `_weights`
-_BLOCK = 1 << 20  # the most entries of a matrix that `_powers` makes, and caches
-# The most points whose Lagrange coefficients are computed together: more would not fit the CPU's
-# cache.
+_BLOCK = 1 << 20  # the most powers that `_powers` computes at once; it caches them as two halves
+# The most points whose Lagrange coefficients are computed together, if one owner does not have
+# more: more would not fit the CPU's cache.
 _BATCH = 1 << 14
 
 U32 = npt.NDArray[np.uint32]
@@ -60,7 +60,11 @@ class ShareError(InvalidInputError):
 
 
 class DecodingError(InvalidInputError):
-    """Report that too many shares are wrong to recover the secret."""
+    """Report that shares do not give the secret of their owner.
+
+    Too many of them are wrong, or they give another secret than the one that the owner committed
+    to (`secagg.unmasking` compares the two).
+    """
 
 
 def random_elements(count: int, random: Callable[[int], bytes]) -> U32:
@@ -239,7 +243,8 @@ def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64
 
     Raises:
         ShareError: a number is not an element of the field.
-        DecodingError: no secret agrees with all but (n - threshold) // 2 of the shares.
+        DecodingError: no secret agrees with all but (n - threshold) // 2 of the shares. If more
+            shares are wrong, the result may also be another secret, without an error.
         InvalidInputError: the points are not strictly ascending integers in 1 .. 65,535, the shapes
             do not fit each other, or the threshold is out of bounds.
     """

@@ -120,8 +120,8 @@ class Aggregator:
         noise: the noise that this server adds to its share of each batch; None: it adds none.
 
     Raises:
-        InvalidInputError: `secret` belongs to another task, the task counts a sumvec, which noise
-            does not protect, or `store` was first used with other noise.
+        InvalidInputError: `secret` belongs to another task; `noise` is given and the task counts a
+            sumvec, which noise does not protect; or `store` was first used with other noise.
     """
 
     role: ClassVar[Role]
@@ -218,7 +218,7 @@ class Aggregator:
             share, encoded: its message to the other server.
 
         Raises:
-            RefusedError: the input share cannot be decrypted, or is malformed.
+            RefusedError: the input share cannot be decrypted, is malformed, or has an extension.
         """
         task, version = self.task, self.task.version
         aad = version.input_share_aad(task.id, task.configuration, metadata, public_share)
@@ -328,8 +328,7 @@ class Aggregator:
         """Add noise to this server's share of a batch, if it adds noise; seal it to the collector.
 
         Call it last in a transaction, when nothing can refuse the request any more. Otherwise a
-        refused request would roll back the transaction, and the next request would draw other
-        noise for the same batch.
+        refused request would roll back the transaction, but not the charge of the privacy budget.
 
         Args:
             batch: the batch.

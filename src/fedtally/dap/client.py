@@ -63,6 +63,8 @@ def make_report(
         InvalidInputError: the measurement does not fit the task, `now` is not in the task's
             interval, `random` has another length, or the task accepts reports of draft 09, which
             only other programs make.
+        RejectedError: the key of a server is not valid.
+        MissingExtraError: pycryptodome is not installed.
     """
     check_draft(task)
     if len(random) != random_bytes(task):

@@ -56,7 +56,8 @@ class Helper(Aggregator):
 
         Returns:
             The resource of the job. Its answer is an encoded AggregationJobResp, which says for
-            each report whether it was added. The same `body` gets the same answer again.
+            each report whether it was added. The same `body` gets the same answer again, until the
+            answer is deleted.
 
         Raises:
             Problem: the whole request is refused; no report was added.
@@ -170,7 +171,7 @@ class Helper(Aggregator):
 
         Returns:
             The resource of the request. Its answer is an encoded AggregateShare. The same `body`
-            gets the same answer again.
+            gets the same answer again, until the answer is deleted; then the request is refused.
 
         Raises:
             Problem: the request is refused; the batch is still open.

@@ -6,8 +6,8 @@ sends the requests that `Leader` returns.
 
 The leader stores a request to the helper before it returns the request, so the caller can send it
 again until the helper answers. If the helper's answer to an aggregation job does not fit, the job
-ends, and its reports are never added. A batch is closed before the helper is asked for its share,
-and stays closed whatever the helper answers.
+ends, and the leader never adds its reports. A batch is closed before the helper is asked for its
+share, and stays closed whatever the helper answers.
 """
 
 from __future__ import annotations
@@ -247,8 +247,8 @@ class Leader(Aggregator):
             for example because it was finished before.
 
         Raises:
-            AbandonedError: the answer does not fit. The job has ended, and none of its reports was
-                or will be added.
+            AbandonedError: the answer does not fit. The job has ended, and the leader has added
+                none of its reports, and never will.
         """
         kept = self._store.get(Table.JOB, id)
         if kept is None:  # the job was finished or abandoned before
@@ -269,10 +269,10 @@ class Leader(Aggregator):
         return JobEnd(len(added), len(inits) - len(added))
 
     def abandon_job(self, id: bytes) -> None:
-        """End an aggregation job; its reports are never added.
+        """End an aggregation job; the leader never adds its reports.
 
-        Use it if the helper refuses the job, or never answers. If there is no such job, nothing
-        happens.
+        Use it if the helper refuses the job, or never answers. If the helper has added the reports,
+        the batch of their times has no result. If there is no such job, nothing happens.
         """
         with self._store.transaction():
             kept = self._store.get(Table.JOB, id)
@@ -429,8 +429,9 @@ class Leader(Aggregator):
 
         Raises:
             UnknownResourceError: there is no such job.
-            Problem: `body` does not fit, and a job without an answer has now failed for good; or
-                the job had failed before.
+            Problem: `body` does not fit, and a job that waits for the helper's share has now failed
+                for good; or the job had failed before. If the job does not wait for the share yet,
+                errors are as for `collection`.
         """
         try:
             sealed = AggregateShare.decode(body).sealed

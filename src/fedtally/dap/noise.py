@@ -27,7 +27,8 @@ class Noise(Protocol):
         """Charge a batch to the privacy budget; a server calls this before it draws the noise.
 
         The same batch may be charged more than once: after a crash, a server that had not stored
-        its share yet repeats both the charge and the draw.
+        its share yet repeats both the charge and the draw. Such a repeated charge must be accepted,
+        and must cost nothing more.
 
         Args:
             batch: the number of the batch: the time of its first report minus the start of the

@@ -56,7 +56,7 @@ class Keyring:
 
         Raises:
             RejectedError: this keyring has no key with the number, or the ciphertext was changed,
-                or was sealed with other `info` or `aad`.
+                or was sealed to another key or with other `info` or `aad`.
         """
         key = self._keys.get(sealed.config)
         if key is None:

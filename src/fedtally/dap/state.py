@@ -46,7 +46,8 @@ class Store(Protocol):
     def transaction(self) -> AbstractContextManager[object]:
         """Return a context manager whose `with` block is one transaction.
 
-        If the block ends without an error, all its writes are kept. Otherwise none is.
+        If the block ends without an error, all its writes are kept. Otherwise none is. In the block
+        no other transaction may begin: that raises an InvalidInputError.
         """
 
     def get(self, table: Table, key: bytes) -> bytes | None:

@@ -7,7 +7,7 @@ reproduces the official test vectors of Prio3Count, Prio3SumVec, Prio3Histogram 
 Prio3SumVecWithMultiproof.
 
 Plans with validity "proofs" call `secagg.two_server.proofs`, which uses the proof and not `Prio3`.
-`Prio3` is for researchers.
+`Prio3` is for the package `dap`, and for researchers.
 
 - `words`: integers mod p, in arrays and as bytes
 - `fields`: arithmetic in GF(p^K), on arrays

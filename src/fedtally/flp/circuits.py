@@ -41,7 +41,11 @@ class Count:
     outputs: ClassVar[int] = 1
 
     def encode(self, measurement: int) -> Array:
-        """Encode a measurement, 0 or 1, as words: [1]."""
+        """Encode a measurement, 0 or 1, as words: [1].
+
+        Raises:
+            InvalidInputError: the measurement is not 0 or 1.
+        """
         return self.field.words([validate.integer(0, 1, measurement=measurement)])
 
     def truncate(self, words: Array) -> Array:
@@ -70,9 +74,10 @@ class Count:
 class SumVec:
     """Add up vectors: a measurement is a vector of integers 0 .. maximum.
 
-    The result is the sum of the vectors, entry by entry. An entry is encoded as several words. Each
-    word is a bit with a weight, and the entry is the sum of the weights of the bits that are 1. The
-    weights are 1, 2, 4, ..., and the last one is chosen so that all weights together are `maximum`.
+    The result is the sum of the vectors mod p, entry by entry. An entry is encoded as several
+    words. Each word is a bit with a weight, and the entry is the sum of the weights of the bits
+    that are 1. The weights are 1, 2, 4, ..., and the last one is chosen so that all weights
+    together are `maximum`.
 
     The output of the circuit is a sum over all words. A call of the gadget takes `chunk` words x_1,
     x_2, ..., has a random element r of its own, and adds r^j x_j (x_j - 1) for each j.
@@ -213,7 +218,11 @@ class Histogram:
         return self.calls
 
     def encode(self, measurement: int) -> Array:
-        """Encode the number of a bucket, 0 .. buckets - 1, as words: [buckets]."""
+        """Encode the number of a bucket, 0 .. buckets - 1, as words: [buckets].
+
+        Raises:
+            InvalidInputError: there is no such bucket.
+        """
         bucket = validate.integer(0, self.buckets - 1, measurement=measurement)
         return self.field.words([int(i == bucket) for i in range(self.buckets)])
 

@@ -5,10 +5,10 @@ the lowest first: an array of elements has the shape [..., K]. A *word* is an in
 array of words has the shape [...]. The numbers that are added up over clients are words, and the
 roots of unity are words. A prime field has K = 1.
 
-If p is small (at most 32 bits), arrays are int64: then sums of products of words, or of half a word
-and a word, fit 64 bits. Otherwise arrays hold Python integers (dtype object). So the same code is
-fast for small fields, and works for large fields. For small fields the most frequent operations are
-also compiled (`kernels.linear_proofs`), with equal results.
+If p has at most 32 bits and K is small (see `Field.dtype`), arrays are int64: then sums of products
+of words, or of half a word and a word, fit 64 bits. Otherwise arrays hold Python integers (dtype
+object). So the same code is fast for small fields, and works for large fields. For small fields the
+most frequent operations are also compiled (`kernels.linear_proofs`), with equal results.
 """
 
 from __future__ import annotations
@@ -161,6 +161,10 @@ class Field(PrimeField):
         """Add up elements, each times a word: [..., m, n] and [..., n, K] -> [..., m, K].
 
         Element i of the result is the sum of words[i, j] elements[j] over j < n.
+
+        Args:
+            words: words [..., m, n]; n is at most 4096 K.
+            elements: elements [..., n, K].
         """
         if self.dtype == np.int64 and words.shape[-1] * self.prime**2 < 1 << 53:
             # NumPy multiplies matrices of float64 faster than of int64, and float64 is exact below
@@ -188,7 +192,14 @@ class Field(PrimeField):
         return result
 
     def powers(self, base: Array, count: int) -> Array:
-        """Compute the powers 0 .. count - 1 of each element: [..., K] -> [..., count, K]."""
+        """Compute the powers 0 .. count - 1 of each element: [..., K] -> [..., count, K].
+
+        K is `degree`.
+
+        Args:
+            base: elements [..., K].
+            count: the number of powers, at least 0.
+        """
         result = self.zeros((*base.shape[:-1], max(count, 2)))
         result[..., 0, 0] = 1
         result[..., 1, :] = base

@@ -68,7 +68,7 @@ def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Fiel
         signed: whether an entry may be -1.
 
     Raises:
-        InvalidInputError: even the field of 32 bits is too small.
+        InvalidInputError: even the field of 32 bits is too small, or a number is out of bounds.
 
     >>> field_for_sums(30_000).prime, field_for_sums(30_000, noise=2_470).prime
     (64513, 16770049)

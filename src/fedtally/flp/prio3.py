@@ -117,7 +117,8 @@ class Prio3:
 
     A client calls `shard`. Each aggregator calls `verify_init`. One of them joins all verifier
     shares by `verifier_shares_to_message`, and each continues with `verify_next` and `aggregate`.
-    The collector calls `unshard`.
+    The collector calls `unshard`. If pycryptodome is not installed, `shard` and `verify_init` raise
+    a MissingExtraError.
 
     Args:
         id: the number of the algorithm, in the draft's table.
@@ -270,8 +271,9 @@ class Prio3:
             whoever calls `verifier_shares_to_message`.
 
         Raises:
-            ReportRefusedError: a share has another length, or a word outside the field; or, with a
-                probability of at most 2^-58, the test point would not hide the report.
+            ReportRefusedError: a share has another length, or a word outside the field. Or the test
+                point of a proof would not hide the report; each proof has a probability of P / p
+                for that, P as in `FullyLinearProof.nodes`.
             InvalidInputError: the key or the nonce has another length, or the number is out of
                 bounds.
         """

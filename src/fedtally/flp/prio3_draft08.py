@@ -5,6 +5,7 @@ These are the differences from `prio3`:
 - Seeds have 16 bytes, and a helper's share has two seeds, not one.
 - Labels have no context.
 - The circuits of vectors and histograms have one random element r for all calls.
+- The circuit of histograms has one output. The algorithms have other numbers.
 - A client sends the polynomial of its proof as coefficients, and not as values.
 
 The values are a linear function of the coefficients. So each server applies this function to its
@@ -99,7 +100,8 @@ class Streams08(Streams):
 class Prio3Draft08(Prio3):
     """Check and add up reports of Prio3 in draft 08, as a server.
 
-    It has the methods of `Prio3`, except `shard`. Verification keys have 16 bytes.
+    It has the methods of `Prio3`, except `shard`. Do not call `sum_vec_with_multiproof`: draft 08
+    has no such VDAF. Verification keys have 16 bytes.
 
     >>> Prio3Draft08.histogram(buckets=4, chunk=2).seed_bytes
     16

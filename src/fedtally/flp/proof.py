@@ -147,8 +147,9 @@ class FullyLinearProof:
         """P, the number of points at which a wire polynomial is known: a power of two.
 
         A wire is one of the 2 `chunk` inputs of the gadget. Its polynomial has the value of this
-        input in call i at point i, i = 1, 2, ..., and a random seed at point 0. So P is the least
-        power of two above the number of calls.
+        input in call i at point i, i = 1, 2, ..., and a random seed at point 0. Point i is the
+        power i of the root of unity of order P. So P is the least power of two above the number of
+        calls.
         """
         return 1 << self.circuit.calls.bit_length()
 
@@ -195,6 +196,9 @@ class FullyLinearProof:
             Elements [..., proof_length, K]: the seeds of the wires, which are `prove_random`; then
             the values of the gadget polynomial at the powers 0 .. 2P - 2 of the root of unity of
             order 2P.
+
+        Raises:
+            InvalidInputError: an array has another shape.
         """
         self._check(measurement, joint)
         self._expect("prove_random", prove_random, self.prove_random_length)
@@ -226,6 +230,7 @@ class FullyLinearProof:
 
         Raises:
             TestPointError: a test point is a root of unity of order P (see `is_test_point`).
+            InvalidInputError: an array has another shape.
         """
         self._check(measurement, joint)
         self._expect("proof", proof, self.proof_length)
@@ -262,11 +267,15 @@ class FullyLinearProof:
     def decide(self, verifier: Array) -> Array:
         """Tell whether the statement holds: bool [...].
 
-        A false statement passes only with a small probability over the random elements of `query`.
+        A false statement passes only with a small probability over the joint randomness and the
+        random elements of `query`.
 
         Args:
             verifier: elements [..., verifier_length, K]; the sum of the verifier shares of all
-                verifiers.
+                verifiers, reduced mod p.
+
+        Raises:
+            InvalidInputError: the array has another shape.
         """
         self._expect("verifier", verifier, self.verifier_length)
         product = self._gadget(verifier[..., 1:-1, :])

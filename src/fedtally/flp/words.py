@@ -82,7 +82,8 @@ class PrimeField(ABC):
         """Encode an array as little-endian integers of `word_bytes` bytes, in order.
 
         Args:
-            values: words, or elements; the coefficients of an element are encoded lowest first.
+            values: words, or elements, all reduced mod p; the coefficients of an element are
+                encoded lowest first.
         """
         if self._whole:
             return np.asarray(values).astype(self._whole).tobytes()
@@ -137,7 +138,7 @@ class PrimeField(ABC):
         for stream, row in zip(streams, words, strict=True):
             tries = least
             while (found := read(stream(tries * self.word_bytes), row)) < count:
-                tries += 2 * (count - found)  # at least about half of the integers are below p
+                tries += 2 * (count - found)  # about half of the integers or more are below p
         return words
 
     def _reader(self, bits: int) -> Callable[[bytes, Array], int]:

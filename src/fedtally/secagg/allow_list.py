@@ -43,8 +43,8 @@ class AllowList:
         self._keys = list(keys)
         validate.integer(1, MAX_KEYS, keys_in_the_allow_list=len(self._keys))
         for place, key in enumerate(self._keys):
-            # Otherwise the list could have a key of low order. Under such a key one signature is
-            # valid for every message: anybody could sign as this client.
+            # Otherwise the list could have a key of low order. Under such a key anybody can make
+            # valid signatures, and so could sign as this client.
             try:
                 check_identity(key)
             except RejectedError as error:

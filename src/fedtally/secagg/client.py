@@ -63,8 +63,9 @@ class Journal(Protocol):
 
     Each identity (a device) has one record of its sessions, for all its items together, so that no
     identity is in a session twice. Each item has one mark, which says whether the item is spent:
-    its vector may have left the client. Each method returns only once its fact is durable. No fact
-    is ever undone.
+    its vector may have left the client. The item of a `store.Journal` is the client's contribution
+    to one round of a plan. Each method returns only once its fact is durable. No fact is undone,
+    except that the record of a session may be deleted after its end.
     """
 
     def begin(self, session: bytes, not_after: int) -> bool:
@@ -72,11 +73,15 @@ class Journal(Protocol):
 
         Args:
             session: the identifier of the session, 32 bytes.
-            not_after: the end of the session, Unix seconds; the record may be deleted after it.
+            not_after: the end of the session, Unix seconds; the record of the session may be
+                deleted after it.
         """
 
     def spend(self, session: bytes) -> bool:
-        """Mark the item as spent, in one atomic step; return False if it was spent before.
+        """Mark the item as spent, in one atomic step; return False if it may not be spent.
+
+        It may not if it was spent before, even for this same session, or if the client's record
+        does not allow it: for instance, the round would exceed a cap.
 
         Args:
             session: the identifier of the session that the item's vector goes to, 32 bytes.
@@ -190,16 +195,17 @@ class Client:
 
     The client accepts each type of message once, in the order of `messages.EXCHANGES`. If the last
     message comes again, byte for byte, the client gives the same answer again. It drops bytes that
-    are no frame of this session, and everything but a signed Invite while it waits for one. Any
-    other message of the wrong type or content ends the session for good, and every secret is wiped.
-    A restarted client cannot rejoin its session.
+    are no frame of this session, and everything but a signed Invite while it waits for one. Until
+    its last answer, any other message of the wrong type or content ends the session for good, and
+    every secret is wiped. After its last answer the client only records a Result or an Abort. A
+    restarted client cannot rejoin its session.
 
     Args:
         policy: what the client demands of the parameters.
         pinned: what the client knows beforehand.
         contribution: a function from an Invite to the vector to be summed: integers [V], each
-            within +-(2^(bits - 1) - 1). It is called at most once, after all checks and just before
-            the item is marked as spent.
+            within +-(2^(bits - 1) - 1). It is called at most once, after the checks of the Inbox
+            and just before the item is marked as spent.
         journal: the durable record of the sessions and of the spent item.
         random: a function that takes a number of bytes, and returns as many uniform bytes from a
             cryptographic source.
@@ -271,7 +277,8 @@ class Client:
             LocalProtocolError: the contribution has another form than the Invite asks for; the
                 session is aborted.
             Exception: any error of `contribution`, `journal` or `random`, unchanged; the session is
-                aborted. No bytes of the server alone cause an exception.
+                aborted. The item stays spent if it was marked before the error. No bytes of the
+                server alone cause an exception.
         """
         message = wire.parse(data)
         if message is None or message.sender != wire.SERVER or self.state is ClientState.ABORTED:
@@ -333,8 +340,8 @@ class Client:
     def abandon(self) -> None:
         """End the session and wipe its secrets, without a message to the server.
 
-        The server takes the client for one that dropped out. The state is then ABORTED, the code
-        INTERNAL.
+        The server takes the client for one that dropped out. The state is then ABORTED. The code is
+        INTERNAL, or stays what it was if the session had ended with one.
         """
         self._end(AbortCode.INTERNAL)
 
@@ -353,6 +360,7 @@ class Client:
 
         Raises:
             RemoteProtocolError: the message is refused, or is an Abort.
+            Exception: any other error that `receive` names.
         """
         if message.version != wire.VERSION:
             raise RemoteProtocolError(AbortCode.VERSION)
@@ -704,7 +712,8 @@ class Client:
         """Return the contribution mod 2^bits and then the checksum entries, not yet masked.
 
         Returns:
-            lane(bits) [V + checksum entries].
+            lane(bits) [V + checksum entries]; `lane` gives an unsigned integer of 16, 32 or 64 bits
+            (see `crypto.prg`).
 
         Raises:
             LocalProtocolError: the contribution is not integers [V], or an entry is too large.

@@ -54,8 +54,8 @@ class SecAggConfig:
             `active`. None: not added yet, or not used, as in `semi-honest`.
 
     Raises:
-        InvalidInputError: a key or the digest is not valid, or the graph does not protect a roster
-            of the smallest or of the largest size.
+        InvalidInputError: a key or the digest is not valid, `semi-honest` has an allow-list, or the
+            graph does not protect a roster of the smallest or of the largest size.
     """
 
     parameters: Parameters
@@ -304,8 +304,8 @@ class TwoServerConfig:
             abstain: whether a client without an item may report the zero vector.
 
         Raises:
-            InvalidInputError: the reports of these terms have no proofs, or the sum of the widths
-                is not `length`.
+            InvalidInputError: the reports of these terms have no proofs, the sum of the widths is
+                not `length`, or `bits` is not the size of a field for these sums.
         """
         if not self.has_proofs:
             raise InvalidInputError("the reports of these terms have no proofs (validity none)")
@@ -452,7 +452,8 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the kind of server to protect against; it matters only for "secagg".
+        adversary: the kind of server to protect against; it does not matter for "two-server", and
+            must be the default for "ideal".
 
     >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
     (('server_key',), ('leader_key', 'helper_key', 'allow_list'), ())
@@ -470,7 +471,7 @@ def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) ->
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the kind of server to protect against; it matters only for "secagg".
+        adversary: the kind of server to protect against, as in `needed_keys`.
         given: the keys, 32 bytes each, by their names.
 
     Raises:

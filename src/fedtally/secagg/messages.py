@@ -1,7 +1,8 @@
 """Define the messages of ``fedtally-secagg/1``, and the one table of their order.
 
-The server sends requests and a client replies, in four or five exchanges (`EXCHANGES`). In every
-state a client accepts exactly one type of request, once. Any other request is an error.
+The server sends requests and a client replies, in four or five exchanges (`EXCHANGES`). Until its
+last reply, a client accepts exactly one type of request in every state, once. Any other request is
+an error.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ class Kind(IntEnum):
 
 
 class AbortCode(IntEnum):
-    """Give the reason why a session ends without a result; it depends on public data only."""
+    """Give the reason why a session ends without a result, or why a server refuses a message.
+
+    It must not depend on a vector or a secret.
+    """
 
     # If a reason depended on a vector or a secret, a server could provoke Aborts, and learn a bit
     # of the secret from each. The numbers are part of the wire format: never reuse one.
@@ -105,7 +109,9 @@ class LocalProtocolError(FedtallyError):
 
 
 class RemoteProtocolError(FedtallyError):
-    """Report that a message of a peer is refused; `receive` catches this error.
+    """Report that a message of the other side is refused, or that a round cannot go on.
+
+    `receive` and `close_phase` catch this error.
 
     Args:
         code: the reason, as it goes into an Abort.

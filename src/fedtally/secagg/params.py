@@ -61,7 +61,7 @@ CORRECTNESS_BITS = 20  # eta: 2^-20 is enough, since a failure costs a round and
 MIN_CLIENTS = 3  # in a sum of 2, each client knows the other's vector
 MAX_CLIENTS = 2**20  # in a roster; a bitmap of its clients then has 128 KiB
 MAX_ACTIVE_CLIENTS = 1000  # in `active`, where each client verifies the signatures of all others
-MAX_COMPLETE_CLIENTS = 2**12  # in the complete graph: its n^2 sealed shares take 320 MiB
+MAX_COMPLETE_CLIENTS = 2**12  # in the complete graph: its n^2 sealed shares take 896 MiB
 MAX_NEIGHBOURS = 2**15  # the threshold is at most k, and secret sharing is exact up to 2^15
 PPM = 1_000_000  # fractions are sent in whole parts per million: all clients round alike
 
@@ -227,6 +227,9 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     Returns:
         tau, rounded up; 0 if there is no noise.
 
+    Raises:
+        InvalidInputError: an argument is out of bounds; the largest `stddev` is 1e18.
+
     >>> noise_bound(0, 20_000), noise_bound(2, 20_000, "discrete-gaussian"), noise_bound(2, 20_000)
     (0, 18, 24)
     """
@@ -274,6 +277,8 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
     """Return whether each of two bad events of a ring has a probability of at most 2^-41.
 
     The events: some client has t corrupt neighbours, or corrupt and absent clients cut the ring.
+    Upper bounds of the probabilities are compared. So if the result is False, the probabilities may
+    still be lower.
 
     Args:
         n: the number of clients in the roster.
@@ -305,11 +310,11 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
 def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
     """Return whether C corrupt clients cut a ring with a probability of at most 2^-41.
 
-    It is decided in integers, without rounding. A cut takes two gaps, k / 2 successive places each,
-    without a survivor that is honest. So corrupt clients can cut the ring only if two gaps have
-    `cut` or more of them. Two gaps are k of the n clients, the draw of the ring does not depend on
-    who is corrupt, and there are n (n - k - 1) / 2 pairs of gaps. So the bound holds whichever
-    clients drop out.
+    An upper bound of the probability is compared, in integers, without rounding. A cut takes two
+    gaps, k / 2 successive places each, without a survivor that is honest. So corrupt clients can
+    cut the ring only if two gaps have `cut` or more of them. Two gaps are k of the n clients, the
+    draw of the ring does not depend on who is corrupt, and there are n (n - k - 1) / 2 pairs of
+    gaps. So the bound holds whichever clients drop out.
 
     Args:
         n: the number of clients in the roster.
@@ -326,9 +331,9 @@ def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
 def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
     """Return whether `bad` clients cut the ring with a probability below 1 / odds.
 
-    It is decided in integers, without rounding. There are n (n - k - 1) / 2 pairs of gaps, each gap
-    of k / 2 successive clients. All k clients of a pair are bad with probability (bad)_k / (n)_k,
-    where (m)_k = m (m - 1) ... (m - k + 1).
+    An upper bound of the probability is compared, in integers, without rounding. There are n (n - k
+    - 1) / 2 pairs of gaps, each gap of k / 2 successive clients. All k clients of a pair are bad
+    with probability (bad)_k / (n)_k, where (m)_k = m (m - 1) ... (m - k + 1).
 
     Args:
         n: the number of clients in the roster.
@@ -529,8 +534,8 @@ class Parameters:
 class ClientPolicy:
     """State what a client demands of the parameters that a server proposes.
 
-    The client checks them before it allocates any memory. C is the number of corrupt clients that
-    the parameters allow for.
+    The client checks them before it allocates memory for a session. C is the number of corrupt
+    clients that the parameters allow for.
 
     Args:
         adversary: the kind of server to protect against; parameters for another kind are refused.

@@ -139,6 +139,8 @@ def corrupt_needed(population: int, corrupt: int, drawn: int, sums: int) -> int:
 def corrupt_borne(population: int, corrupt: int, drawn: int, sums: int) -> int:
     """Return the most corrupt clients of a population for which C bounds those of every sum.
 
+    As in `corrupt_needed`, the bound may fail with a probability of at most `EXCEEDED`.
+
     Args:
         population: the number of clients from which the clients of a sum are drawn.
         corrupt: C, the most corrupt clients of one sum.

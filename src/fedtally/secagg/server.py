@@ -1,9 +1,9 @@
 """Run the server of secure summation, sans-IO: clients' bytes come in, its requests go out.
 
 The server adds up masked vectors as they come and stores none of them. It closes a phase when its
-caller says so. After that the next requests can never change. The journal has what they are made of
-before their first byte leaves. A restored server sends the same bytes, and late messages are
-refused.
+caller says so. After that the next requests can never change. The journal, if there is one, has
+what they are made of before their first byte leaves. A restored server sends the same bytes, and
+late messages are refused.
 
 A second version of a request would be dangerous. A client has two secrets: the seed of its self
 mask, and the seed of the key of its pair masks. After two versions of a request, clients could
@@ -107,8 +107,9 @@ class Blame(NamedTuple):
 
     Attributes:
         owner: the name of the owner.
-        holder: the name of the holder; None if the owner's secret cannot be recovered, because too
-            few shares came or too many are wrong.
+        holder: the name of the holder; None if the owner's secret cannot be recovered: too few
+            shares came, too many are wrong, or they give another secret than the owner's advert
+            says.
     """
 
     owner: ClientId
@@ -139,7 +140,7 @@ class Server:
             sum can be opened. It is called with this server before the session enters the unmasking
             phase. `restore` calls it again, before the server can send anything, if the session is
             in the unmasking phase or has a sum. If `reserve` raises an error, the caller gets it;
-            in `close_phase` the error also ends the session.
+            in `close_phase` the error also ends the session of this object.
 
     Attributes:
         state: the phase that the session is in.
@@ -286,7 +287,8 @@ class Server:
         """The names of the clients that this phase asked and that neither answered nor aborted.
 
         A client that aborted in an earlier phase may be asked again, and is then awaited, too.
-        While clients advertise it is empty: the server does not know whom its caller invited.
+        While clients advertise it is empty: the server does not know whom its caller invited. Once
+        the session has ended, it means nothing.
         """
         return tuple(self._clients[place] for place in np.flatnonzero(self._waiting).tolist())
 
@@ -545,7 +547,7 @@ class Server:
         Raises:
             LocalProtocolError: the session has ended.
             Exception: any error of `reserve`, `random` or `journal`, unchanged; the session has
-                ended without a sum.
+                ended without a sum. This end is not written: the last checkpoint can be restored.
         """
         code, short = self._verdict()
         try:
@@ -597,6 +599,7 @@ class Server:
 
         Raises:
             LocalProtocolError: the session has ended.
+            Exception: any error of `journal`, unchanged; the session has ended all the same.
         """
         if self.state in _ENDED:
             raise LocalProtocolError(f"the session has ended: it is {self.state.value}")
@@ -727,11 +730,11 @@ class Server:
     # ---- what goes to clients ----
 
     def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
-        """Yield each client's name and the bytes to send to it, for the phase that is open now.
+        """Yield the name of each client that the open phase asks, and the bytes to send to it.
 
-        The bytes are the request of the phase. Once the session has ended, they are its Result or
-        an Abort. They are the same at each call. While clients advertise nothing is yielded: the
-        caller sends `invite` to any client.
+        The bytes are the request of the phase. Once the session has ended, they are its Result, for
+        the survivors, or an Abort, for all clients. They are the same at each call. While clients
+        advertise nothing is yielded: the caller sends `invite` to any client.
         """
         if self.state is ServerState.ABORTED:
             assert self.code is not None
@@ -849,8 +852,8 @@ class Server:
     ) -> Server:
         """Make the server that wrote a checkpoint, at the beginning of the phase of the checkpoint.
 
-        Answers that the earlier server received in that phase are lost. Send `outgoing` again: the
-        clients give the same answers to the same bytes.
+        Answers that the earlier server received in that phase are lost. Send `outgoing` again, or
+        `invite` while clients advertise: the clients give the same answers to the same bytes.
 
         Args:
             checkpoint: the last checkpoint that was written.

@@ -102,11 +102,12 @@ class Unmasking:
     def open(self, total: Lanes) -> I64:
         """Remove the masks from the sum of the survivors' masked vectors.
 
-        All shares are erased at the end; if an error is raised, they are not.
+        All shares are erased once every mask is removed. If a secret cannot be recovered, they are
+        not erased.
 
         Args:
-            total: lane(bits) [V + checksum entries]; the sum of the masked vectors. It is changed
-                in place.
+            total: lane(bits) [V + checksum entries], see `crypto.prg.lane`; the sum of the masked
+                vectors. It is changed in place.
 
         Returns:
             The sum, int64 [V].

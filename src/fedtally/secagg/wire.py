@@ -278,14 +278,15 @@ def decode_roster(body: bytes, parameters: Parameters) -> Roster:
     """Decode the body of a Roster of `semi-honest`; the keys in it are not checked.
 
     Raises:
-        RemoteProtocolError: n or the index is out of range (code ROSTER_INVALID), or the number of
-            adverts is not the number of neighbours in a roster of n clients (code MALFORMED).
+        RemoteProtocolError: n or the index is out of range (code ROSTER_INVALID); or the body is
+            too short, or the number of adverts is not the number of neighbours in a roster of n
+            clients (code MALFORMED).
     """
     if len(body) < _ROSTER.size:
         raise malformed("a roster is too short")
     n, index, digest_of_all = _ROSTER.unpack_from(body)
-    # The length that the body must have is computed from n. Without this check a peer could ask for
-    # a graph of any size.
+    # The length that the body must have is computed from n. So n is checked first: if it is out of
+    # range, the code says so, and `graph` does not accept n = 0.
     if not parameters.n_min <= n <= parameters.n_max or index >= n:
         raise RemoteProtocolError(
             AbortCode.ROSTER_INVALID, f"index {index} among {n} clients is not possible"

@@ -10,8 +10,9 @@ Without proofs nothing protects the sum from clients that report false vectors. 
 `make_proven_report` makes the reports, and `Leader` and `Helper` get a `ReportProof` in place of
 the parameters.
 
-The modules have no input, output, clock or randomness: frames come and go as bytes. What a server
-must not forget is in its `Journal`.
+The modules have no input, output or clock: frames come and go as bytes. Randomness is an argument,
+except for the keys that HPKE draws for each sealed message (`crypto.hpke`). What a server must not
+forget is in its `Journal`.
 
 >>> import hashlib
 >>> import numpy as np

@@ -79,7 +79,7 @@ class Check(ABC):
 
     @abstractmethod
     def of_leader(self, part: Part, signed: tuple[bytes, ...]) -> Any:
-        """Return the held report of the leader: what it stores of a report, to add it up later.
+        """Return the held report of the leader: what it needs of a report, to add it up later.
 
         Args:
             part: the leader's part of the report.
@@ -190,7 +190,11 @@ class NoProofs(Check):
         return mask
 
     def nothing(self) -> Lanes:
-        """Return a new vector of zeros: lane(bits) [V + checksum entries]."""
+        """Return a new vector of zeros, to which reports are added.
+
+        Its length is `parameters.length` plus `parameters.checksum_entries`. Its dtype is
+        `lane(parameters.bits)`, an unsigned integer of 16, 32 or 64 bits.
+        """
         parameters = self.parameters
         length = parameters.length + parameters.checksum_entries
         return np.zeros(length, lane(parameters.bits))
@@ -213,7 +217,10 @@ class NoProofs(Check):
         return packed(self.parameters, total)
 
     def whole(self, own: bytes, other: bytes) -> Lanes:
-        """Return the sum: lane(bits) [V + checksum entries]."""
+        """Return the sum: a vector with the length and dtype of `nothing`.
+
+        Its entries are not reduced mod 2^bits.
+        """
         return self._vector(other) + self._vector(own)
 
     def entries(self, total: Lanes, count: int, *, any_entries: bool) -> I64 | None:
@@ -223,8 +230,8 @@ class NoProofs(Check):
             self.parameters.read(centred(total, bits), 1 << bits), [length]
         )
         # If a mask is wrong, the checksum entries are all the number of reports with a probability
-        # of only 2^-64. An entry that no sum can have comes from a false vector, or from a wrong
-        # answer of the helper.
+        # of at most 2^-64. An entry that no sum can have comes from a false vector, from a wrong
+        # answer of the helper or, rarely, from noise of both servers beyond the bound.
         possible = any_entries or self.parameters.is_possible(entries, count)
         return entries if possible and (checksum_entries == count).all() else None
 

@@ -88,7 +88,8 @@ class BatchFacts:
             digest: the SHA-256 of the report's frame, 32 bytes.
 
         Returns:
-            Whether the journal has this digest under both names now.
+            Whether the journal has this digest under both names now. If not, it may have it under
+            the first one.
         """
         return all(self._journal.keep(name, digest) == digest for name in names)
 
@@ -133,7 +134,7 @@ class BatchFacts:
 
         Raises:
             BatchRefusedError: a round is in another batch, or the batch has noise from another
-                source.
+                source. What the call wrote before that stays, such as earlier rounds of this range.
         """
         own = self.range[1]
         for round in self._rounds:
@@ -171,7 +172,7 @@ class BatchFacts:
         return b"answer" + b"".join(self.range)
 
     def may_hear(self, digest: bytes) -> bool:
-        """Return whether the leader may accept an answer: it accepted none before, or the same one.
+        """Return whether the leader may accept an answer: it accepted none before, or this one.
 
         Args:
             digest: the SHA-256 of the answer, 32 bytes.

@@ -27,9 +27,9 @@ class Journal(Protocol):
     def keep(self, name: bytes, value: bytes) -> bytes:
         """Write a value under a name if the name has none; return the value that the name has.
 
-        The call is one transaction, on disk before it returns. If two processes write a name at
-        once, both get the same value. After an error the caller does not know whether the value was
-        written, and must send nothing.
+        The call is one transaction, on disk before it returns (`MemoryJournal` has no disk). If two
+        processes write a name at once, both get the same value. After an error the caller does not
+        know whether the value was written, and must send nothing.
         """
 
 
@@ -92,7 +92,7 @@ class Reports(Protocol):
 
 @runtime_checkable
 class ReportJournal(Protocol):
-    """Store a client's report until both servers have it: a client's journal can also be this one.
+    """Store a client's report until both servers have it; a client's journal may be this one, too.
 
     With a `secagg.client.Journal` alone, a crash before the report is sent loses the report: its
     items are marked as spent, and it is never made again.
@@ -101,5 +101,6 @@ class ReportJournal(Protocol):
     def spend_report(self, report: Report) -> bool:
         """Mark the items as spent and store both frames of the report, in one atomic step.
 
-        Return False if the items were spent before; then nothing is stored.
+        Return False if the items may not be spent, as `secagg.client.Journal.spend` does: they were
+        spent before, or the client's record does not allow it. Then nothing is stored.
         """

@@ -62,7 +62,9 @@ from fedtally.secagg.two_server.reports import (
 )
 
 SHARES = 2
-WORDS_AT_ONCE = 1 << 20  # the most words verified together: 8 MiB, and a few times more for results
+# The most words verified together, if one report does not have more: 8 MiB, and a few times more
+# for results.
+WORDS_AT_ONCE = 1 << 20
 
 
 class Digests(NamedTuple):
@@ -106,8 +108,10 @@ class HelperPart:
 
     Args:
         bound: the context, nonce, round, identity and time of the report.
-        leader: the digest of the leader's share of the words, as the client states it; 32 bytes.
-        proof: the digest of the leader's share of the proof, as the client states it; 32 bytes.
+        leader: the digest of the salt and the leader's share of the words, as the client states it;
+            32 bytes.
+        proof: the digest of the salt and the leader's share of the proof, as the client states it;
+            32 bytes.
         signature: the client's signature, the same as in the leader's part; 64 bytes.
         sealed: the seed of the helper's shares, sealed to the helper's key; 80 bytes.
     """
@@ -640,7 +644,9 @@ class ReportProof:
         Raises:
             InvalidInputError: the report has another context.
         """
-        if bound.context != self.context:  # with another circuit a check would be at another point
+        # The test point depends on the context. A check of this report under another context would
+        # be a second check, at another point: both together reveal the vector.
+        if bound.context != self.context:
             raise InvalidInputError(
                 "the report is of another context: use the proof of the parameters, and of the"
                 " abstain, that it was made for"
@@ -716,7 +722,7 @@ class ReportProof:
 
         Args:
             bound: the bound values of the report.
-            leader: the digest of the leader's share of the words, 32 bytes.
+            leader: the digest of the salt and the leader's share of the words, 32 bytes.
             helper: the digest of the sealed seed, 32 bytes.
         """
         return digest(Label.TWO_SERVER_JOINT_RANDOMNESS, *bound.fields, leader, helper)

@@ -112,10 +112,12 @@ class TwoServerParameters:
         allow_list: the digest of the list of clients that may report, 32 bytes.
         fingerprint: the plan's fingerprint, 32 bytes.
         largest_entry: B, the largest absolute value of an entry of one client.
-        noise: tau, the largest absolute value of the noise of both servers together in an entry,
-            from `params.noise_bound`; 0: no noise.
+        noise: tau, the bound on the absolute noise of both servers together in an entry, from
+            `params.noise_bound`; each server draws noise within it. Both together may very rarely
+            exceed it; then the sum may be refused or wrap around. 0: no noise.
         signed: whether an entry without noise may be negative: True for a sketch, False for a
-            histogram. It is not in `context`: without proofs it only decides how a sum is read.
+            histogram. It is not in `context`: without proofs it only decides how many bits are
+            enough, and how a sum is read.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -266,8 +268,8 @@ class TwoServerParameters:
             self.allow_list,
             self.fingerprint,
         )
-        # The number of widths comes first. Otherwise the end of `terms` would not say where the
-        # widths begin.
+        # `terms` has a fixed length, and the widths come last. So no other parameters have the same
+        # bytes. The format also has the number of widths.
         rows = b"".join(number.to_bytes(4, "little") for number in (len(self.widths), *self.widths))
         return digest(Label.TWO_SERVER_CONTEXT, bytes([VERSION]), terms, rows)
 
@@ -414,8 +416,8 @@ def make_report(
             checksum_entries.fill(0)  # the vector may not be masked yet
             raise
     share = salt + packed(parameters, checksum_entries)
-    # The signature covers both parts. So no server can combine parts of two reports, and each sees
-    # that the other one got the part that the client meant.
+    # The signature covers the digests of both parts. So nobody but the client can make another part
+    # of this report.
     digests = part_digest(Kind.LEADER_REPORT, share), part_digest(Kind.HELPER_REPORT, sealed)
     signature = identity.sign(Label.TWO_SERVER_REPORT, *bound.fields, *digests)
     return frames_of(
@@ -467,7 +469,8 @@ class Part(NamedTuple):
 
     Attributes:
         bound: the values that the report is bound to.
-        other: the digest of the other server's part, 32 bytes.
+        other: the digest of the other server's part, 32 bytes. With proofs, the helper gets here
+            the digest of the leader's words alone (see `proofs.Digests`).
         signature: the client's signature, 64 bytes.
         payload: the content for this server.
     """
@@ -656,7 +659,7 @@ def with_checksum(parameters: TwoServerParameters, entries: I64, constant: int) 
         constant: the value of all checksum entries: 1 in a vector, 0 in noise.
 
     Returns:
-        lane(bits) [V + checksum entries].
+        lane(bits) [V + checksum entries], see `crypto.prg.lane`.
     """
     checksum_entries = np.full(
         parameters.length + parameters.checksum_entries, constant, lane(parameters.bits)
@@ -670,7 +673,8 @@ def packed(parameters: TwoServerParameters, checksum_entries: Lanes) -> bytes:
 
     Args:
         parameters: the parameters of the plan.
-        checksum_entries: lane(bits) [V + checksum entries]; the whole vector.
+        checksum_entries: lane(bits) [V + checksum entries], see `crypto.prg.lane`; the whole
+            vector.
     """
     checksum_entries &= checksum_entries.dtype.type((1 << parameters.bits) - 1)
     return pack(checksum_entries, parameters.bits)

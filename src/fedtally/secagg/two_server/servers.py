@@ -67,12 +67,15 @@ _VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
 class Outcome(StrEnum):
     """Say what became of a received report; a report that is not accepted changes nothing.
 
-    CLOSED: the server accepts no more reports. OTHER_ROUND: the batch does not have the report's
-    round. OTHER_TIME: its time is too old, or too far in the future. FORGED: the client that it
-    names did not sign it, or (leader) it is not sealed to this server. SECOND_REPORT: this client
-    has another report in the batch, or another report has this id. UNREADABLE: its content has a
-    wrong form, or (helper) its seed is not sealed to this server. FULL: the server has n_max
-    reports.
+    ACCEPTED: the server holds the report, or its closed batch has it. With proofs, the leader may
+    still refuse it later, or has done so. CLOSED: the server accepts no more reports, except a copy
+    of an accepted one. MALFORMED: the bytes are no report to this server under its parameters.
+    OTHER_ROUND: the batch does not have the report's round. UNKNOWN_IDENTITY: the client is not in
+    the allow-list. OTHER_TIME: its time is too old, or too far in the future. FORGED: the client
+    that it names did not sign it, or (leader) it is not sealed to this server. SECOND_REPORT: the
+    journal has another report of this client for these rounds, or another report with this id.
+    UNREADABLE: its content has a wrong form, or (helper) its seed is not sealed to this server.
+    FULL: the server holds n_max reports.
     """
 
     ACCEPTED = "accepted"
@@ -92,7 +95,8 @@ class BatchState(Enum):
 
     COLLECTING: it accepts reports. STOPPED (leader): it accepts no more, and has no query yet.
     WAITING (leader): it has a query, and waits for the answer. DONE: the helper has answered; the
-    leader has the sum. ABORTED (leader): the sum was refused.
+    leader has the sum. ABORTED (leader): the sum was refused. A leader that is restarted after that
+    is WAITING again, until `finish` is called.
     """
 
     COLLECTING = "collecting"
@@ -164,9 +168,9 @@ class _Server(ABC):
         # memory.
         self._reports = reports
         self._held: dict[bytes, Any] = {}
-        # `_added` has the reports whose shares are in `_sum` already, and need not be read again
-        # for the sum of a batch. At a leader they are the reports that were found valid. At a
-        # helper with `reports` they are the reports that it has checked.
+        # `_added` has the reports whose shares are in `_sum` already. For the sum of a batch only
+        # those are read again that the batch leaves out. At a leader they are the reports that were
+        # found valid. At a helper with `reports` they are the reports that it has checked.
         self._added: dict[bytes, Any] = {}
         self._sum: Array | None = None
         self._out: set[bytes] = set()  # at a leader: the ids of the reports that it refused
@@ -223,11 +227,16 @@ class _Server(ABC):
         """Process the report of a client; a copy of a report that is held already changes nothing.
 
         Anybody may forward a report, since its client signed it. `Outcome.ACCEPTED` is returned
-        only after the report was written into the journal.
+        only after the report was written into the journal. If the caller has begun a group of calls
+        (see `Reports.put`), the report is on disk only when the group has ended.
 
         Args:
             frame: the frame that came from the client; any bytes are allowed.
             now: the time, Unix seconds.
+
+        Raises:
+            Exception: any error of `journal` or `reports`, unchanged. Perhaps the report is written
+                then; the same frame may come again.
         """
         if self._state is not BatchState.COLLECTING:
             return Outcome.ACCEPTED if self._is_counted(frame) else Outcome.CLOSED
@@ -282,10 +291,12 @@ class _Server(ABC):
         return Outcome.ACCEPTED
 
     def withdraw(self, ids: Iterable[bytes]) -> None:
-        """Remove reports from memory, as if they had not come; their frames may come again.
+        """Remove reports from memory: the batch leaves them out, and their frames may come again.
 
-        It is meant for a group of reports that could not be written, and for a report that raised
-        `LostReportError`. Ids that are not held have no effect.
+        The journal and the stored frames stay. So another report of such a client is still refused,
+        and after a restart a frame that is stored is held again. It is meant for a group of reports
+        that could not be written, and for a report that raised `LostReportError`. Ids that are not
+        held have no effect.
 
         Args:
             ids: the ids of the reports, 16 bytes each.
@@ -306,10 +317,13 @@ class _Server(ABC):
     ) -> Generator[tuple[Sequence[bytes], list[Any]], None, None]:
         """Yield accepted reports, a page at a time: their ids, and the held report of each.
 
-        Held reports that were read from the disk are wiped after each page.
+        A helper wipes the held reports that it read from the disk after each page.
 
         Args:
-            ids: the ids of the reports.
+            ids: the ids of accepted reports.
+
+        Raises:
+            LostReportError: a stored frame is missing, or is not the accepted one.
         """
         size = max(1, min(_READ_AT_ONCE, _READ_BYTES // self._payload_bytes()))
         left = iter(ids)
@@ -322,8 +336,8 @@ class _Server(ABC):
 
         Args:
             ids: the ids of accepted reports.
-            read: a stack; when it is closed, the held reports that were read from the disk are
-                wiped.
+            read: a stack; when it is closed, a helper wipes the held reports that it read from the
+                disk.
 
         Raises:
             LostReportError: a stored frame is missing, or is not the accepted one.
@@ -380,7 +394,7 @@ class _Server(ABC):
         return total
 
     def _copied_sum(self) -> Array:
-        """Return a copy of `_sum`, to add reports to.
+        """Return a copy of `_sum`, or zeros if there is none, to add reports to.
 
         The caller replaces `_sum` by it once nothing can fail any more.
         """
@@ -454,7 +468,7 @@ class _Server(ABC):
 
     @abstractmethod
     def _drop(self, held: Any) -> None:
-        """Wipe a held report, if it is secret; None has nothing to wipe."""
+        """Wipe a held report if it is secret, as at a helper; None has nothing to wipe."""
 
     def _ids_of(self, frame: bytes, kind: Kind, sender: int) -> tuple[range, Ids]:
         return decode_ids(self._context, self._parameters.n_max, frame, kind, sender)
@@ -474,7 +488,7 @@ class _Server(ABC):
             )
 
     def _make_reservation(self) -> None:
-        """Call `reserve`, before noise is drawn and before a message opens the sum."""
+        """Call `reserve`, if there is one, before noise is drawn and before the sum is opened."""
         if self._reserve is not None:
             self._reserve()
 
@@ -484,7 +498,7 @@ class _Server(ABC):
 
     @abstractmethod
     def _close(self, recorded: bytes) -> None:
-        """Close the batch as the journal has it: accept no more reports, and wipe the held ones.
+        """Close the batch as the journal has it: accept no more reports, and drop the held ones.
 
         Args:
             recorded: the entry of the batch in the journal.
@@ -545,7 +559,8 @@ class Helper(_Server):
     def offer(self) -> bytes:
         """Return the offer to the leader: a frame with the ids of the reports that are held.
 
-        It changes nothing: more reports may come until a batch is answered.
+        It changes nothing: more reports may come until a batch is answered. From then on it has no
+        ids.
         """
         return frame_of(Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, self._ids()))
 
@@ -556,8 +571,9 @@ class Helper(_Server):
     def checks(self, ids: Collection[bytes] | None = None) -> list[bytes]:
         """Return the checks of held reports, as frames for the leader, each of up to 4,096 reports.
 
-        A report has the same check at every call, also after a restart. If reports have no proofs,
-        the list is empty.
+        A report has the same check at every call, also after a restart. The checks are in ascending
+        order of the ids. The list is empty if reports have no proofs, or if none of the ids is
+        held.
 
         Args:
             ids: up to 4,096 ids that the leader asks for, in any order; ids that are not held get
@@ -619,12 +635,13 @@ class Helper(_Server):
 
         Raises:
             BatchRefusedError: the query is malformed, has other rounds, has reports that are not
-                held, has fewer than min_batch or more than n_max reports, overlaps another batch,
-                or is not the query that was answered; or the answer was recorded with noise from
-                another source.
+                held, has fewer than min_batch or more than n_max reports, overlaps another batch
+                (it was charged all the same), or is not the query that was answered; or the answer
+                was recorded with noise from another source.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn.
-            InvalidInputError: the noise that was drawn has another type or shape, or is too large.
+            InvalidInputError: the noise that was drawn has another type or shape, or is too large;
+                the batch was charged, and is not answered.
             Exception: any error of `reserve`, unchanged.
         """
         rounds, ids = self._ids_of(query, Kind.QUERY, LEADER)
@@ -656,6 +673,10 @@ class Helper(_Server):
         Raises:
             BatchRefusedError: the helper does not hold a report, or the batch is too small or too
                 large.
+            LostReportError: a stored frame is missing, or is not the accepted one; no noise was
+                drawn.
+            InvalidInputError: the noise that was drawn has another type or shape, or is too large.
+            Exception: any error of `reserve`, unchanged; no noise was drawn.
         """
         self._check_batch(rounds, len(ids))
         unknown = sum(not self._knows(id) for id in ids)
@@ -665,9 +686,8 @@ class Helper(_Server):
             )
         total = self._total_of(ids)
         self._make_reservation()
-        # Charged first, before noise is drawn. Otherwise noise of a batch that could not be charged
-        # would be drawn again later, and two noises for one sum average out. The helper adds its
-        # own noise, since the leader knows the noise that it drew itself.
+        # Charged first, so that no noise is drawn for a batch that cannot be charged. The helper
+        # adds its own noise, since the leader knows the noise that it drew itself.
         batch = name_of_batch(self._context, rounds, ids)
         share = self._check.message(total, self._drawn())
         return frame_of(Kind.ANSWER, self._context, HELPER, batch + share)
@@ -732,8 +752,8 @@ class Leader(_Server):
         """Accept sums with any entries from now on; only wrong checksum entries are refused.
 
         It is meant for a leader that gets the exact sum and adds noise later. Without this call a
-        sum is refused if its exact entries are too large: a client or a helper that lies could
-        learn something about the entries from the refusal.
+        sum is refused if an entry is beyond what honest reports can add up to. From such a refusal,
+        a client or a helper that lies could learn something about the exact entries.
         """
         self._takes_any_entries = True
 
@@ -842,6 +862,9 @@ class Leader(_Server):
 
         Args:
             most: the largest number of ids, 1 to 4,096.
+
+        Raises:
+            InvalidInputError: `most` is out of bounds.
         """
         most = validate.integer(1, CHECKS_OF_A_FRAME, most=most)
         some = list(islice(self._held, min(self.unjudged, most)))
@@ -871,12 +894,13 @@ class Leader(_Server):
 
         Raises:
             BatchRefusedError: the offer is malformed or for other rounds, the servers have too few
-                reports in common, or a round is in another batch.
+                reports in common, a round is in another batch, or another process has recorded the
+                batch with noise from another source. In the last two cases the batch was charged.
             LocalProtocolError: the leader has not stopped, or the batch is closed.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn, and the leader stays stopped.
             InvalidInputError: the noise that was drawn has another type or shape, or is too large.
-            Exception: any error of `reserve`, unchanged.
+            Exception: any error of `reserve`, unchanged; the leader stays stopped.
         """
         # An offer from before the stop could lack reports that both servers accepted after it.
         if self._state is BatchState.COLLECTING:
@@ -901,7 +925,11 @@ class Leader(_Server):
 
         Raises:
             BatchRefusedError: the offer is malformed or for other rounds, the servers have too few
-                reports in common, or a round is in another batch.
+                reports in common, a round is in another batch, or the batch is recorded with noise
+                from another source.
+            LostReportError: a stored frame is missing, or is not the accepted one.
+            InvalidInputError: the noise that was drawn has another type or shape, or is too large.
+            Exception: any error of `reserve`, unchanged.
         """
         rounds, offered = self._ids_of(offer, Kind.OFFER, HELPER)
         # Only reports that both servers hold are in the batch: a mask without its vector, or a
@@ -983,8 +1011,8 @@ class Leader(_Server):
             BatchRefusedError: the answer is malformed or for another batch, and is dropped: the
                 right one may follow. Or it differs from the first answer. Or no honest reports
                 could add up to the sum: a checksum entry is not the number of reports, or an entry
-                is too large; then the batch is lost.
-            LocalProtocolError: the leader does not wait for an answer.
+                is too large or too small; then the batch is lost.
+            LocalProtocolError: the batch has no query yet, or is lost.
             Exception: any error of `reserve`, unchanged; the same answer may follow.
         """
         if self._state not in (BatchState.WAITING, BatchState.DONE):
