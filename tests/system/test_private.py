@@ -283,6 +283,29 @@ def test_no_result_prints_the_epsilon_of_another_plan() -> None:
         Result(guaranteed, DOMAIN, loud.sketches)
 
 
+@pytest.mark.parametrize("secure_sum", [None, "secagg", "two-server"])
+def test_a_saved_result_holds_noised_sums_with_epsilon_and_exact_ones_without(
+    secure_sum: str | None, tmp_path: Path
+) -> None:
+    """What is in the file itself, array by array, and not what a reader makes of it."""
+    for epsilon in (1.0, None):
+        result = estimate(ITEMS[:60], epsilon=epsilon, secure_sum=secure_sum)
+        exact = plain_sum(result, [(result.sketches[0].round, ITEMS[:60])])
+        result.save(tmp_path / "result")
+        with np.load(tmp_path / "result") as file:
+            held = {name: file[name] for name in file.files}
+        assert Result.load(tmp_path / "result").domain.describe() == DOMAIN.describe()
+        are_exact = (held["counters"][0] == exact).mean()
+        if epsilon is None:
+            assert are_exact == 1
+        else:
+            assert are_exact < 0.5 and (held["counters"][0] == result.sketches[0].counters).all()
+            same = [
+                name for name, array in held.items() if np.array_equal(array.ravel(), exact.ravel())
+            ]
+            assert same == []
+
+
 def test_a_saved_result_without_the_mark_promises_nothing(tmp_path: Path) -> None:
     result = estimate()
     result.sketches[0].noise = None  # what a later change of the program might forget

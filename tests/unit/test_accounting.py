@@ -74,7 +74,8 @@ def test_noise_multipliers(target, expected):
     )
 
 
-PRIVACY = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PRIVACY = DOCS.joinpath("privacy.md").read_text(encoding="utf-8")
 
 
 def test_the_page_says_what_an_attacker_detects_at_most():
@@ -102,6 +103,17 @@ def test_the_page_says_what_is_promised_to_a_group():
     assert [float(number) for number in group] == [
         math.ceil(100 * number) / 100 for number in found
     ]
+
+
+def test_the_threat_model_says_what_is_left_beyond_the_corrupt_clients_of_a_plan():
+    """190 survivors, 180 of them taken as honest; 31 are corrupt, so the noise is of 159."""
+    page = DOCS.joinpath("threat-model.md").read_text(encoding="utf-8")
+    [said] = re.findall(r"epsilon 2 becomes ([\d.]+), or ([\d.]+) for a sketch of 16 rows", page)
+    for number, rows, encoding in zip(said, (1, 16), ("histogram", "sketch"), strict=True):
+        event = Event("skellam", rows, "zero-out", honest_survivors=180, encoding=encoding)
+        variance = calibrate(event, 2.0, DELTA) * 159 / 180
+        left = epsilon(replace(event, variance=variance, honest_survivors=159), DELTA).epsilon
+        assert float(number) == math.ceil(100 * left) / 100  # a bound is rounded up
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ def guarantees_little(epsilon: float) -> str:
     if epsilon <= LARGE_EPSILON:
         return ""
     return (
-        f"epsilon {epsilon:g} is above {LARGE_EPSILON:g}: one client's part may change the odds of"
-        f" what is seen by a factor of e^{epsilon:g}, which guarantees little"
+        f"epsilon {epsilon:g} is above {LARGE_EPSILON:g}: one client's part may change the"
+        f" probability of what is seen by a factor of e^{epsilon:g}, which guarantees little"
     )
 
 
