@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -156,7 +157,7 @@ def test_a_successor_that_cannot_be_is_one_line(call: Call) -> None:
 TWICE = ("--start", "2026-12-01", "--rounds", "4", "--participations", "2", "--epsilon", "2")
 
 
-def test_each_of_the_clients_is_said_once_however_often_it_takes_part(call: Call) -> None:
+def test_each_client_is_said_once_however_often_it_takes_part(call: Call) -> None:
     strings = ("plan", "--clients", "200000", "--domain", "open", "--tau", "0.01", *TWICE)
     code, out, _ = call(*strings)
     assert code == 0 and "Plan for 200,000 clients" in out
@@ -183,3 +184,16 @@ def test_a_design_that_changes_keeps_its_clients() -> None:
     for changed in (design.with_rounds(4), design.with_cohorts(300), design.with_clients(2000)):
         assert (changed.fleet, changed.clients[0]) == (2000, 4000)
     assert design.with_clients(3000).clients[0] == 6000
+
+
+@pytest.mark.parametrize("adversary", ["semi-honest", "active"])
+def test_notes_on_corrupt_clients_count_each_client_once(call: Call, adversary: str) -> None:
+    """A client may be in a round of each of four weeks: a plan counts it four times."""
+    protocol = ("--secure-sum", "secagg", "--adversary", adversary, "--max-cohort", "200")
+    code, out, _ = call(*WEEKS, *protocol, "--max-bytes", "60kB")
+    said = " ".join(out.split())
+    assert code == 0
+    if adversary == "active":
+        assert "10 of all listed clients (at most 0.05 %)" in said
+    else:
+        assert re.search(r"with [\d,]+ of all 20,000 corrupt", said)

@@ -365,7 +365,7 @@ def _listed(plan: Plan) -> ClientList | None:
         return None
     # `num_clients` counts a client once for each of its rounds. So it is the length of the list
     # only if every client takes part once.
-    return ClientList(plan.num_clients if plan.protection.participations == 1 else None)
+    return ClientList(plan.num_clients if plan.protection.lifetime == 1 else None)
 
 
 def planned_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -480,7 +480,7 @@ def short_of_list(plan: Plan, asked: float) -> str:
     listed, terms = _listed(plan), plan.summing.terms
     if listed is None or terms is None:
         return ""
-    fewest = plan.num_clients // plan.protection.participations
+    fewest = plan.num_clients // plan.protection.lifetime
     if terms.corrupt >= asked * fewest:
         return ""
     who = corruptible(terms.corrupt, counted.who(plan), listed)
@@ -506,7 +506,7 @@ def short_of_all(plan: Plan, asked: float) -> str:
     from fedtally.secagg.proposal import EXCEEDED, corrupt_borne, corrupt_needed
 
     cohorts = plan.summing.cohorts
-    everybody = plan.num_clients // plan.protection.participations
+    everybody = plan.num_clients // plan.protection.lifetime
     if cohorts is None or plan.summing.is_listed or cohorts.parameters.n_max >= everybody:
         return ""
     p, wanted = cohorts.parameters, corrupt_clients(asked, everybody)
