@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from fedtally import __version__
 from fedtally.campaign.driver import Driver, Receipt, RunningSession
 from fedtally.campaign.transports.https.collecting import Watcher
 from fedtally.campaign.transports.https.loop import HttpsLoop, Observer
@@ -422,14 +423,18 @@ def probed(
     Args:
         is_alive: tells whether the process may continue; if not, `/healthz` answers 503.
         is_ready: tells whether clients can be served; if not, `/readyz` answers 503.
-        registry: the metrics for `/metrics`. This function adds two gauges to it, which show
-            `is_ready` and `is_over`.
+        registry: the metrics for `/metrics`. This function adds three gauges to it, which show
+            `is_ready`, `is_over` and the version of fedtally.
         is_over: whether the process only tells clients that their campaign or plan is over.
     """
     ready = Gauge("fedtally_ready", "1 while /readyz says 200, else 0", registry=registry)
     ready.set_function(is_ready)
     over = Gauge("fedtally_over", "1 once clients hear only that all is over", registry=registry)
     over.set(is_over)
+    build = Gauge(
+        "fedtally_build_info", "1, with the version that runs", ["version"], registry=registry
+    )
+    build.labels(__version__).set(1)
 
     def verdict(is_well: bool) -> Response:
         return JSONResponse({"status": "pass" if is_well else "fail"}, 200 if is_well else 503)
@@ -484,6 +489,17 @@ def json_log(level: str, stream: Any = None) -> logging.Logger:
     handler.setFormatter(_Json())
     log.addHandler(handler)
     return log
+
+
+def started(log: logging.Logger, name: str) -> None:
+    """Write a log line of level info that says which version of fedtally begins to run.
+
+    Args:
+        log: the logger, from `json_log`.
+        name: the folder that the process runs.
+    """
+    message = f"fedtally {__version__} runs {name}"
+    log.info("start", extra={"facts": {"version": __version__, "message": message}})
 
 
 def warned(log: logging.Logger, message: str) -> None:

@@ -29,6 +29,7 @@ from fedtally.campaign.transports.https.operate import (
     json_log,
     lingering,
     operated,
+    started,
     warned,
 )
 from fedtally.campaign.transports.https.web import draw
@@ -83,6 +84,7 @@ class Https:
             watch(driver) as watcher,
         ):
             log = json_log(self.log)
+            started(log, str(campaign.path))
             # With a JSON log, warnings are log lines: its readers may not see the display.
             warn: Callable[[str], None] = (
                 watcher.warn if self.log == "off" else partial(warned, log)
@@ -126,6 +128,8 @@ class Https:
         """
         if not self.linger:
             return
+        if counted is None:
+            started(json_log(self.log), str(campaign.path))
         note(f"clients hear for {self.linger:,} seconds that it is over; SIGTERM ends that")
         apps = ended(campaign.plan.fingerprint, draw), lingering(counted)
         with self._bound() as listening:
