@@ -491,8 +491,8 @@ def json_log(level: str, stream: Any = None) -> logging.Logger:
     return log
 
 
-def started(log: logging.Logger, name: str) -> None:
-    """Write a log line of level info that says which version of fedtally begins to run.
+def started(log: logging.Logger, name: str) -> logging.Logger:
+    """Write a log line of level info on the version of fedtally that runs; return the logger.
 
     Args:
         log: the logger, from `json_log`.
@@ -500,6 +500,7 @@ def started(log: logging.Logger, name: str) -> None:
     """
     message = f"fedtally {__version__} runs {name}"
     log.info("start", extra={"facts": {"version": __version__, "message": message}})
+    return log
 
 
 def warned(log: logging.Logger, message: str) -> None:

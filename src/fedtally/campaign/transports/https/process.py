@@ -83,8 +83,7 @@ class Https:
             hold(campaign, take_over) as driver,
             watch(driver) as watcher,
         ):
-            log = json_log(self.log)
-            started(log, str(campaign.path))
+            log = started(json_log(self.log), str(campaign.path))
             # With a JSON log, warnings are log lines: its readers may not see the display.
             warn: Callable[[str], None] = (
                 watcher.warn if self.log == "off" else partial(warned, log)
@@ -128,8 +127,6 @@ class Https:
         """
         if not self.linger:
             return
-        if counted is None:
-            started(json_log(self.log), str(campaign.path))
         note(f"clients hear for {self.linger:,} seconds that it is over; SIGTERM ends that")
         apps = ended(campaign.plan.fingerprint, draw), lingering(counted)
         with self._bound() as listening:
