@@ -12,6 +12,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -22,7 +23,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fedtally import __version__
 from fedtally.campaign.driver import Driver, Receipt, RunningSession
 from fedtally.campaign.transports.https.collecting import Watcher
 from fedtally.campaign.transports.https.loop import HttpsLoop, Observer
@@ -434,7 +434,7 @@ def probed(
     build = Gauge(
         "fedtally_build_info", "1, with the version that runs", ["version"], registry=registry
     )
-    build.labels(__version__).set(1)
+    build.labels(metadata.version("fedtally")).set(1)
 
     def verdict(is_well: bool) -> Response:
         return JSONResponse({"status": "pass" if is_well else "fail"}, 200 if is_well else 503)
@@ -498,8 +498,9 @@ def started(log: logging.Logger, name: str) -> logging.Logger:
         log: the logger, from `json_log`.
         name: the folder that the process runs.
     """
-    message = f"fedtally {__version__} runs {name}"
-    log.info("start", extra={"facts": {"version": __version__, "message": message}})
+    version = metadata.version("fedtally")
+    message = f"fedtally {version} runs {name}"
+    log.info("start", extra={"facts": {"version": version, "message": message}})
     return log
 
 
