@@ -91,6 +91,7 @@ def test_both_servers_are_killed_and_the_release_lands(tmp_path: Path) -> None:
     [sketch] = Result.load(result).sketches
     assert sketch.num_clients == 5
     lines = [line for line in servers.said("leader").splitlines() if line.startswith("{")]
-    assert {json.loads(line)["event"] for line in lines} == {"group", "judged"}
+    assert {json.loads(line)["event"] for line in lines} == {"start", "group", "judged"}
+    assert sum(json.loads(line)["event"] == "start" for line in lines) == 2  # it was killed once
     assert "release 0 has landed: 5 reports are in its sum" in servers.said("leader")
     servers.folders["helper"].retire(os.getpid())

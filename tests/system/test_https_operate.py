@@ -22,6 +22,7 @@ httpx = pytest.importorskip("httpx")
 
 from https_world import Book, Client, HttpsWorld, run  # noqa: E402
 
+from fedtally import __version__  # noqa: E402
 from fedtally.campaign.driver import Receipt, RunningSession  # noqa: E402
 from fedtally.campaign.transports.https.loop import HttpsLoop  # noqa: E402
 from fedtally.campaign.transports.https.operate import (  # noqa: E402
@@ -30,6 +31,7 @@ from fedtally.campaign.transports.https.operate import (  # noqa: E402
     json_log,
     lingering,
     operated,
+    started,
     warned,
 )
 from fedtally.secagg.two_server import Outcome  # noqa: E402
@@ -175,6 +177,14 @@ def test_a_problem_is_a_line_of_its_own_level() -> None:
     assert "nobody" not in lines.getvalue()
 
 
+def test_the_first_line_says_which_version_runs() -> None:
+    lines = io.StringIO()
+    started(json_log("info", lines), "/var/lib/fedtally/survey")
+    said = json.loads(lines.getvalue())
+    assert (said["level"], said["event"], said["version"]) == ("info", "start", __version__)
+    assert said["message"] == f"fedtally {__version__} runs /var/lib/fedtally/survey"
+
+
 def test_a_sum_that_lands_is_counted_with_its_clients() -> None:
     driver = Told()
     ended = [EndedSession(b"a" * 32, 2, 9)]
@@ -261,13 +271,15 @@ def test_counters_stay_after_the_end_and_gauges_that_would_ring_do_not(tmp_path:
         assert after['fedtally_sessions_total{outcome="landed"}'] == 1
         gone = {"fedtally_present_clients", "fedtally_waiting_requests"}
         assert gone == before.keys() - after.keys()
+        build = f'fedtally_build_info{{version="{__version__}"}}'
+        assert before[build] == after[build] == 1
         kept = after.keys() - {"fedtally_over", "fedtally_ready"}
         assert len(kept) > 20 and {name: before[name] for name in kept} == {
             name: after[name] for name in kept
         }
         # a process that was started after the end has counted nothing
         alone = values((await asked(lingering(), "/metrics")).text)
-        assert alone == {"fedtally_over": 1, "fedtally_ready": 1}
+        assert alone == {"fedtally_over": 1, "fedtally_ready": 1, build: 1}
 
     asyncio.run(check())
 

@@ -35,6 +35,7 @@ from benchmarks.federation import free_ports
 from benchmarks.serve import joined
 from https_processes import Served, behind_nginx
 
+from fedtally import __version__
 from fedtally.answer.result import Result
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
@@ -310,8 +311,11 @@ def test_a_run_that_is_quiet_still_tells_of_problems(
     lines = ("".join(said) + capsys.readouterr().err).splitlines()
     if how == ["--log", "info"]:
         found = [json.loads(line) for line in lines]  # each line is JSON, with a time
-        assert {(one["level"], one["event"]) for one in found} == {("warning", "warning")}
         assert all(one["time"].endswith("Z") for one in found)
+        first = found.pop(0)
+        assert (first["level"], first["event"]) == ("info", "start")
+        assert first["version"] == __version__ and str(alone.place) in first["message"]
+        assert {(one["level"], one["event"]) for one in found} == {("warning", "warning")}
         lines = [one["message"] for one in found]
     assert [line.split(",")[0] for line in lines] == [
         "the tokens were not read again", "the store does not answer", "the store answers again",

@@ -259,7 +259,8 @@ def resume(name: Path, take_over: bool, **given: Any) -> int:
 def drain(name: Path) -> None:
     """Tell the process that runs NAME to open no session, to end those that are open, and to exit.
 
-    Do so before an upgrade. fedtally campaign resume goes on.
+    Without systemd, do so before an upgrade; a systemd service stays stopped after it. fedtally
+    campaign resume goes on.
     """
     import signal
 

@@ -29,7 +29,13 @@ from fedtally.campaign.transports.https.channel import Asking, Channel
 from fedtally.campaign.transports.https.closing import Tending
 from fedtally.campaign.transports.https.collecting import Collecting, Intake, one_thread, over
 from fedtally.campaign.transports.https.listen import Address, Listening, served
-from fedtally.campaign.transports.https.operate import Counts, json_log, lingering, probed
+from fedtally.campaign.transports.https.operate import (
+    Counts,
+    json_log,
+    lingering,
+    probed,
+    started,
+)
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
 from fedtally.campaign.transports.https.process import all_served, run_loop
 from fedtally.campaign.transports.https.standing import WRITE_SECONDS, Standing
@@ -94,6 +100,7 @@ class Process:
             leader = self.places.leader
             peer = None if leader is None else held.enter_context(leader.bound())
             held.enter_context(held_by(self.folder.path, os.getpid()))
+            started(json_log(self.places.log), str(self.folder.path))
             if self.folder.is_retired:
                 run_loop(self._serve_over(listening))
                 return

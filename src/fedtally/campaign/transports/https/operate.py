@@ -12,6 +12,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -422,14 +423,18 @@ def probed(
     Args:
         is_alive: tells whether the process may continue; if not, `/healthz` answers 503.
         is_ready: tells whether clients can be served; if not, `/readyz` answers 503.
-        registry: the metrics for `/metrics`. This function adds two gauges to it, which show
-            `is_ready` and `is_over`.
+        registry: the metrics for `/metrics`. This function adds three gauges to it, which show
+            `is_ready`, `is_over` and the version of fedtally.
         is_over: whether the process only tells clients that their campaign or plan is over.
     """
     ready = Gauge("fedtally_ready", "1 while /readyz says 200, else 0", registry=registry)
     ready.set_function(is_ready)
     over = Gauge("fedtally_over", "1 once clients hear only that all is over", registry=registry)
     over.set(is_over)
+    build = Gauge(
+        "fedtally_build_info", "1, with the version that runs", ["version"], registry=registry
+    )
+    build.labels(metadata.version("fedtally")).set(1)
 
     def verdict(is_well: bool) -> Response:
         return JSONResponse({"status": "pass" if is_well else "fail"}, 200 if is_well else 503)
@@ -483,6 +488,19 @@ def json_log(level: str, stream: Any = None) -> logging.Logger:
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(_Json())
     log.addHandler(handler)
+    return log
+
+
+def started(log: logging.Logger, name: str) -> logging.Logger:
+    """Write a log line of level info on the version of fedtally that runs; return the logger.
+
+    Args:
+        log: the logger, from `json_log`.
+        name: the folder that the process runs.
+    """
+    version = metadata.version("fedtally")
+    message = f"fedtally {version} runs {name}"
+    log.info("start", extra={"facts": {"version": version, "message": message}})
     return log
 
 

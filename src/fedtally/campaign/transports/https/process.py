@@ -29,6 +29,7 @@ from fedtally.campaign.transports.https.operate import (
     json_log,
     lingering,
     operated,
+    started,
     warned,
 )
 from fedtally.campaign.transports.https.web import draw
@@ -82,7 +83,7 @@ class Https:
             hold(campaign, take_over) as driver,
             watch(driver) as watcher,
         ):
-            log = json_log(self.log)
+            log = started(json_log(self.log), str(campaign.path))
             # With a JSON log, warnings are log lines: its readers may not see the display.
             warn: Callable[[str], None] = (
                 watcher.warn if self.log == "off" else partial(warned, log)
