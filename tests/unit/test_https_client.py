@@ -164,6 +164,18 @@ def test_an_unknown_campaign_is_asked_for_hourly_and_named_once() -> None:
     assert told == ["the server knows no such campaign, and is asked hourly"]
 
 
+def test_in_a_session_a_campaign_that_is_unknown_for_a_moment_is_asked_for_soon() -> None:
+    """A front server that lost its conf says 404, and a phase is a minute long."""
+    told: list[str] = []
+    talk = talk_of(told)
+    talk.heard(frame_of(invite(NOW + 2 * HOUR)), NOW)
+    for _ in range(9):
+        pause = talk.heard(Heard(404), NOW + HOUR)
+        assert isinstance(pause, Pause) and pause.seconds <= joining.SESSION_WAIT
+    assert told == ["got no answer but HTTP 404; asks again"]
+    assert talk.heard(Heard(404), NOW + 2 * HOUR) == Pause(HOUR)
+
+
 @pytest.mark.parametrize("minutes", [1, 30, 240])
 def test_idle_clients_are_all_back_ten_minutes_after_the_server_is(minutes: int) -> None:
     """A server that fails does not say for how long: whoever waits on for it is missing."""

@@ -174,7 +174,8 @@ class Talk:
         self._compare_clocks(found.apart(now))
         if found.status in _OVER:
             return _OVER[found.status]
-        if found.status == 404:
+        # In a session a 404 is a failure as any other: a front server lost its conf, say.
+        if found.status == 404 and not (self._session and now < self._until):
             self._tell_once("the server knows no such campaign, and is asked hourly")
             return Pause(self._spread(HOUR_WAIT))
         if found.status == 413 and self.said:
