@@ -105,6 +105,15 @@ def test_the_page_says_what_is_promised_to_a_group():
     ]
 
 
+def test_the_page_says_that_geometric_noise_promises_a_group_as_much_times_the_epsilon():
+    """A counter that is moved by j, as one client in j rounds moves it, costs j epsilon exactly."""
+    [said] = re.findall(r"with geometric noise exactly (\d), (\d), (\d)\.", PRIVACY)
+    one = Event("geometric", 1, "zero-out", encoding="histogram")
+    one = replace(one, variance=calibrate(one, 1.0, 0.0))
+    found = [epsilon(replace(one, participations=int(j)), 0.0).epsilon for j in said]
+    assert found == pytest.approx([2, 3, 5], rel=1e-6)  # a variance has seven digits
+
+
 def test_the_threat_model_says_what_is_left_beyond_the_corrupt_clients_of_a_plan():
     """190 survivors, 180 of them taken as honest; 31 are corrupt, so the noise is of 159."""
     page = DOCS.joinpath("threat-model.md").read_text(encoding="utf-8")
