@@ -45,6 +45,7 @@ from fedtally.campaign.screening import (
 from fedtally.campaign.server import RejectedSumError, check_plausible
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
+from fedtally.privacy.accounting import rounded_up
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 I64 = npt.NDArray[np.int64]
@@ -383,7 +384,7 @@ def command(rounds: int, repeats: int, seed: int, path: Path | None) -> None:
     most = upper_bound(number, all_rounds)
     click.echo(
         f"{number} false alarms in {all_rounds:,} honest rounds: at 95 % confidence the rate is at"
-        f" most {most:.2g}, and screening promises {ALPHA:g}"
+        f" most {rounded_up(most):g}, and screening aims at {ALPHA:g}"
     )
     if number / all_rounds > ALPHA:
         sys.exit(1)
