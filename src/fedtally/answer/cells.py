@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-# _FORMULA matches a character that begins a formula: one of = + - @ or its full-width form. It
-# matches at the start of a cell, and after a character that some programs take as the end of one.
+from fedtally.base.text import FORMULA_SIGNS
+
+# _FORMULA matches a character that begins a formula, at the start of a cell and after a character
+# that some programs take as the end of one.
 # _DROPPED matches a leading tab or carriage return, which some programs remove before they look for
 # a formula.
-_FORMULA = r"(^|[;\t\r\n])([\"']*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
+_FORMULA = rf"(^|[;\t\r\n])([\"']*[{FORMULA_SIGNS}])"
 _DROPPED = r"^()([\"']*[\t\r])"
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 # A cell of numbers alone never changes, even if it begins with "-". A cell of a grid is two

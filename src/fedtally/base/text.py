@@ -6,6 +6,9 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import accumulate
 
+# In a regular expression's brackets: the signs that begin a formula of a spreadsheet, = + - @, and
+# their full-width forms.
+FORMULA_SIGNS = r"=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}"
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # is shown in place of a letter that no font has
 
 

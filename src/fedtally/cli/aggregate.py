@@ -10,8 +10,8 @@ import click
 from fedtally.cli import console
 from fedtally.cli.campaign_nginx import front_options, give
 from fedtally.cli.help import Command, Decorator, Group, option, options
-from fedtally.cli.shared import json_option, origin_option, read_time, shared
-from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError
+from fedtally.cli.shared import check_ledger, json_option, origin_option, read_time, shared
+from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from fedtally.campaign.aggregate_folder import AggregateFolder
@@ -467,7 +467,6 @@ def _status(side: Side) -> click.Command:
         the ledger does not answer.
         """
         from fedtally.cli import aggregate_view as view
-        from fedtally.store import Ledger
 
         folder = _opened(name, side)
         document = view.status(folder)
@@ -475,14 +474,8 @@ def _status(side: Side) -> click.Command:
             console.show_json(document)
         else:
             view.show_status(document)
-        if folder.settings.ledger is None or folder.is_retired:  # nothing is charged any more
-            return 0
-        try:
-            Ledger.open(folder.settings.ledger)  # checks that `run` could open it; writes nothing
-        except FedtallyError as error:  # the status is printed already, so this is only a note
-            console.note(f"run would be refused: {error}")
-            return error.exit_code
-        return 0
+        # Of a retired folder nothing is charged any more.
+        return check_ledger(None if folder.is_retired else folder.settings.ledger, "run")
 
     return status
 

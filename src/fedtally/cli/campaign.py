@@ -16,8 +16,8 @@ from fedtally.cli import console
 from fedtally.cli.campaign_nginx import nginx
 from fedtally.cli.campaign_tokens import tokens
 from fedtally.cli.help import Command, Decorator, Group, option, options
-from fedtally.cli.shared import json_option, shared
-from fedtally.errors import FedtallyError, InvalidInputError, flag
+from fedtally.cli.shared import check_ledger, json_option, shared
+from fedtally.errors import InvalidInputError, flag
 
 if TYPE_CHECKING:
     from fedtally.answer.result import Result
@@ -396,7 +396,6 @@ def status(name: Path, names: bool, as_json: bool) -> int:
     """
     from fedtally.answer import sections
     from fedtally.campaign.folder import CampaignFolder
-    from fedtally.store import Ledger
 
     folder = CampaignFolder.open(name)
     document = _status(folder)
@@ -410,14 +409,8 @@ def status(name: Path, names: bool, as_json: bool) -> int:
         view.show_status(document, sections.counted.who(folder.plan))
         if why := folder.why_refused(document["state"]):
             console.note(why)
-    if folder.ledger is None or document["state"] in _OVER:  # the ledger is not needed any more
-        return 0
-    try:
-        Ledger.open(folder.ledger)  # checks that `resume` could open it; writes nothing
-    except FedtallyError as error:  # the status is printed already, so this is only a note
-        console.note(f"resume would be refused: {error}")
-        return error.exit_code
-    return 0
+    # Once the campaign is over, the ledger is not needed any more.
+    return check_ledger(None if document["state"] in _OVER else folder.ledger, "resume")
 
 
 @click.command(name="list", cls=Command, short_help="List the campaigns in a folder.")

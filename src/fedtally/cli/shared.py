@@ -13,7 +13,7 @@ import click
 from fedtally.base import validate
 from fedtally.cli.console import check_standard_input, note
 from fedtally.cli.help import Decorator, SectionOption, option, options
-from fedtally.errors import InvalidInputError
+from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.options import (
     OPTIONS,
     REQUIRED,
@@ -139,6 +139,27 @@ origin_option = option(
     metavar="URL",
     help="Let web pages of this origin report, as https://page.example [none]",
 )
+
+
+def check_ledger(ledger: str | None, command: str) -> int:
+    """Print why a command could not open its ledger; return that error's exit code, or 0.
+
+    The ledger is only read. It is a note, since the caller has printed a status already.
+
+    Args:
+        ledger: the path or URL of the ledger; None: none is needed.
+        command: the name of the command, such as "resume".
+    """
+    from fedtally.store import Ledger
+
+    if ledger is None:
+        return 0
+    try:
+        Ledger.open(ledger)
+    except FedtallyError as error:
+        note(f"{command} would be refused: {error}")
+        return error.exit_code
+    return 0
 
 
 def read_time(text: str) -> int:

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedtally.base.text import FORMULA_SIGNS
 from fedtally.domain.columns import COORDINATES, utf8_buffers
 
 _BLOCK = 1 << 20  # bytes that are checked at once
 _MOST = 1 << 21  # the most texts with other than printable ASCII that are checked, at 1 us each
 _HIDDEN = r"[\x{feff}\x{200b}\x{2060}\x{ad}\x00-\x08\x0b-\x1f\x7f-\x9f]"
 # What an apostrophe of `fedtally.answer.cells` stands before: a sign that begins a formula.
-_FORMULA = r"^'[\"']*[=+\-@\t\r\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}]"
+_FORMULA = rf"^'[\"']*[{FORMULA_SIGNS}\t\r]"
 _UNSEEN = r"\p{Cf}|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 

@@ -298,6 +298,15 @@ class Plan:
         """The way to sum the vectors of a round."""
         return Summing(self.secure_sum, self.max_round_clients)
 
+    @property
+    def fewest_clients(self) -> int:
+        """The fewest clients that may take part.
+
+        `num_clients` counts a client once for each round that it may take part in. With a calendar
+        this is the number of clients that the plan was made for.
+        """
+        return self.num_clients // self.protection.lifetime
+
     @cached_property
     def protection(self) -> Protection:
         """The party that adds the noise, and what follows from it."""

@@ -144,9 +144,7 @@ def plan_title(plan: Plan) -> str:
     ...                 max_items=1, seed=bytes(32)))
     'Plan for 50 clients and 900 candidates'
     """
-    clients = plan.num_clients
-    if plan.calendar is not None:  # `num_clients` then counts a client once for each of its rounds
-        clients //= plan.protection.lifetime
+    clients = plan.num_clients if plan.calendar is None else plan.fewest_clients
     return f"Plan for {amounts.counted(clients, who(plan))} and {num_candidates(plan)}"
 
 
@@ -154,7 +152,7 @@ def by_calendar(plan: Plan) -> str:
     """Return in words a plan's calendar, its clients, and how many rounds each of them is in."""
     most = plan.protection.lifetime
     each = in_number(most, "one of them", "at most {} of them")
-    return f"{plan.calendar}; {plan.num_clients // most:,} clients, each in {each}"
+    return f"{plan.calendar}; {plan.fewest_clients:,} clients, each in {each}"
 
 
 def ends(plan: Plan) -> str:

@@ -480,7 +480,7 @@ def short_of_list(plan: Plan, asked: float) -> str:
     listed, terms = _listed(plan), plan.summing.terms
     if listed is None or terms is None:
         return ""
-    fewest = plan.num_clients // plan.protection.lifetime
+    fewest = plan.fewest_clients
     if terms.corrupt >= asked * fewest:
         return ""
     who = corruptible(terms.corrupt, counted.who(plan), listed)
@@ -506,7 +506,7 @@ def short_of_all(plan: Plan, asked: float) -> str:
     from fedtally.secagg.proposal import EXCEEDED, corrupt_borne, corrupt_needed
 
     cohorts = plan.summing.cohorts
-    everybody = plan.num_clients // plan.protection.lifetime
+    everybody = plan.fewest_clients
     if cohorts is None or plan.summing.is_listed or cohorts.parameters.n_max >= everybody:
         return ""
     p, wanted = cohorts.parameters, corrupt_clients(asked, everybody)

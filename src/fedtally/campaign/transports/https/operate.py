@@ -32,6 +32,7 @@ from fedtally.secagg.two_server import Outcome
 from fedtally.store import EndedSession, StoreError
 
 LEVELS = {"off": logging.CRITICAL, "info": logging.INFO, "debug": logging.DEBUG}
+_VERSION = metadata.version("fedtally")
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"  # the content type of metrics for Prometheus
 _STEP_BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0)
 _GROUP_BUCKETS = (1, 4, 16, 64, 256)
@@ -434,7 +435,7 @@ def probed(
     build = Gauge(
         "fedtally_build_info", "1, with the version that runs", ["version"], registry=registry
     )
-    build.labels(metadata.version("fedtally")).set(1)
+    build.labels(_VERSION).set(1)
 
     def verdict(is_well: bool) -> Response:
         return JSONResponse({"status": "pass" if is_well else "fail"}, 200 if is_well else 503)
@@ -491,17 +492,15 @@ def json_log(level: str, stream: Any = None) -> logging.Logger:
     return log
 
 
-def started(log: logging.Logger, name: str) -> logging.Logger:
-    """Write a log line of level info on the version of fedtally that runs; return the logger.
+def started(log: logging.Logger, name: str) -> None:
+    """Write a log line of level info on the version of fedtally that runs.
 
     Args:
         log: the logger, from `json_log`.
         name: the folder that the process runs.
     """
-    version = metadata.version("fedtally")
-    message = f"fedtally {version} runs {name}"
-    log.info("start", extra={"facts": {"version": version, "message": message}})
-    return log
+    message = f"fedtally {_VERSION} runs {name}"
+    log.info("start", extra={"facts": {"version": _VERSION, "message": message}})
 
 
 def warned(log: logging.Logger, message: str) -> None:

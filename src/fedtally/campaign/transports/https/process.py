@@ -83,11 +83,10 @@ class Https:
             hold(campaign, take_over) as driver,
             watch(driver) as watcher,
         ):
-            log = started(json_log(self.log), str(campaign.path))
+            log = json_log(self.log)
+            started(log, str(campaign.path))
             # With a JSON log, warnings are log lines: its readers may not see the display.
-            warn: Callable[[str], None] = (
-                watcher.warn if self.log == "off" else partial(warned, log)
-            )
+            warn = watcher.warn if self.log == "off" else partial(warned, log)
             instruments = Instruments(driver, lambda: campaign.status().ended, time.time, log)
             loop = HttpsLoop(
                 driver,
