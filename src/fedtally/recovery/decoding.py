@@ -105,7 +105,16 @@ def resting() -> list[Recovery]:
 
 
 def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
-    """Yield notes to the reader about a decoder that is used with these rows and candidates."""
+    """Yield notes for the user if a decoder is less accurate than it or another one could be.
+
+    The reasons are an even number of rows, or too few rows or too many candidates for joint
+    recovery. No note is yielded if there is nothing to say.
+
+    Args:
+        recovery: the decoder that is used; "auto" is not allowed.
+        rows: the number of rows of the sketch.
+        candidates: the number of candidates.
+    """
     kind, usual = kind_of(recovery), USUAL.kind
     if kind.on_even_rows and rows % 2 == 0:
         yield f"{rows} rows: {kind.on_even_rows}"

@@ -106,7 +106,8 @@ class _Ladder:
     def _threshold(self, s: F64) -> F64:
         """Return the lowest thresholds at which no more items stand out than may be fitted.
 
-        Thresholds are also at least `selected` scales, and at least half a client.
+        Thresholds are also at least half a client, and at least the scale times `selected`: the
+        number of standard deviations by which an item must stand out in a domain of this size.
 
         Args:
             s: [scales, 1], the scales.

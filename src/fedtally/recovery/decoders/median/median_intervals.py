@@ -112,8 +112,10 @@ class MedianIntervals(UsualIntervals):
         """Return intervals for the frequencies in several results together.
 
         Quantiles of the median's errors cannot be added, since these errors are rare and large. So
-        the estimates of the same phantoms in all results are added, and the quantile of this sum is
-        used. Returns None unless the median decoded all results.
+        the width comes from the sums of the estimates in all results: those of the same phantoms,
+        or their exact distribution, in the cases that the class names.
+
+        Returns None if one of `others` is not from the median, so that it has no such estimates.
         """
         medians = [self, *(one for one in others if isinstance(one, MedianIntervals))]
         if len(medians) <= len(others):
