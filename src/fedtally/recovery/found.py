@@ -27,8 +27,8 @@ class FoundFit:
         shrinkage: float64 [n, batches], how much of the distance of each value from the item's mean
             over all batches was kept, 0 .. 1.
         residual: float64 [rows, width, batches], the sums minus the fitted items, as frequencies.
-        draws: the state of the random generator before the last probe, in which the fit measures
-            itself on random numbers (`joint.Fit`).
+        draws: the state of the random generator before the last probe. A probe fits random numbers,
+            to measure how much of an item a fit leaves in the residual (`joint.Fit`).
         kappa: the ratio of the errors of fitted items to those of phantoms, and its source, as in
             `joint_intervals.Kappa`; None: not measured.
         largest_error: the predicted largest error, a frequency; None: not predicted.

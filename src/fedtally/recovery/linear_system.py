@@ -318,9 +318,12 @@ class Landed:
         """Return a decoder whose number for an id is its estimated frequency in a residual.
 
         In each row, the signed cells of the id are added up over the batches, with the weights of
-        the batches. The results of the rows are then folded into one number. The decoder computes
-        in single precision. The rounding error, 1e-7 of the residual in an item's cells, is
-        negligible.
+        the batches. Then the rows are folded into one number. Under schedule "fresh" the order is
+        the other way round: the rows of each batch are folded, and the weighted results of the
+        batches are added up.
+
+        The decoder computes in single precision. The rounding error, 1e-7 of the residual in an
+        item's cells, is negligible.
 
         Args:
             residual: the sums minus what is already explained, as frequencies, float64 [rows,
@@ -352,9 +355,11 @@ class Landed:
         return self._halves[asked]
 
     def largest_median(self, residual: F64) -> float:
-        """Return an upper bound on the size of every id's number from a decoder with fold "median".
+        """Return an upper bound on the size of every id's number from `decoder` with fold "median".
 
-        It is the median over rows of the largest value that an id can get in the row.
+        It is the median over rows of the largest value that an id can get in the row. Under
+        schedule "fresh", where the rows of each batch are folded by themselves, an id may exceed
+        it: if the largest cells of different batches are in different rows.
 
         Args:
             residual: the sums minus what is already explained, float64 [rows, width, batches].

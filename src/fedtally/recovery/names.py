@@ -395,7 +395,15 @@ class _Reader:
 
 
 class _Prior:
-    """A Markov chain of the bytes of names, learned from the names that were read so far."""
+    """A Markov chain of the bytes of names, learned from the names that were read so far.
+
+    Attributes:
+        pairs: how often each byte (column) followed each byte (row), float64 [257, 256]. Row 256
+            is the start of a name. The end mark counts as a byte of the name.
+        single: the share of each byte, at any place, float64 [256].
+        follow: the probability of each byte given the byte before, shaped like `pairs`.
+        log: the logarithms of `follow`.
+    """
 
     def __init__(self) -> None:
         self.pairs = np.zeros((257, 256))  # the 257th row: the first byte of a name

@@ -676,7 +676,8 @@ class BeliefDecoder(FittedDecoder):
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
         """Return a decoder of the counts in some batches that uses the messages of all batches.
 
-        After a fallback it is joint recovery's decoder of these batches.
+        The new decoder's `batches` and `clients` are those of the window. After a fallback it is
+        joint recovery's decoder of these batches.
         """
         if self.fallback:
             return self.joint.window(chosen, learned)

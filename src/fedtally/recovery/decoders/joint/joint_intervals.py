@@ -251,9 +251,9 @@ def kappa_of(fit: Fit) -> Kappa:
 
     Ids that no client holds are added to the sums, with frequencies like those of the fitted items
     and Poisson numbers of clients in every round. The sums are decoded again. The root mean square
-    error of these items is divided by that of the same ids in `fit`. If the added items spoil the
-    fit, fewer are added. If they still do, or if the domain is too large to be decoded again, the
-    ratio is a constant.
+    error of these items is divided by that of the same ids in `fit`. A quotient below 1 is raised
+    to 1. If the added items spoil the fit, fewer are added. If they still do, or if the domain is
+    too large to be decoded again, the ratio is a constant. It is 1 if there is hardly any noise.
     """
     landed = fit.landed
     constant = usual_kappa(landed)

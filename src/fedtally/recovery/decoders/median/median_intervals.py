@@ -112,10 +112,11 @@ class MedianIntervals(UsualIntervals):
         """Return intervals for the frequencies in several results together.
 
         Quantiles of the median's errors cannot be added, since these errors are rare and large. So
-        the width comes from the sums of the estimates in all results: those of the same phantoms,
-        or their exact distribution, in the cases that the class names.
+        a phantom's estimates in all results are added up. The width comes from the distribution of
+        this total: from a quantile over the same phantoms in all results, or from its exact form,
+        in the cases that the class names.
 
-        Returns None if one of `others` is not from the median, so that it has no such estimates.
+        Returns None unless all `others` are `MedianIntervals`, too.
         """
         medians = [self, *(one for one in others if isinstance(one, MedianIntervals))]
         if len(medians) <= len(others):
