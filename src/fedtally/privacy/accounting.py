@@ -551,6 +551,9 @@ def concentrated(events: Event | Sequence[Event]) -> Concentrated:
     (`gaussian_bound`). With geometric noise, a counter adds epsilon^2 / 2 instead, if that is less.
     Proof: docs/privacy-proofs/skellam.md and geometric.md.
 
+    Raises:
+        InvalidInputError: `events` is refused, as in `epsilon`.
+
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> round(concentrated(event).rho, 5)
     0.02801

@@ -430,6 +430,8 @@ class Event:
     def of_parts(self, number: int) -> Event:
         """Return the event of a client that contributes this number of times, in whichever rounds.
 
+        It has no `per_rounds`, and this number is its `participations`.
+
         Args:
             number: the number of the client's contributions, at least 1; one contribution a round.
         """

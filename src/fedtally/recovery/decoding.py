@@ -204,6 +204,8 @@ class Decoding:
 def named_kind(intervals: str) -> str:
     """Return the kind of intervals for items that the user named, given the option `intervals`.
 
+    Values of the option other than "auto" are returned unchanged.
+
     >>> named_kind("auto")
     'pointwise'
     """
@@ -213,7 +215,8 @@ def named_kind(intervals: str) -> str:
 def listed_kind(intervals: str) -> str:
     """Return how answers name the kind of intervals for a list of the largest estimates.
 
-    For the option "auto" it is "selective", which is no value of the option.
+    For the option "auto" it is "selective", which is no value of the option. Other values of the
+    option are returned unchanged.
 
     >>> listed_kind("auto")
     'selective'

@@ -345,7 +345,7 @@ class Landed:
         """Return the prepared search for the heavy ones of the ids first_id, first_id + 1, ...
 
         It is prepared at the first call and then stored. Copies of these sums with the same batches
-        share it.
+        share it. It is only for batches that share their locations, so not for schedule "fresh".
         """
         asked = first_id, count
         if asked not in self._halves:

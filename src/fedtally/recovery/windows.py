@@ -333,7 +333,7 @@ class _Fits:
         """Return the rounds of a history of this length, ascending.
 
         They are the window and the rounds nearest to it, `length` in all. Batches of which some
-        rounds are included are completed.
+        rounds are included are completed, so that there may be more rounds.
         """
         spec = self._landed[self._chosen[0]].spec
         return _whole_batches(spec, self._landed, self._order[:length])
