@@ -105,7 +105,16 @@ def resting() -> list[Recovery]:
 
 
 def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
-    """Yield notes to the reader about a decoder that is used with these rows and candidates."""
+    """Yield notes for the user if a decoder is less accurate than it or another one could be.
+
+    The reasons are an even number of rows, or too few rows or too many candidates for joint
+    recovery. No note is yielded if there is nothing to say.
+
+    Args:
+        recovery: the decoder that is used; "auto" is not allowed.
+        rows: the number of rows of the sketch.
+        candidates: the number of candidates.
+    """
     kind, usual = kind_of(recovery), USUAL.kind
     if kind.on_even_rows and rows % 2 == 0:
         yield f"{rows} rows: {kind.on_even_rows}"
@@ -195,6 +204,8 @@ class Decoding:
 def named_kind(intervals: str) -> str:
     """Return the kind of intervals for items that the user named, given the option `intervals`.
 
+    Values of the option other than "auto" are returned unchanged.
+
     >>> named_kind("auto")
     'pointwise'
     """
@@ -204,7 +215,8 @@ def named_kind(intervals: str) -> str:
 def listed_kind(intervals: str) -> str:
     """Return how answers name the kind of intervals for a list of the largest estimates.
 
-    For the option "auto" it is "selective", which is no value of the option.
+    For the option "auto" it is "selective", which is no value of the option. Other values of the
+    option are returned unchanged.
 
     >>> listed_kind("auto")
     'selective'
