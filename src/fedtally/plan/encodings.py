@@ -41,8 +41,8 @@ def histogram(design: Design, most: float = float("inf")) -> Design | None:
     """Return the design with a histogram as its size, and with the predicted error.
 
     Returns None if the request excludes histograms, if the domain cannot have one, or if one needs
-    more than `most` bytes. The predicted error comes from noise alone. Some frequency exceeds it
-    with probability `RISK * failure_probability`.
+    more than `most` bytes. The predicted error comes from noise alone. The error of some frequency
+    is larger than the predicted error with probability `sizes.RISK * failure_probability`.
 
     Args:
         design: the design, with or without a size; the size is replaced.

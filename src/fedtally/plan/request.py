@@ -92,9 +92,9 @@ class Request:
             not_private: whether a run with privacy may use options that break privacy: a seed, the
                 true frequencies, or the input's own items as candidates.
             silos: the options of silos; None: the input has no silos. For silos the relation is
-                add-remove of a person, and the schedule is shared. A given plan decides these
-                options: they must then have their defaults here, and be None if its clients are
-                persons.
+                add-remove of a person, and the schedule is shared. With a given plan of silos,
+                `people` must be None and `silos_per_person` 1, because the plan has both. With a
+                given plan of persons, `silos` must be None.
             recurring: the options of a calendar; None: there is no calendar. With a calendar the
                 schedule is hybrid or fresh.
 
@@ -519,7 +519,7 @@ class CampaignSpec:
         return self.relation is not None
 
     def with_delta(self, num_clients: int) -> CampaignSpec:
-        """Return the spec with the default delta for `num_clients` clients.
+        """Return the spec with the default delta (`default_delta`) for `num_clients` clients.
 
         It is returned unchanged if it has no privacy, or if the user requests a delta or
         `max_clients`.
@@ -531,7 +531,7 @@ class CampaignSpec:
 
     @property
     def lifetime(self) -> int:
-        """The most rounds that one client takes part in: 1 without a calendar."""
+        """The most rounds of the calendar that one client takes part in; 1 without a calendar."""
         return 1 if self.recurring is None else self.recurring.lifetime
 
     def with_epsilon(self, epsilon: float) -> CampaignSpec:

@@ -5,14 +5,15 @@ depends much on the seed. The reason: each item shares its counter with some oth
 each of these adds to the counter with a sign, +1 or -1. If these signs do not cancel, the rare
 items shift the counter in every campaign by about the same amount.
 
-So if the user gives no seed, `DRAWS` seeds are drawn. For each seed a sketch is made to which every
-candidate is added once. The seed with the smallest mean square of the counters is taken. This
-choice depends only on hashes and on public candidates, never on clients. docs/accuracy.md says how
-much smaller the error becomes.
+So if the user gives no seed, the planner compares `DRAWS` seeds: one seed that is drawn at random,
+and seeds derived from this one. For each seed every candidate is added once to a sketch. The seed
+whose sketch has the smallest mean square of the counters becomes the plan's seed. This choice
+depends only on hashes and on public candidates, never on clients. docs/accuracy.md says how much
+smaller the error becomes.
 
-The prediction of a plan's error comes from simulated campaigns with the plan's assumed frequencies.
-It shows the smaller error only if the rare items of these frequencies are similar to the rare items
-of the population. A plan made for any frequencies is simulated without rare items.
+The predicted error of a plan may not show this gain. The prediction simulates campaigns with the
+plan's assumed frequencies. The simulated error is smaller only if the assumed frequencies have
+about as many rare items as the population. A plan for any frequencies is simulated without them.
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ class Frequencies:
     ) -> Self:
         """Return the distribution of known frequencies.
 
-        Items of frequency 0 are left out.
+        Items of frequency 0 are left out. Each of the most frequent items is a group. Rarer items
+        of nearly equal frequency form a group, which has their mean frequency.
 
         Args:
             frequencies: [d], the frequency of each item, in any order, each in [0, 1]; they sum to
