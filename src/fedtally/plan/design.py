@@ -177,6 +177,8 @@ class Setting:
     def _are_told(self) -> bool:
         """Whether the number of people in each round is public, and no round is empty.
 
+        If so, errors are predicted for the real sizes of the rounds, otherwise for equal rounds.
+
         The number is private for silos. It is also private if the privacy guarantee hides the
         number of clients.
         """
@@ -661,7 +663,10 @@ class Design(Setting):
 
     @property
     def linf(self) -> float:
-        """The predicted largest error of any frequency; 0 if no error was predicted."""
+        """The predicted largest error of any frequency; 0 if `origin` has no predicted error.
+
+        It is a program error if `origin` is None.
+        """
         return self.sizing.linf or 0.0
 
     @property

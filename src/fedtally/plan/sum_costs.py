@@ -64,7 +64,8 @@ class Crowd:
         size: the number of clients that are invited.
         gone: the number of these clients that drop out.
         identities: the number of clients on the allow-list.
-        rows: the number of rows in a silo's table; 0 if clients are persons.
+        rows: the mean number of rows that a silo reads from its own table of items, which are not
+            the rows of the sketch; 0 if clients are persons.
     """
 
     plan: Plan
@@ -92,7 +93,8 @@ def lines_of_sum(
         size: the number of clients that are invited.
         dropout: the share of these clients that drops out; the number is rounded down.
         identities: the number of clients on the allow-list.
-        rows: the number of rows in a silo's table; 0 if clients are persons.
+        rows: the mean number of rows that a silo reads from its own table, see `Crowd`; 0 if
+            clients are persons.
     """
     return LINES[plan.summing.kind](Crowd(plan, size, int(dropout * size), identities, rows))
 

@@ -97,7 +97,7 @@ class Fit:
         heavy: the number of items on the heavy list: the items that stand out from the noise.
         mass: the mass of the tail (all other items), which is the sum of its frequencies. If
             clients hold one item each, it is 1 minus the mass of the heavy list. Otherwise it is an
-                upper bound, estimated from the energy of the counters.
+            upper bound, estimated from the energy of the counters.
         energy: the energy of the tail, as estimated: the sum of its squared frequencies.
         cells_error: the standard error of the energy, as far as it comes from the small number of
             cells (counters).
