@@ -1,8 +1,8 @@
 """The choice between a sketch and a histogram for a plan.
 
-A histogram has a counter for each candidate, so that candidates do not collide. Each of its
-counters has as much noise as the mean over the rows of a sketch. So only the noise causes errors,
-and the error is the same for all frequencies.
+A histogram has a counter for each candidate, so that candidates do not collide. So only the noise
+causes errors, and the error is the same for all frequencies. With the same guarantee, the noise in
+a counter of a histogram is as large as the noise in the mean over the rows of a sketch.
 
 - With a budget of bytes, a histogram is chosen whenever it fits the budget.
 - Without a budget, a histogram may have up to twice the default bytes. If it has more bytes than

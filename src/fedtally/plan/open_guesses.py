@@ -81,7 +81,7 @@ class _Shared(NamedTuple):
         tau: the largest error that the finder (the sketch that shows hashes) may have, above 0 and
             below 1.
         clients: the number by which counts are divided to get frequencies.
-        batches: the number of batches, which are groups of rounds that share all hashes.
+        batches: the number of batches, which are groups of rounds that share all hashes and signs.
         blocks: the number of positions of a name that one client spells.
         noise: the variance of the noise in a counter, over all rounds together, for a vector of one
             row. For more rows it grows in proportion to the number of rows.

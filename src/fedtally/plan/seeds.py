@@ -36,9 +36,10 @@ def even_seed(plan: Plan, domain: Domain) -> bytes:
     """Return the seed with the least `unevenness` among `DRAWS` seeds: the plan's own and others.
 
     The other seeds are derived from the plan's own seed (`draws`). The plan's own seed is returned
-    without a search if the plan has more than `MOST_COUNTERS` counters over all batches, or if its
-    candidates are not public, not listed, or more than `MOST_CANDIDATES`. It is also returned for a
-    histogram: this has no hashes, so that all seeds are equally even.
+    without a search if the plan has more than `MOST_COUNTERS` counters over all batches (groups of
+    rounds that share all hashes and signs). It is also returned if the candidates are not public,
+    not listed, or more than `MOST_CANDIDATES`, and for a histogram: this has no hashes, so that all
+    seeds are equally even.
 
     Args:
         plan: a plan whose seed was drawn at random.
@@ -72,8 +73,8 @@ def unevenness(spec: SketchSpec, domain: Domain) -> float:
     """Return how unevenly a seed spreads candidates: the mean square of a sketch's counters.
 
     Every candidate is added to the sketch once. The mean is over the counters and over the batches
-    (rounds that share their hashes). It is about the number of candidates divided by the width. It
-    is smaller if the signs of candidates that share a counter cancel.
+    (groups of rounds that share all hashes and signs). It is about the number of candidates divided
+    by the width. It is smaller if the signs of candidates that share a counter cancel.
 
     >>> from fedtally.domain import IntegerRange
     >>> spec = SketchSpec(5, 12, "shared", 1, bytes(32))

@@ -416,7 +416,8 @@ class Answering(Predictor):
     def answers(self, rows: int, width: int) -> bool:
         """Return whether a sketch of this size is large enough for the decoder that answers.
 
-        It is large enough if it has at least `fewest_cells` counters, over all batches.
+        It is large enough if it has at least `fewest_cells` counters, over all batches (groups of
+        rounds that share all hashes and signs).
         """
         batches = Schedule.parse(self.schedule).num_batches(self.num_rounds)
         return rows * width * batches >= kind_of(self.answer).fewest_cells

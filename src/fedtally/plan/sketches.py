@@ -2,9 +2,10 @@
 
 **Schedules.** Without noise, new signs in each round are at least as good as shared signs, because
 collisions cancel. Noise changes this. An aggregator, or two servers, add the same amount of noise
-to each sum that is opened. So it may be better to add up rounds before, in a number of batches:
-docs/accuracy.md says why. The best number of batches depends on the width, and the width depends on
-the number of batches. So the two are chosen one after the other, until nothing changes.
+to each sum that is opened. So it may be better to add up rounds before, in a number of batches
+(groups of rounds that share all hashes and signs): docs/accuracy.md says why. The best number of
+batches depends on the width, and the width depends on the number of batches. So the two are chosen
+one after the other, until nothing changes.
 
 **Targets that cannot be met.** Noise causes an error that no width removes, and a budget of bytes
 limits the width. `Sketches.reach` returns the smallest error that is possible. To find enough

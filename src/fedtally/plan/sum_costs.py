@@ -102,8 +102,13 @@ def lines_of_sum(
 def _planes(entries: int, bits: int) -> int:
     """Return the number of entries times the number of planes after the first one.
 
-    A vector is packed in one plane for each bit that is 1 in the number `bits`. Each entry in a
-    plane after the first one costs more time.
+    A vector is packed in planes (`secagg.packing`): a plane has some bits of every entry. There is
+    one plane for each 1 in the binary form of `bits`. Each plane after the first one costs more
+    time for each entry.
+
+    Args:
+        entries: the number of entries of the vector.
+        bits: the number of bits of an entry.
     """
     return entries * (bits.bit_count() - 1)
 

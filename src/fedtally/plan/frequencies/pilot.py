@@ -92,8 +92,8 @@ class Fit:
 
     Attributes:
         clients: the number of the pilot's clients.
-        batches: the number of batches (groups of rounds that share all hashes) in which clients
-            took part.
+        batches: the number of batches (groups of rounds that share all hashes and signs) in which
+            clients took part.
         heavy: the number of items on the heavy list: the items that stand out from the noise.
         mass: the mass of the tail (all other items), which is the sum of its frequencies. If
             clients hold one item each, it is 1 minus the mass of the heavy list. Otherwise it is an

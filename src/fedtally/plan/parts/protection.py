@@ -53,9 +53,9 @@ class Sums(StrEnum):
 def releases_by(by: str, schedule: Schedule, num_rounds: int) -> list[range]:
     """Return the releases of a campaign: for each opened sum, the range of rounds that it adds up.
 
-    If an aggregator or two servers add the noise, the rounds of a batch (which share their hashes)
-    are added up first, because their total needs noise only once. Otherwise each round is opened by
-    itself.
+    If an aggregator or two servers add the noise, the rounds of a batch (rounds that share all
+    hashes and signs) are added up first, because their total needs noise only once. Otherwise each
+    round is opened by itself.
 
     Args:
         by: the party that adds the noise: "nobody", "aggregator", "clients" or "servers".
