@@ -344,7 +344,8 @@ class Plan:
 
         Args:
             round: the number of the round, 0 .. num_rounds - 1.
-            spell: a function that spells items, for an open domain (see `Clip`).
+            spell: a function that spells items, for an open domain (see `Clip`). None: for a list
+                of candidates.
         """
         norm = self.protection.clip_norm
         return None if norm is None else Clip(self.spec, round, norm, spell)
@@ -451,7 +452,7 @@ class Plan:
 
     @property
     def largest_entry(self) -> int:
-        """The most that one client adds to an entry of its vector, without noise (absolute)."""
+        """The most (absolute value) that one client adds to an entry of a sum, without noise."""
         return self.clients.largest_entry(self.encoding)
 
     @property
@@ -510,8 +511,9 @@ class Plan:
     ) -> Plan:
         """Return the published plan: this plan with the public keys of the parties that run it.
 
-        It is another plan with another fingerprint, and a ledger charges the two separately. If the
-        same plan is published twice with different keys, these are two campaigns.
+        The published plan is another plan with another fingerprint, and a ledger charges the two
+        separately. If the same plan is published twice with different keys, these are two
+        campaigns. A key that is None is not added: the plan keeps the key that it has, if any.
 
         Args:
             server_key: for secagg, the server's Ed25519 public key, 32 bytes: it verifies the
@@ -669,7 +671,7 @@ class Plan:
 
     @property
     def binary_bytes_per_client(self) -> int:
-        """The bytes that a client would upload if it sent the numbers of its items.
+        """The bytes that a client would upload if it sent the number (id) of each of its items.
 
         Secure summation cannot sum such numbers, so that the server would see each client's items.
         """

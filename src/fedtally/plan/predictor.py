@@ -81,7 +81,7 @@ class Predictor:
     def from_plan(cls, plan: Plan, recovery: str) -> Self:
         """Return the predictor for a plan.
 
-        The noise is the largest that the plan can have: no client drops out.
+        The noise is the largest that the plan can have, as if no client dropped out.
 
         >>> domain = {"kind": "range", "size": 1000, "public": True}
         >>> plan = Plan(rows=7, width=200, schedule="hybrid", num_rounds=4, num_clients=8000,

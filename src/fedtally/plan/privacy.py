@@ -333,7 +333,7 @@ def noise_of_release(event: Event, epsilon: float, delta: float, provision: floa
 
 
 def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) -> Collisions:
-    """Return how badly two candidates collide at worst, under the real hashes of the campaign.
+    """Return how badly two candidates collide at worst (`Collisions`), under the real hashes.
 
     Args:
         spec: the parameters of the sketches, with the seed that determines the hashes.

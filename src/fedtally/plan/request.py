@@ -455,7 +455,7 @@ class CampaignSpec:
         size: the requested size.
         max_items: the most items of one client in a round.
         decoding: the options for decoding. Its decoder may be "auto"; `recovery_of` returns the
-            chosen one.
+            decoder for whose errors the plan is made.
         summation: the way to sum rounds.
         privacy: the requested privacy; None: none is requested, or the given plan has it.
         accounting: the options of privacy accounting, from the given plan or else from the user.
@@ -640,8 +640,9 @@ class CampaignSpec:
     def cannot_end(self) -> dict[Need, str]:
         """Return the needs of the option `until_known` that this request does not meet.
 
-        These needs can be checked before there is a plan. `plan.stopping.check_stopping` checks all
-        of them once the plan is made.
+        The values are texts about what is given instead, as in `plan.rules.unmet`. These needs can
+        be checked before there is a plan. `plan.stopping.check_stopping` checks all needs of the
+        option once the plan is made.
         """
         return unmet(
             sketch=not self.size.allows(Encoding.SKETCH),
@@ -654,6 +655,9 @@ class CampaignSpec:
         self, domain_size: int, rows: int | None = None, encoding: Encoding = Encoding.SKETCH
     ) -> str:
         """Return the name of the decoder whose error is predicted for the plan.
+
+        If the user requests "auto", another decoder may decode the answer: see
+        `plan.chosen_decoder`.
 
         Args:
             domain_size: the number of candidates.

@@ -125,9 +125,10 @@ class Sketches:
         return self._nearby(sized, error, found) if compared else found
 
     def reach(self, rows: int, max_bytes: int | None = None) -> float:
-        """Return the smallest value that the largest error can have, by the error model.
+        """Return the largest error of the best sketch with this number of rows, by the error model.
 
-        It is infinite if not even a width of 2 fits the bytes.
+        The best sketch has the best schedule, and the largest width that is allowed. The error is
+        infinite if not even a width of 2 fits the bytes.
 
         Args:
             rows: the number of rows of the sketch.

@@ -170,9 +170,9 @@ class Frequencies:
             max_items: the most items of one client.
 
         Raises:
-            InvalidInputError: no sum has clients; there are fewer than two clients per batch; two
-                sums are of the same round; the sketches have fewer than 3 rows; or a value is out
-                of its range.
+            InvalidInputError: no sum has clients; a batch (rounds that share all hashes and signs)
+                has fewer than two clients on average; two sums are of the same round; the sketches
+                have fewer than 3 rows; or a value is out of its range.
             IncompatibleError: the sketches differ in their parameters.
         """
         read = pilot.read(sketches, domain, noise_variance, largest_unseen, max_items)

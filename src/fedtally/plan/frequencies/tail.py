@@ -80,6 +80,8 @@ class Seen(NamedTuple):
 def deconvolved(frequencies: F64, numbers: F64, seen: Seen) -> tuple[F64, F64]:
     """Return the estimated number of items of each frequency, for items that do not stand out.
 
+    An item stands out if its count is clearly above the noise of the pilot (see `Seen`).
+
     Args:
         frequencies: float64 [m], above 0, in any order: the frequencies that items may have.
         numbers: float64 [m], the number of items of each frequency, as a first guess.

@@ -41,8 +41,8 @@ class Sums(StrEnum):
     """The state of a sum when the server gets it.
 
     `PUBLIC`: the sum is exact, and anybody may see it. `SECRET`: the sum is exact, and nobody may
-    see it before an aggregator adds noise. `NOISED`: the sum already holds noise, added by the
-    clients or by two servers.
+    see it before noise is added, by an aggregator or by the trusted server that sums. `NOISED`: the
+    sum already holds noise, added by the clients or by two servers.
     """
 
     PUBLIC = "public"
