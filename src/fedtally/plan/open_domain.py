@@ -10,10 +10,10 @@ computed for the cheapest of them. If the request has a budget of bytes and no t
 whose estimated sizes fit the budget is found first.
 
 The searches `smallest`, `best` and `least_epsilon` correspond to those in `fedtally.plan.search`.
-If the request states no number of rounds, they choose it. Without noise more rounds cost nothing:
-each client spells fewer positions of a name, and all rounds can run at the same time. But the sum
-of each round then has fewer clients, and shows more of each of them. With noise, each opened sum
-costs additional noise.
+If the request states no number of rounds, the searches here choose the number. Without noise more
+rounds cost nothing: each client spells fewer positions of a name, and all rounds can run at the
+same time. But the sum of each round then has fewer clients, and shows more of each client. With
+noise, each opened sum costs additional noise.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class Proposal:
         size: how rows and width were chosen, with a message for the user.
         linf: the predicted largest error; it is exceeded with the plan's `failure_probability`.
         distribution: the frequencies for which the error is predicted. If the target holds for any
-            frequencies, these are the hardest ones; for a histogram, whose error does not depend on
-            them, any.
+            frequencies, these are the hardest ones. The error of a histogram does not depend on the
+            frequencies; they then mean nothing.
         found: the quantity that was made as small as possible: "bytes", "error" or "epsilon".
         minimax: the paper's size for the worst frequencies, and the bytes that a client then
             uploads; None if the domain is open.

@@ -93,8 +93,8 @@ class Request:
                 true frequencies, or the input's own items as candidates.
             silos: the options of silos; None: the input has no silos. For silos the relation is
                 add-remove of a person, and the schedule is shared. With a given plan of silos,
-                `people` must be None and `silos_per_person` 1, because the plan has both. With a
-                given plan of persons, `silos` must be None.
+                `silos` must be given, too; `people` must be None and `silos_per_person` 1, because
+                the plan has both. With a given plan of persons, `silos` must be None.
             recurring: the options of a calendar; None: there is no calendar. With a calendar the
                 schedule is hybrid or fresh.
 

@@ -5,8 +5,8 @@ raises the error of the first row that is broken. All texts of these errors are 
 `docs/troubleshooting.md` is generated from this table.
 
 The bounds of single values are checked elsewhere, by the parts of a plan (`plan.parts`). The parts
-also check the files of plans. Where a plan has the same needs as an option, they use this table,
-too.
+also check the files of plans. Where a plan has the same needs as an option, the parts use this
+table, too.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ class Protection:
         schedule: which rounds share their hashes.
         num_rounds: the number of planned rounds.
         has_secure_sum: whether a protocol sums the vectors; False: a trusted server sums.
-        by: the party that adds the noise. If `terms` are given, `by` is replaced by the party in
-            them.
+        by: the party that adds the noise. If `terms` are given, `by` is ignored: the terms name
+            the party.
     """
 
     terms: PrivacyConfig | None
@@ -161,13 +161,13 @@ class Protection:
         return 1 if self.terms is None else self.terms.event.lifetime
 
     def allows(self, taken: Collection[int], round: int) -> bool:
-        """Return whether a client may take part in another round.
+        """Return whether a client may take part in a round, after the rounds in `taken`.
 
         Without privacy a client may take part in one round only.
 
         Args:
-            taken: the rounds that the client has taken part in.
-            round: the other round.
+            taken: the numbers of the rounds that the client has taken part in.
+            round: the number of the round that the client wants to take part in.
         """
         return not taken if self.terms is None else self.terms.event.allows(taken, round)
 
