@@ -161,13 +161,13 @@ class Protection:
         return 1 if self.terms is None else self.terms.event.lifetime
 
     def allows(self, taken: Collection[int], round: int) -> bool:
-        """Return whether a client may take part in a round, after the rounds in `taken`.
+        """Return whether a client may take part in one more round, in any order of rounds.
 
         Without privacy a client may take part in one round only.
 
         Args:
             taken: the numbers of the rounds that the client has taken part in.
-            round: the number of the round that the client wants to take part in.
+            round: the number of the new round; it may lie before rounds in `taken`.
         """
         return not taken if self.terms is None else self.terms.event.allows(taken, round)
 
