@@ -272,10 +272,14 @@ class Permissions:
         return list(found.values())
 
     def unread(self, *paths: Path) -> list[str]:
-        """Return a message for each of the files that a peer may read; [] if there is none.
+        """Check that no peer may read some files; return a message for each file that one may read.
 
-        A message includes the command that mends the fault. A file whose status cannot be read is
-        skipped.
+        The list is empty if no peer may read any of the files, or if there are no peers. A message
+        includes the command that mends the fault. A file that is missing, or that this process
+        cannot reach, is skipped.
+
+        Raises:
+            InvalidInputError: the system does not say whether there is an ACL, or is not Linux.
         """
         found = []
         for path in paths if self.peers else ():
@@ -375,8 +379,9 @@ class Permissions:
             )
 
     def _way_out(self, user: User, folder: Seen, file: Seen) -> str:
-        """Return advice that closes a file of items and its folder to a user, beginning with a
-        command.
+        """Return the advice in an error: how the owner keeps a user from a file of items.
+
+        The text begins with a command for a shell.
         """
         if user.uid in (folder.uid, file.uid):
             taken = [shlex.quote(seen.path) for seen in (folder, file) if seen.uid == user.uid]

@@ -112,7 +112,14 @@ class Reading:
         time.sleep(self.left)
 
     def run(self) -> None:
-        """Do the work in this thread, unless the reading is over or was dropped."""
+        """Do the work in this thread, unless the reading is over or was dropped.
+
+        If the work raises an `Exception`, only `client` raises it.
+
+        Raises:
+            BaseException: the work raised it, and it is no `Exception`. `client` then raises an
+                UnreadableFileError.
+        """
         if self.is_over or self._ended.is_set():
             return
         try:
@@ -185,7 +192,11 @@ class Aside:
         self._is_running = False
 
     def __call__(self, work: Work, *, in_steps: bool = False) -> Reading:
-        """Put the work into the queue of the thread, and return its `Reading`."""
+        """Put the work into the queue of the thread, and return its `Reading`.
+
+        `in_steps` is an argument of `Reading`: whether the end of the work is reported only after
+        1, 2, 4, 8, ... seconds. The end of this reading does not delay the next one.
+        """
         reading = Reading(work, self._seconds, in_steps=in_steps)
         with self._lock:
             # Without this, the queue would grow for ever behind work that hangs.

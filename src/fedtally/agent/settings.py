@@ -178,8 +178,8 @@ class Settings:
         Raises:
             UnreadableFileError: there is no agent.toml, or it is not valid TOML.
             InvalidInputError: entries are wrong or missing; the message lists each of them, with a
-                way to correct it. Or other users may write the agent's files, or peers may read
-                them; then the message lists only these files.
+                way to correct it. Or other users may write the agent's files, or a peer may read
+                agent.toml or the record; then the message lists only these files.
         """
         place = Path(folder)
         path = place / FILE
