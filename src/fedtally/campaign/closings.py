@@ -107,7 +107,10 @@ class Closings:
         return self._seen[1]
 
     def write(self, schedule: Schedule) -> None:
-        """Replace the file by one with this schedule. It is on the disk when this returns."""
+        """Replace the file by one with this schedule. It is on the disk when this returns.
+
+        Call `change` to change a release while other processes may do so, too.
+        """
         document = {"schema": SCHEMA, "size": schedule.size, "grace": schedule.grace}
         releases = [asdict(each) for each in schedule.releases]
         with archive.replacing(self._place) as temporary:

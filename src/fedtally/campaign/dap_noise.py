@@ -182,7 +182,8 @@ class DapNoise:
 class LedgerNoise:
     """The noise of one server, which is charged to its operator's ledger before it is drawn.
 
-    The class implements `dap.Noise`.
+    The class implements `dap.Noise`. Call `charge` for a batch before `draw`, which charges
+    nothing.
 
     Args:
         noise: the noise that both operators agreed on.
