@@ -931,7 +931,8 @@ class Driver:
 
         At the first time it closes if the session can go on without the missing clients. At the
         second time it closes in any case. Both leave enough time for the later phases before
-        `not_after`, unless it is too late for that already: then both are now.
+        `not_after`, unless it is too late for that already: then both are now. Both are also now if
+        the session has ended (`state` is in `_ENDED`).
         """
         if state in _ENDED:
             return self._now, self._now
@@ -1078,7 +1079,11 @@ class Driver:
         return saved
 
     def _finish(self, saved: SavedSession) -> None:
-        """Free an ended session's places in its round, and keep its farewell for its clients."""
+        """Keep the farewell of a session that has ended, and let `_open_rounds` count anew.
+
+        The places of the session's clients in the sum of its round are free again, except for
+        clients whose items are in the sum.
+        """
         self._rooms = None
         self._bid_farewell(saved)
 
@@ -1114,9 +1119,12 @@ class Driver:
         return self._rooms
 
     def _one_by_one(self, rounds: range) -> range:
-        """Return the rounds or, if the plan has a stopping rule, only the first that is not full.
+        """Return those of some rounds in which a session may open now.
 
-        With a stopping rule, the range is empty if `has_enough`, or if all of the rounds are full.
+        If the plan has no stopping rule, these are all of `rounds`, also rounds that are full. If
+        it has one, its rounds are filled one after another: the result is only the first of
+        `rounds` that is not full. A round is full if fewer than `n_min` more clients fit into its
+        sum. The result is empty if all of `rounds` are full, or if `has_enough` returns True.
         """
         if self._is_known is None:
             return rounds

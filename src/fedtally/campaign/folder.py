@@ -101,7 +101,8 @@ class CampaignFolder:
     ) -> Self:
         """Make the folder of a campaign, with copies of the plan, allow-list and candidates.
 
-        Everything is checked before the folder is made. If there is an error, there is no folder.
+        The mark, which is outside of the folder, is made too. Everything is checked before the
+        folder is made. If there is an error, there is no folder and no mark.
 
         Args:
             path: the folder, which must not exist.
@@ -117,9 +118,9 @@ class CampaignFolder:
             screen: what happens to sums that look as if clients lied, as for `FrequencyServer`.
 
         Raises:
-            InvalidInputError: the folder exists, a file or setting is missing or does not fit the
-                plan, the ledger does not cover the plan, or the rounds of the plan cannot all get a
-                sum.
+            InvalidInputError: the folder or the mark exists, a file or setting is missing or does
+                not fit the plan, the ledger does not cover the plan, or the rounds of the plan
+                cannot all get a sum.
             UnreadableFileError: a file cannot be read.
         """
         place = Path(path)

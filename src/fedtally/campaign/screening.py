@@ -382,6 +382,9 @@ class Screening:
     def look(self, plan: Plan, cohorts: Sequence[CountSketch]) -> list[CountSketch]:
         """Screen the cohorts of one round, and return the sums of the cohorts that may be used.
 
+        `rounds` gets what screening says of the round. If `screen` is not `REFUSE`, all sums are
+        returned. If `screen` is `REFUSE` and the whole round is bad, the list is empty.
+
         Args:
             plan: a plan whose cohorts can be screened.
             cohorts: the sums of the cohorts of one round, at least one, in the order of the books.
@@ -434,6 +437,9 @@ class Screening:
 
     def used(self, round: int, cohorts: Sequence[Any]) -> list[Any]:
         """Return the entries of the cohorts that are added up to the sum of a round.
+
+        All entries are returned if `screen` is not `REFUSE`, or if `look` has not screened the
+        round. Otherwise the `unusable` cohorts of the round are left out.
 
         Args:
             round: the number of the round.

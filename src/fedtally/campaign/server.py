@@ -408,7 +408,10 @@ class FrequencyServer:
         leader.erase()
 
     def has_landed_batch(self, release: int) -> bool:
-        """Return whether a release's sum by two servers is in the books, also from before."""
+        """Return whether a release's sum by two servers is in the books.
+
+        The sum may also be from an earlier process.
+        """
         return self.has_landed(_batch_name(release))
 
     def land_plain(self, sketch: CountSketch) -> None:
@@ -468,7 +471,8 @@ class FrequencyServer:
 
         If the plan allows it, the sums of cohorts are screened first for lying clients, and
         `screening` has the verdicts. With `Screen.REFUSE`, bad cohorts are left out, and a round
-        that is bad as a whole is not returned. With privacy this is for ever.
+        that is bad as a whole is not returned. With privacy, the release is then made without
+        them, and no later call adds them.
 
         Args:
             random: a cryptographic source; `random(n)` returns n uniform bytes. It is needed with
