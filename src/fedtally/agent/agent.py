@@ -580,7 +580,10 @@ class Agent:
         )
 
     def _make_room(self) -> None:
-        """If `MOST_SESSIONS` run, end the oldest one that has not sent its secret shares."""
+        """If `MOST_SESSIONS` run, end the oldest one that has not sent its secret shares.
+
+        Call this only if `_has_room` returns True: otherwise there is no such session.
+        """
         if len(self._live) < MOST_SESSIONS:
             return
         session, live = next(
@@ -773,9 +776,10 @@ def other_cap(cap: Cap | None, policy: AgentPolicy) -> str:
 def demands(
     campaign: Campaign, policy: AgentPolicy, items: Items, identity: SigningKey | None
 ) -> Iterator[str]:
-    """Yield every reason, in words, not to take part that follows from campaign and settings alone.
+    """Yield every reason, in words, not to take part that the campaign and the settings show.
 
-    Neither the client's record nor the content of the items is read.
+    There is none if they allow it. Neither the client's record nor the content of the items is
+    read.
 
     Args:
         campaign: the campaign.

@@ -52,8 +52,8 @@ class Log:
 
     Args:
         write: called with a note, and with the number of other notes with the same reason that were
-            not written since the last call. An OSError that it raises is ignored: a full disk must
-            not keep the client from answering.
+            left out. The number is 0 except for the last note of a window. An OSError of `write` is
+            ignored: a full disk must not keep the client from answering.
         clock: returns a monotonic time in seconds.
     """
 

@@ -105,9 +105,9 @@ def others_may_write(
         seen: the status of the file, the folder or the link.
         owner: the number of the user who may write.
         private: the numbers of groups that have no other members.
-        is_passed: whether `seen` is a folder on the path to a file, and not the folder of that
-            file. It may then be writable by all, like /tmp, if it is sticky: in a sticky folder
-            nobody can remove the files of others.
+        is_passed: whether others may write a folder if it is sticky, like /tmp: in a sticky folder
+            nobody can remove the files of others, but anybody can add files. True for folders that
+            are only passed on the path to a file.
     """
     if seen.uid not in (0, owner):
         return True

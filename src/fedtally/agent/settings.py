@@ -242,7 +242,8 @@ class Settings:
         Root would write files that the agent of this user cannot use.
 
         Raises:
-            InvalidInputError: this is so; the message names the user and the way out.
+            InvalidInputError: root runs this process, and the folder belongs to another user. The
+                message names that user and the way out.
         """
         holder = self.folder.stat().st_uid
         if os.geteuid() == 0 != holder:

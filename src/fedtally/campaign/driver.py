@@ -718,7 +718,11 @@ class Driver:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no session runs, and no round can have another one, now or later."""
+        """Whether no session runs, and no round can have another one, now or later.
+
+        This is also True if the stopping rule of the plan ends the campaign (`has_enough`). It is
+        False while sessions of the store must still be restored.
+        """
         return self.is_idle and self._next_round() is None
 
     @property
@@ -879,7 +883,8 @@ class Driver:
         """
 
         def write(checkpoint: bytes) -> None:
-            # In this phase `CohortRun.begin` has not returned the run yet, so `live.run` is None.
+            # If `live.run` is None, `CohortRun.begin` has not returned the run yet: the session
+            # enters its first phase.
             state = ServerState.ADVERTISE if live.run is None else live.session.state
             # In COLLECT each client gets an Inbox, and answers with its items. The same transaction
             # records that these clients were asked, so that no crash can lose this.
@@ -978,7 +983,11 @@ class Driver:
             raise problem
 
     def _read_books(self) -> None:
-        """Read from the store which clients were asked, and which rounds are full or released."""
+        """Read from the store which clients were asked, how full the rounds are, and what is out.
+
+        These are the clients that were asked in each round, the number of clients in the sum of
+        each round, and the numbers of the releases that were made.
+        """
         self._pool.read_asked(self._store.asked(self.plan))
         self._rooms = None
         self._landed = self._store.landed_clients(self.plan)
@@ -1034,7 +1043,11 @@ class Driver:
         live.hurried.clear()
 
     def _is_due(self, live: _Live) -> bool:
-        """Return whether a phase must close now: it waits for nobody, or its time is over."""
+        """Return whether a phase must close now: it waits for nobody, or its time is over.
+
+        `RunningSession.closes` says when the time is over. After `give_up_silent`, a first phase
+        that no client has answered must close, too.
+        """
         if not live.frames or self._now > live.saved.not_after:
             return True
         if self._gives_up and live.session.state is ServerState.ADVERTISE and not live.taken:
@@ -1068,7 +1081,8 @@ class Driver:
         Args:
             saved: the next version of the session.
             reason: why the sum is not added. Either no honest vectors can add up to it, or the
-                release of the round was made, or the session could not be restored in time.
+                release of the round was made, or the books have the sum already, or the session
+                could not be restored in time.
         """
         aborted = ServerState.ABORTED.value
         # The store counts a sum as impossible if the reason begins with the word `IMPOSSIBLE`.
@@ -1158,7 +1172,7 @@ class Driver:
             return False
 
     def _room(self, round: int) -> int:
-        """Return how many more clients the sum of a round may get.
+        """Return how many more clients the sum of a round may get; 0 if its release was made.
 
         Clients of running sessions are not subtracted.
         """
@@ -1167,9 +1181,10 @@ class Driver:
         return self.plan.max_round_clients - self._landed.get(round, 0)
 
     def _next_round(self) -> int | None:
-        """Return the first round that may have another session, now or later, or None.
+        """Return the first round that may have another session, now or later.
 
-        Call this only while no session runs: clients of running sessions are not subtracted.
+        None: there is no such round, or `has_enough` returns True. Call this only while no session
+        runs: clients of running sessions are not subtracted.
         """
         if self.has_enough():
             return None

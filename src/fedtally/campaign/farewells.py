@@ -56,7 +56,7 @@ class Farewells:
         Args:
             session: the 32 bytes that name the session.
             farewell: the last frame, the same for all clients.
-            clients: the clients that may get the farewell.
+            clients: the clients that must get the farewell. No other client gets it.
             until: the last second, Unix time, in which the session is kept.
         """
         self._over[session] = _Over(farewell, frozenset(clients), until)

@@ -221,10 +221,11 @@ class CampaignFolder:
     def stage(self) -> str:
         """Return the stage of the campaign in one word.
 
-        The word is "new", "running", "stopped", "over" or "cancelled". Three more words are for
-        campaigns that the command `resume` refuses: "lost" (the database is gone), "old-copy" (the
-        mark, a file outside of the folder, has counted more writes than the database) and "no-mark"
-        (the mark is gone).
+        The word is "new" (the campaign has never run), "running" (a process runs it), "stopped" (it
+        has run, and no process runs it), "over" (it has its result) or "cancelled". Three more
+        words are for campaigns that the command `resume` refuses: "lost" (the database is gone),
+        "old-copy" (the mark, a file outside of the folder, has counted more writes than the
+        database) and "no-mark" (the mark is gone).
 
         Raises:
             UnreadableFileError: the database or the mark cannot be read, or the mark is of another
