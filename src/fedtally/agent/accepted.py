@@ -118,8 +118,8 @@ class Campaign:
 
         Args:
             record: the client's record. It holds the plans that the registrar ended, and for each
-                accepted plan the number in the registrar's signature. A plan is also over if its
-                number here is not the one that was accepted last.
+                accepted plan the numbers in the registrar's signatures. The plan is also over
+                unless the number in `signature` is the largest that was accepted for this plan.
             now: the time, Unix seconds.
         """
         if (late := self._why_late(now)) or self.signature is None:

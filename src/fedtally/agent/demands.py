@@ -159,7 +159,7 @@ class AgentPolicy:
     def reports(self) -> BatchPolicy:
         """What a client demands of the two servers before it makes a report.
 
-        They are enough only for a plan that `refusals` does not refuse.
+        These demands are enough only for a plan that `refusals` does not refuse.
         """
         sums = self.sums
         return BatchPolicy(

@@ -1,9 +1,9 @@
 """Read and encode the items for a session, at once or in another thread.
 
 An `Agent` starts a `Reading`, and later asks whether it is over. A `Start` is the function that
-starts it. It decides whether a thread is used, so the agent's own code has neither threads nor
-clocks. There are two: `at_once` does the work before it returns. `Aside` does the work in a thread
-with a time limit, so that other sessions do not wait for it.
+starts the reading. It decides whether a thread is used, so the agent's own code has neither threads
+nor clocks. There are two such functions: `at_once` does the work before it returns. `Aside` does
+the work in a thread with a time limit, so that other sessions do not wait for it.
 """
 
 from __future__ import annotations

@@ -1133,12 +1133,13 @@ class Driver:
         return self._rooms
 
     def _one_by_one(self, rounds: range) -> range:
-        """Return those of some rounds in which a session may open now.
+        """Return the part of `rounds` in which the stopping rule of the plan lets sessions open.
 
-        If the plan has no stopping rule, these are all of `rounds`, also rounds that are full. If
-        it has one, its rounds are filled one after another: the result is only the first of
-        `rounds` that is not full. A round is full if fewer than `n_min` more clients fit into its
-        sum. The result is empty if all of `rounds` are full, or if `has_enough` returns True.
+        If the plan has no stopping rule, the result is all of `rounds`, also rounds that are full.
+        If the plan has a stopping rule, its rounds are filled one after another: the result is only
+        the first of `rounds` that is not full. A round is full if fewer than `n_min` more clients
+        fit into its sum. The result is empty if all of `rounds` are full, or if `has_enough`
+        returns True.
         """
         if self._is_known is None:
             return rounds

@@ -130,8 +130,8 @@ class Farewells:
     def are_owed(self) -> bool:
         """Whether some client must still get a farewell.
 
-        It has not got the farewell yet, or has sent a frame of the session since. A client that
-        sends digests must get a farewell until it sends the digest of the farewell.
+        The client has not got the farewell yet, or has sent a frame of the session since. A client
+        that sends digests must get a farewell until it sends the digest of the farewell.
         """
         return any(-math.inf in times.values() for times in self._owed.values())
 
