@@ -152,6 +152,7 @@ class Items:
                 other way round. Or `FrequencyClient` refuses the items.
             OutsideDomainError: the plan is for silos and has no privacy, and an item is outside its
                 domain.
+            Exception: an error of the reader, unchanged.
         """
         if reason := self.refusal(plan):
             raise InvalidInputError(reason)

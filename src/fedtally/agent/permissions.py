@@ -332,7 +332,8 @@ class Permissions:
 
         Raises:
             InvalidInputError: as for `check_closed`.
-            UnreadableFileError: the file is missing, or was replaced within the context.
+            UnreadableFileError: the file is missing, or was replaced within the context. Or the
+                body raised an OSError.
         """
         if not self.peers:
             yield

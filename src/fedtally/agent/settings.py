@@ -293,7 +293,8 @@ class Settings:
     ) -> Agent:
         """Open the record, read the key, and return an agent with these settings.
 
-        See `Agent` for the arguments.
+        See `Agent` for the arguments. The errors of `open_record`, `identity` and `Agent` are
+        raised.
         """
         return Agent(
             self.policy,
@@ -590,7 +591,9 @@ def _consent(
     policy: AgentPolicy | None,
     registrar: bytes | None,
 ) -> Consent | None:
-    """Return the owner's standing consent; None if an entry is wrong.
+    """Return the owner's standing consent; None if an entry is wrong by itself.
+
+    An entry that does not fit the policy or the registrar of the main table only adds a problem.
 
     Args:
         place: the folder of agent.toml.

@@ -134,7 +134,7 @@ class DapNoise:
 
         Raises:
             InvalidInputError: there is no ledger, the ledger grants no budget to the population or
-                has too little left, or the variance is too small for the guarantee.
+                has too little left, or `terms` refuses the noise.
             UnreadableFileError: the ledger cannot be read.
         """
         self.open_ledger().check_charge(self.charge(task, 0))

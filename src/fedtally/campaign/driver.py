@@ -233,7 +233,7 @@ class RunningSession:
         round: the number of the round to which the sum of the session is added.
         phase: the phase of the session, a value of `ServerState`.
         clients: how many clients are asked in this phase.
-        answered: how many of these clients have answered.
+        answered: how many of these clients have answered, with an Abort too.
         closes: two times, Unix seconds. At the first one the phase closes if the session can go on
             without the missing clients. At the second one it closes in any case.
         not_after: the last second of the session, Unix time.
@@ -424,7 +424,8 @@ class Driver:
         If it has no session and may not be drawn, it does not count as present. A client may not be
         drawn if it is benched (see `Deadlines`), if it was asked in as many rounds as it may be, or
         if no other round is open, for instance after `drain`. A benched client with a session does
-        not count as present, either.
+        not count as present, either. If another process runs the campaign (`is_overtaken`), the
+        client is not recorded, and the result is False.
 
         Args:
             client: the client's name in the transport, the same in all calls and all processes.
@@ -503,7 +504,8 @@ class Driver:
     def receive(self, client: ClientId, frame: bytes, now: float) -> Receipt:
         """Process a frame that a client sent, and return the driver's verdict on it.
 
-        No bytes from a client raise an exception.
+        No bytes from a client raise an exception. If another process runs the campaign
+        (`is_overtaken`), the frame is ignored, and the verdict is LATE.
 
         Args:
             client: the client's name in the transport, which must have authenticated the client.

@@ -20,6 +20,9 @@ from fedtally.sketch import CountSketch
 def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> bool:
     """Return whether the plan's stopping rule is met, so that no further round is needed.
 
+    The rule is never met before the sums have the rule's least number of clients, and the least
+    number of rounds with hashes of their own.
+
     Args:
         plan: the plan. If it has no stopping rule, the answer is False.
         domain: the candidates, that is, the items that may be counted.

@@ -351,7 +351,8 @@ class FrequencyServer:
 
         Raises:
             RejectedSumError: no honest vectors can add up to this sum, see `check_plausible`. The
-                sum was not added.
+                sum was not added. It is never raised if a trusted aggregator adds the noise: the
+                entries are then brought into their bounds, see `folded`.
             LocalProtocolError: the session has no sum, its sum is in the books already, or its
                 round was released.
             InvalidInputError: this object did not make the session, the plan's secure sum is not
