@@ -363,17 +363,20 @@ class CampaignFolder:
         )
 
     def restore(self, number: int) -> int:
-        """End all open sessions without a sum, after an old copy of the database was restored.
+        """End all open sessions without a sum, after an old copy was restored or the mark was lost.
 
         Return how many sessions were open. The ended sessions that were still kept, to tell their
-        clients how they ended, are erased, too, and not counted.
+        clients how they ended, are erased, too, and not counted. If a trusted aggregator adds the
+        noise, the exact sums in the database are erased, too, because they may have been released
+        after the copy was made.
 
         Args:
             number: the PID of this process.
 
         Raises:
             InvalidInputError: another process runs the campaign; the campaign has never run, is
-                over, was cancelled or is lost; or the database is not an old copy.
+                over, was cancelled or is lost; or the database is no old copy and its mark is
+                there.
         """
         check_begun(self)
         with self.lock(number):
