@@ -99,7 +99,8 @@ class Tending:
         """Do the next step of the release; return the seconds to wait before the following step.
 
         Raises:
-            FedtallyError: the step failed, and may be tried again.
+            OvertakenError: another process runs the server. No step may follow.
+            FedtallyError: the step failed for another reason, and may be tried again.
             OSError: a file could not be read or written; the step may be tried again.
         """
         if self.is_over:

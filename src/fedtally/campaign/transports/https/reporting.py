@@ -112,7 +112,9 @@ class _Waits:
         return seconds
 
     def heard(self, server: Side, found: Heard) -> None:
-        """Note a response that a server of reports would not give, and set the wait.
+        """Note a response that is not one of the expected answers, and set the wait.
+
+        After a 404 the wait is half an hour to an hour, else it is as in `failed`.
 
         Args:
             server: the server that was asked.

@@ -100,7 +100,7 @@ class Standing:
         }
 
     def write(self) -> None:
-        """Write the state to a file in the server's folder, unless it is as at the last write.
+        """Write the state to the file `STATE` in the server's folder, unless it has not changed.
 
         Free space is compared in steps of 64 MiB. If the file cannot be written, for example
         because the disk is full, nothing happens, and the next call tries again.
