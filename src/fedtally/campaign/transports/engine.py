@@ -26,12 +26,13 @@ class Ran(NamedTuple):
     Attributes:
         ending: the reason why the run ended.
         present: how many clients were connected at the end.
-        refusals: how many frames were refused and how many Aborts came from clients, by the code of
-            the reason.
+        refusals: by the code of the reason, the number of frames that were refused plus the number
+            of Aborts that came (messages by which clients leave a session).
         unanswered: how many invitations clients did not answer.
         say_over: a function to call when the campaign has its result. It tells clients that ask
             later that the campaign is over, and returns after the time that the operator chose. Its
-            argument is a function that shows a message to the operator.
+            argument is a function that shows a message to the operator. If the engine tells clients
+            nothing, the function does nothing.
     """
 
     ending: Ending

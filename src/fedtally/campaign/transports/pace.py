@@ -40,7 +40,9 @@ class Ending(Enum):
 
 @dataclass
 class Pace:
-    """Call a driver when it is due, until there is nothing left to do.
+    """Let a driver do its work in each `step`; say when the next step is due and when the run ends.
+
+    An engine calls `step` again and again, at `due` or earlier, until `step` returns an `Ending`.
 
     Args:
         driver: the driver of the campaign.

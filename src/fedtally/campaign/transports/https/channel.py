@@ -11,7 +11,8 @@ these resources:
   with the helper's answer. It is 202 while the helper still computes the answer: then the leader
   sends the same query again.
 - `POST landed`: the leader says that the release is over: its sum has landed (it is in the result)
-  or was lost. When all releases are over, the helper may destroy its key.
+  or was lost. When all releases are over, the helper's operator may destroy the key that opens the
+  reports.
 
 No response may be cached. Otherwise the leader could get an old offer, and the reports that came
 after it would be missing in the sum.

@@ -253,7 +253,8 @@ async def served(
         tls: the TLS context of the server; None: no TLS, since nginx ends it.
 
     Yields:
-        The task that serves. During the block, it ends only if it fails.
+        The task that serves. During the block, it ends only if it fails; the end of the block then
+            raises its error.
     """
     config = uvicorn.Config(
         app,

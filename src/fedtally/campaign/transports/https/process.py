@@ -123,6 +123,9 @@ class Https:
             note: shows a message to the operator.
             counted: the metrics of the run in this process, which are still shown; None: there was
                 no run.
+
+        Raises:
+            InvalidInputError: the engine cannot listen on one of its addresses.
         """
         if not self.linger:
             return

@@ -185,6 +185,10 @@ class Beginning:
     def heard(self, server: Side, found: Heard, now: float) -> None:
         """Process a response to a request for the state of the release.
 
+        The exchange ends with `Never` if the release is not open, the clocks differ by more than
+        `CLOCKS_APART`, or the other of the two servers answers. After another response that does
+        not say that the release is open, the server is asked again.
+
         Args:
             server: the server that was asked.
             found: the response.
@@ -269,6 +273,9 @@ class Sending:
 
     def heard(self, server: Side, found: Heard, _now: float) -> None:
         """Process a response to a frame that was sent.
+
+        The module `collecting` lists the responses that are final. After another response, the
+        server gets the frame again.
 
         Args:
             server: the server that got the frame.
