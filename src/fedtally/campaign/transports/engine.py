@@ -26,8 +26,8 @@ class Ran(NamedTuple):
     Attributes:
         ending: the reason why the run ended.
         present: how many clients were connected at the end.
-        refusals: by the code of the reason, the number of frames that were refused plus the number
-            of Aborts that came (messages by which clients leave a session).
+        refusals: counts by the code of the reason: the frames that were refused, plus the Aborts
+            that came (messages by which clients leave a session).
         unanswered: how many invitations clients did not answer.
         say_over: a function to call when the campaign has its result. It tells clients that ask
             later that the campaign is over, and returns after the time that the operator chose. Its

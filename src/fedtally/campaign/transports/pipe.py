@@ -15,7 +15,7 @@ LENGTH_BYTES = 4
 
 
 class PipeError(FedtallyError):
-    """A frame could not be read or sent.
+    """Say that a frame could not be read or sent.
 
     The pipe broke, or the frame is too long or came too slowly. The rest of the connection cannot
     be used, so the caller must close it.

@@ -343,9 +343,9 @@ def _check_new(digests: Digests, names: Iterable[str]) -> None:
 def _files(folder: Path | None) -> Iterator[Callable[[dict[str, str]], None]]:
     """Yield a function that writes one file for each token of a dict from names to tokens.
 
-    A file has the name of the client and the suffix `SUFFIX`. The function raises
-    `InvalidInputError` if a file exists already or cannot be written. If the `with` block fails,
-    the files are removed again.
+    A file has the name of the client and the suffix `SUFFIX`. If a file exists already or cannot be
+    written, the yielded function raises `InvalidInputError`. If the `with` block fails, the files
+    are removed again.
 
     Args:
         folder: the folder of the files, made if it is missing; None: no file is written.
