@@ -266,8 +266,9 @@ async def report(
 ) -> Fate | Never | Left:
     """Make a client's report, unless it is made already, and send it to two servers.
 
-    A report is made only after both servers have said that they accept reports, because making it
-    uses up the client's items, even if no server then accepts it.
+    A report is made only after both servers have said that they accept reports. The reason is that
+    making it spends the client's items: they must not be reported again, even if no server then
+    accepts the report.
 
     Args:
         urls: the URL of the release at each server.

@@ -119,7 +119,7 @@ class Listening:
 
     Args:
         socket: the socket.
-        address: the address that clients or nginx connect to.
+        address: the address as it was given. If its port is 0, only `socket` knows the real one.
         hidden: the temporary path of a Unix socket; None: the socket listens on a port.
     """
 

@@ -1,9 +1,9 @@
 """The client's part in reporting to two servers over HTTPS.
 
 `Beginning` asks both servers for the state of the release before a report is made, since making it
-spends (uses up) the client's items. `Sending` sends a report that is made, until both servers have
-accepted it, one has refused it, or one will never answer. Neither class opens a connection or reads
-a clock; `carried` is the loop around them.
+spends the client's items: they must not be reported again. `Sending` sends a report that is made,
+until both servers have accepted it, one has refused it, or one will never answer. Neither class
+opens a connection or reads a clock; `carried` is the loop around them.
 """
 
 from __future__ import annotations

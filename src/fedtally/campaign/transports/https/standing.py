@@ -45,8 +45,10 @@ class Standing:
         To judge a report means to verify its proof; only a leader does it. The entries are:
 
         - `release`: the number of the release.
-        - `state`: "open", "closing", "stopped", "landed" or "lost"; at a helper "answered" in place
-          of the last three.
+        - `state`: at a leader "open", "closing" (only reports that clients have begun are
+        accepted),
+          "stopped" (no reports are accepted, and the sum has not landed yet), "landed" or "lost";
+          at a helper "open" or "answered".
         - `reports`: the number of reports that are stored, or after the sum, that are in it.
         - `refused`: the number of reports whose proof was refused; 0 at a helper.
         - `waiting`: the number of reports that are not judged yet; 0 at a helper and in a plan
@@ -88,8 +90,8 @@ class Standing:
     def document(self) -> dict[str, Any]:
         """Return the state of the process as a dict, which the caller writes as JSON.
 
-        It has the states of all releases, and the bytes of the reports and of free space on the
-        disk.
+        It has the states of all releases, the size of the file with the reports, and the free space
+        on its disk, both in bytes.
         """
         place = self.folder.path / REPORTS
         return {
