@@ -538,6 +538,8 @@ class Leader(Aggregator):
     def _ask(self, job: Collection, interval: Interval) -> Collection:
         """Close the batch of a collection job; return the job with `ask` and `head` set.
 
+        The caller stores the returned job, in the same transaction.
+
         Args:
             job: the collection job.
             interval: the interval that the collector asks for.

@@ -240,6 +240,8 @@ class Tending:
         """Send the stored query to the helper, open the sum with the answer, and land it.
 
         If the answer is stored already, since the process crashed after it came, nothing is sent.
+        If the sum is refused for good, the release is lost. Any other error is raised, and the next
+        step sends the same query again.
         """
         query = await self._of(lambda leader: leader.resume())
         answer = await self._of(lambda leader: leader.kept_answer)

@@ -358,7 +358,10 @@ class HttpsLoop:
 
 
 def serving(loop: HttpsLoop) -> Starlette:
-    """Return the ASGI application that serves clients while a loop runs."""
+    """Return the ASGI application that serves clients while a loop runs.
+
+    A request for another campaign gets a 404.
+    """
 
     async def step(request: Request) -> Response:
         if request.path_params["campaign"] != loop.driver.plan.fingerprint:
@@ -370,6 +373,8 @@ def serving(loop: HttpsLoop) -> Starlette:
 
 def ended(fingerprint: str, draw: Callable[[int, int], int]) -> Starlette:
     """Return the ASGI application that tells clients, by a 410, that their campaign is over.
+
+    A request for another campaign gets a 404.
 
     Args:
         fingerprint: the fingerprint of the campaign's plan.

@@ -45,10 +45,10 @@ class Standing:
         To judge a report means to verify its proof; only a leader does it. The entries are:
 
         - `release`: the number of the release.
-        - `state`: at a leader "open", "closing" (only reports that clients have begun are
-        accepted),
-          "stopped" (no reports are accepted, and the sum has not landed yet), "landed" or "lost";
-          at a helper "open" or "answered".
+        - `state`: at a leader "open", "closing" (no client should begin a report any more),
+        "stopped"
+          (no report is accepted, and the sum has not landed yet), "landed" or "lost"; at a helper
+          "open" or "answered".
         - `reports`: the number of reports that are stored, or after the sum, that are in it.
         - `refused`: the number of reports whose proof was refused; 0 at a helper.
         - `waiting`: the number of reports that are not judged yet; 0 at a helper and in a plan
