@@ -46,9 +46,8 @@ class Standing:
 
         - `release`: the number of the release.
         - `state`: at a leader "open", "closing" (no client should begin a report any more),
-        "stopped"
-          (no report is accepted, and the sum has not landed yet), "landed" or "lost"; at a helper
-          "open" or "answered".
+          "stopped" (no report is accepted, and the sum has not landed yet), "landed" or "lost"; at
+          a helper "open" or "answered".
         - `reports`: the number of reports that are stored, or after the sum, that are in it.
         - `refused`: the number of reports whose proof was refused; 0 at a helper.
         - `waiting`: the number of reports that are not judged yet; 0 at a helper and in a plan
