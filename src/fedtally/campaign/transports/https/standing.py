@@ -104,15 +104,15 @@ class Standing:
         """Write the state to the file `STATE` in the server's folder, unless it has not changed.
 
         Free space is compared in steps of 64 MiB. If the file cannot be written, for example
-        because the disk is full, nothing happens, and the next call tries again.
+        because the disk is full or gone, nothing happens, and the next call tries again.
         """
-        document = self.document()
-        text = json.dumps(document | {"free_bytes": document["free_bytes"] >> 26})
-        if text == self._written:
-            return
         try:
+            document = self.document()
+            text = json.dumps(document | {"free_bytes": document["free_bytes"] >> 26})
+            if text == self._written:
+                return
             with archive.replacing(self.folder.path / STATE) as temporary:
                 Path(temporary).write_text(json.dumps(document | {"time": int(self.clock())}))
-        except FedtallyError:
+        except (FedtallyError, OSError):
             return
         self._written = text
