@@ -61,11 +61,13 @@ _KEY = slice(shamir.SECRET_ELEMENTS, 2 * shamir.SECRET_ELEMENTS)
 class Journal(Protocol):
     """Record durably what a client must still know after a crash.
 
-    Each identity (a device) has one record of its sessions, for all its items together, so that no
-    identity is in a session twice. Each item has one mark, which says whether the item is spent:
-    its vector may have left the client. The item of a `store.Journal` is the client's contribution
-    to one round of a plan. Each method returns only once its fact is durable. No fact is undone,
-    except that the record of a session may be deleted after its end.
+    A journal serves one identity (a device) and one of its items. An item is what the client
+    contributes to one sum; for a `store.Journal` it is the contribution to one round of a plan.
+
+    The journals of all items of an identity have the record of its sessions in common, so that no
+    identity is in a session twice. Each item has a mark of its own: the item is spent, that is, its
+    vector may have left the client. Each method returns only once its fact is durable. No fact is
+    undone, except that the record of a session may be deleted after its end.
     """
 
     def begin(self, session: bytes, not_after: int) -> bool:
@@ -215,7 +217,8 @@ class Client:
     Attributes:
         state: the last step that the client has taken.
         invite: the terms of the session; None until an Invite was decoded.
-        code: why the session ended without a result; None if it did not.
+        code: why the session ended without a result; None while the session goes on, and after a
+            Result.
         reason: the same reason in words, for the client's owner alone; "" if `code` is None.
         result: the Result that the server announced; None until then.
 
@@ -271,7 +274,9 @@ class Client:
             now: the time, Unix seconds.
 
         Returns:
-            The bytes to send to the server: an answer, or an Abort if the message is refused.
+            The bytes to send to the server: an answer, or an Abort if the message is refused. None:
+            the bytes were dropped, or they were an Abort or a Result, or the session was aborted
+            before.
 
         Raises:
             LocalProtocolError: the contribution has another form than the Invite asks for; the
@@ -340,8 +345,8 @@ class Client:
     def abandon(self) -> None:
         """End the session and wipe its secrets, without a message to the server.
 
-        The server takes the client for one that dropped out. The state is then ABORTED. The code is
-        INTERNAL, or stays what it was if the session had ended with one.
+        The server takes the client for one that dropped out. `state` becomes ABORTED. `code`
+        becomes INTERNAL, unless the session had ended with a code before: then that code stays.
         """
         self._end(AbortCode.INTERNAL)
 
@@ -690,8 +695,8 @@ class Client:
     def _open(self, inbox: Inbox) -> None:
         """Open the shares that the neighbours sealed for this client.
 
-        A neighbour whose shares do not open is not in `_opened`. Its pair mask is added all the
-        same.
+        The result is in `_opened`: bool [k], by slot, whether the shares of a neighbour opened. If
+        they did not, its pair mask is added all the same.
         """
         k = self._graph.neighbours
         self._opened = np.zeros(k, np.bool_)
@@ -832,7 +837,7 @@ class Client:
         self._check_known(near & self._opened, AbortCode.BELOW_MIN_SURVIVORS)
 
     def _check_known(self, slots: Bits, code: AbortCode) -> None:
-        """Raise an error unless the policy knows enough of the neighbours at these slots.
+        """Raise an error if too few of the neighbours at these slots are `known` to the policy.
 
         It does nothing in `semi-honest`, where clients have no identities.
 
@@ -841,7 +846,8 @@ class Client:
             code: the code of the error.
 
         Raises:
-            RemoteProtocolError: the policy knows too few.
+            RemoteProtocolError: fewer than the policy's `least_known` of these neighbours are
+                `known`.
         """
         # The allow-list alone is not enough: the server chooses the roster from it, and could omit
         # all clients that the policy knows.
@@ -888,10 +894,13 @@ class Client:
     def _unmask(self, alive: Bits) -> bytes:
         """Return the body of the Unmask: one share for each neighbour whose shares opened.
 
-        This is check i of docs/protocol.md: the share is of the seed of the neighbour's self mask
-        (b) or of its mask key, never both. If the neighbour survived, its pair masks cancel, and
-        the server needs b. If it did not, they do not cancel, and the server needs its mask key.
-        Should its vector come late, its self mask still hides it.
+        The body also has this client's own share of its own b, the seed of its self mask.
+
+        This is check i of docs/protocol.md: a neighbour's share is of the seed of its self mask (b)
+        or of the seed of its mask key, never of both. If the neighbour survived, its pair masks
+        cancel, and the server needs b. If it did not survive, its pair masks do not cancel, and the
+        server needs the seed of its mask key. If the neighbour's vector comes late, its self mask
+        still hides the vector.
 
         Args:
             alive: bool [n]; the survivors, by index in the roster.
@@ -954,7 +963,7 @@ def _signed_terms(message: wire.Frame, data: bytes, server_key: bytes) -> bytes 
 
 
 class _Seed:
-    """Yield field elements as a `Secret` in a `with` block, and wipe it at the end."""
+    """Make a `Secret` of encoded field elements for a `with` block, which wipes it at its end."""
 
     def __init__(self, elements: shamir.U32) -> None:
         self._secret = Secret(shamir.to_bytes(elements))

@@ -49,7 +49,7 @@ def packed_length(entries: int, bits: int) -> int:
 
 
 def pack(vector: Lanes, bits: int) -> bytes:
-    """Encode a vector of integers below 2^bits as bytes.
+    """Encode a vector of integers below 2^bits as bytes, in the planes that the module describes.
 
     Args:
         vector: array of dtype `prg.lane(bits)`, [entries], at least one entry.
@@ -178,7 +178,8 @@ def _pack_narrow(digits: _U8, bits: int) -> list[memoryview]:
     """Return the planes that are narrower than a byte, lowest bits first; `digits` is overwritten.
 
     Args:
-        digits: uint8 [entries]; the highest bits of the entries, which are not in a plane yet.
+        digits: uint8 [entries]; the highest bits of each entry, which are not in a plane yet,
+            shifted down to bit 0.
         bits: the number of these bits, 1 .. 7.
     """
     planes = []

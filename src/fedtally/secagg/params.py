@@ -13,16 +13,16 @@ shares open a secret.
 
 Two events would reveal more than the sum: a client has t corrupt neighbours, or corrupt clients cut
 the survivors of a ring into two parts. Each has a probability of at most 2^-41, so both together of
-at most 2^-40 (sigma = 40). This holds whichever clients drop out, because `is_whole_ring` is
-evaluated for the actual survivors.
+at most 2^-40 (sigma = 40). This holds whichever clients drop out, because the server and every
+surviving client evaluate `is_whole_ring` for the actual survivors.
 
 Two other events end a round without a sum: too few shares are left, or the ring of survivors could
 be cut. If clients drop out by chance, and at most max_dropout of them, each has a probability of
 about 2^-20 (eta = 20).
 
-Sources: Bell, Bonawitz, Gascon, Lepoint and Raykova 2020 (SecAgg+). Before a roster is used, a
-client also checks a bound on cuts by corrupt and absent clients together. This bound is from
-`graph_parameter_finder` of google-parfait/federated-compute.
+Sources: Bell, Bonawitz, Gascon, Lepoint and Raykova 2020 (SecAgg+). Before a client uses a roster,
+it calls `Parameters.check_roster`. For a ring this call also bounds the cuts by corrupt and absent
+clients together. The bound is from `graph_parameter_finder` of google-parfait/federated-compute.
 
 >>> import dataclasses
 >>> parameters = Parameters(
@@ -132,11 +132,11 @@ def corrupt_clients(max_corrupt: float, n_max: int) -> int:
 
 
 def complete_threshold(n: int, corrupt: int) -> int:
-    """Return t = floor((n + C) / 2) + 1, the threshold of shares in the complete graph.
+    """Return t = floor((n + C) / 2) + 1, the shares that open a secret in the complete graph.
 
     Any two groups of t clients have more than C clients in common, and so at least one honest
-    client. An honest client confirms only one set of survivors. So no two different sets of
-    survivors are both confirmed by t clients.
+    client. In `active` each client confirms a set of survivors by a signature, and an honest client
+    signs only one set. So at most one set of survivors can be confirmed by t clients.
 
     Args:
         n: the number of clients in the roster.
@@ -220,7 +220,9 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
 
     Args:
         stddev: sigma, the standard deviation of the total noise if nobody drops out, which is the
-            most noise. It is the intended sigma times sqrt(n / (min_survivors - C)). 0: no noise.
+            most noise. 0: no noise. If the privacy needs a total noise of s, this sigma is s sqrt(n
+            / (min_survivors - C)): each client adds enough for min_survivors - C honest clients
+            alone to reach s.
         length: V, the number of entries of the vector.
         kind: the distribution of the noise.
 
@@ -321,6 +323,7 @@ def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
         corrupt: C, the number of corrupt clients.
         k: the number of neighbours of a client.
         cut: the fewest survivors whose loss would cut the ring, from `Neighbourhood.weakest_cut`.
+            If that method returns None, do not call this function: nothing cuts the ring.
 
     >>> is_whole_ring(1000, 50, 36, 20), is_whole_ring(1000, 50, 36, 19)
     (True, False)
@@ -329,11 +332,12 @@ def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
 
 
 def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
-    """Return whether `bad` clients cut the ring with a probability below 1 / odds.
+    """Return whether `bad` clients cut a random ring with a probability below 1 / odds.
 
-    An upper bound of the probability is compared, in integers, without rounding. There are n (n - k
-    - 1) / 2 pairs of gaps, each gap of k / 2 successive clients. All k clients of a pair are bad
-    with probability (bad)_k / (n)_k, where (m)_k = m (m - 1) ... (m - k + 1).
+    Bad clients cut the ring if they fill two gaps of it. A gap is k / 2 successive clients. There
+    are n (n - k - 1) / 2 pairs of gaps. All k clients of a pair are bad with probability (bad)_k /
+    (n)_k, where (m)_k = m (m - 1) ... (m - k + 1). The product of both is an upper bound of the
+    probability. It is compared in integers, without rounding.
 
     Args:
         n: the number of clients in the roster.
@@ -446,8 +450,9 @@ class Parameters:
             )
         if active:
             self._check_survivors()
-        # This is enough for entries of 0 and 1. A plan, which knows the real entries and the noise,
-        # asks for more.
+        # The least number of bits is enough for a sum of n_max entries that are 0 or 1. A plan
+        # knows its largest entry and its noise, and checks that `bits` is enough for these, too
+        # (`config.check_terms`).
         bounded(modulus_bits(self.n_max, multiple=1, signed=False), MAX_BITS, "bits")
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
 
@@ -478,7 +483,7 @@ class Parameters:
 
     @property
     def checksum_entries(self) -> int:
-        """The number of checksum entries that are appended to the vector."""
+        """The number of checksum entries appended to the vector, see `num_checksum_entries`."""
         return num_checksum_entries(self.bits)
 
     @property
@@ -491,7 +496,7 @@ class Parameters:
         return self.min_survivors - self.corrupt
 
     def graph(self, n: int) -> Graph:
-        """Return the neighbours k and the threshold t in a roster of n clients.
+        """Return the number of neighbours k and the threshold t in a roster of n clients.
 
         In a ring they are the same for every n.
         """
@@ -502,7 +507,7 @@ class Parameters:
     def absent(self, n: int) -> int:
         """Return the most clients of a roster of n that may be absent.
 
-        It is max_dropout of n, rounded down, or n - min_survivors if that is more.
+        It is the larger of two numbers: max_dropout of n, rounded down; and n - min_survivors.
         """
         return max(share_of(self.max_dropout_ppm, n), n - self.min_survivors)
 
@@ -550,8 +555,7 @@ class ClientPolicy:
         max_length: the most entries of a vector.
         max_bits: the most bits of an entry.
         max_seconds: the longest session, not_after - not_before in seconds, at most 2^32; by
-            default a week. During a session its Invite is valid, and the client's journal must
-            record it.
+            default a week. The client's journal must keep a record of the session until not_after.
         known: the public keys, 32 bytes each, of clients that this client knows to be honest; its
             own key never counts.
         least_known: the fewest `known` clients that must be in the roster and in the sum. Above 0
@@ -629,8 +633,8 @@ class ClientPolicy:
                 " have no keys: ask for a plan with --adversary active"
             )
         neighbours = parameters.graph(parameters.n_max).neighbours
-        # A message names the parameter and also the entry of the policy: its reader may have
-        # written the policy, and know only that name.
+        # A message names the parameter, and in brackets the entry of the policy. Whoever reads the
+        # message may have written the policy, and know only the name of the entry.
         for name, value, least, demand in (
             ("corrupt", parameters.corrupt, corrupt, "corrupt"),
             ("min_survivors - corrupt", parameters.honest_survivors, self.min_honest, "min_honest"),
@@ -654,10 +658,11 @@ class ClientPolicy:
                 )
 
     def check_known(self, others: Iterable[bytes], where: str) -> None:
-        """Raise an error if too few of the other clients are known to this client.
+        """Raise an error if too few of some other clients are among the `known` ones.
 
         Args:
-            others: the identities (public keys) of other clients.
+            others: the identities (public keys) of the other clients that are counted; not the key
+                of this client.
             where: where these clients are, for the message, such as "in the sum".
 
         Raises:

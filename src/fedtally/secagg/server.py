@@ -192,7 +192,7 @@ class Server:
         not_after = validate.integer(0, 2**63 - 1, not_after=not_after)
         not_before = validate.integer(0, not_after, not_before=not_before)
         number = validate.integer(0, 2**32 - 1, round=round)
-        # Without an allow-list, the Invite has zeros in the place of its digest.
+        # Without an allow-list, the Invite has zeros in the place of the list's digest.
         listed = bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest
         terms = wire.encode_terms(
             Invite(parameters, not_before, not_after, number, fingerprint, listed)
@@ -295,7 +295,8 @@ class Server:
     def receive(self, client: ClientId, data: bytes) -> bool:
         """Process a message of a client; return whether it was accepted.
 
-        No bytes of a client cause an exception.
+        A message that is refused changes nothing and gets no answer. No bytes of a client cause an
+        exception.
 
         Args:
             client: the name that the transport gives the sender; the same in all messages of a
@@ -575,7 +576,7 @@ class Server:
             raise
 
     def _make_reservation(self) -> None:
-        """Call `reserve`: the unmasking phase opens the sum, which costs privacy."""
+        """Call `reserve` unless it is None: the unmasking phase opens the sum and costs privacy."""
         if self._reserve is not None:
             self._reserve(self)
 
@@ -595,7 +596,7 @@ class Server:
             raise
 
     def abort(self) -> None:
-        """End the round without a result, in any phase.
+        """End the round without a result, in any phase; `code` is then INTERNAL.
 
         Raises:
             LocalProtocolError: the session has ended.
@@ -657,12 +658,13 @@ class Server:
             ]
 
     def _settle_roster(self) -> None:
-        """Fix the order of the clients: by rank in `active`, random in `semi-honest`.
+        """Give each client its index in the roster: by rank in `active`, random in `semi-honest`.
 
-        The ring follows from ctx2, the digest of the roster, and so from this order. Corrupt
-        clients must not choose their places in the ring: otherwise t of them could be neighbours of
-        one client and hold its secrets, or some could fill two gaps of the ring. So the random
-        order is drawn after the last advert, and does not depend on when a client advertises.
+        In `semi-honest` the indexes are drawn after the last advert. The reason: the ring is
+        derived from ctx2, a digest of all adverts in order of index. If the indexes were the order
+        of arrival, an attacker could try out rings by choosing which corrupt clients come, and
+        when. Then t corrupt clients could be neighbours of one client and hold its secrets, or
+        corrupt clients could fill two gaps of the ring.
         """
         n = len(self._clients)
         by = self._ranks if self._is_active else self._drawn(n)
