@@ -165,12 +165,12 @@ class Prio3:
     def sum_vec(
         cls, entries: int, maximum: int, chunk: int, *, context: bytes, shares: int = 2
     ) -> Prio3:
-        """Make Prio3SumVec: a measurement is a vector of integers 0 .. maximum."""
+        """Make Prio3SumVec: a measurement is a vector of integers 0 .. maximum; see `SumVec`."""
         return cls(3, SumVec(entries, maximum, chunk), context=context, shares=shares)
 
     @classmethod
     def histogram(cls, buckets: int, chunk: int, *, context: bytes, shares: int = 2) -> Prio3:
-        """Make Prio3Histogram: a measurement is a bucket, 0 .. buckets - 1."""
+        """Make Prio3Histogram: a measurement is a bucket, 0 .. buckets - 1; see `Histogram`."""
         return cls(4, Histogram(buckets, chunk), context=context, shares=shares)
 
     @classmethod
@@ -184,7 +184,11 @@ class Prio3:
         shares: int = 2,
         proofs: int = 3,
     ) -> Prio3:
-        """Make Prio3SumVecWithMultiproof: Prio3SumVec over Field64 with several proofs."""
+        """Make Prio3SumVecWithMultiproof: Prio3SumVec over Field64 with several proofs.
+
+        The draft has no number for this algorithm: its `id` is 0xFFFFFFFF, as in the official test
+        vectors. `SumVec` describes `entries`, `maximum` and `chunk`.
+        """
         circuit = SumVec(entries, maximum, chunk, FIELD64)
         return cls(0xFFFFFFFF, circuit, context=context, shares=shares, proofs=proofs)
 
@@ -287,8 +291,9 @@ class Prio3:
         if size:
             step = self.seed_bytes
             parts = [public_share[i : i + step] for i in range(0, size, step)]
-            # This piece of the public share is computed from the input share that arrived here. The
-            # client may have put other bytes in its place.
+            # This aggregator computes its own piece of the public share from the input share that
+            # arrived here. The client may have put other bytes in the public share. Then the
+            # aggregators compute different seeds, and `verify_next` refuses the report.
             parts[aggregator] = part = self._joint_part(
                 aggregator, opened.blind, opened.words, nonce
             )

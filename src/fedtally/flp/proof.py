@@ -33,7 +33,11 @@ class ReportRefusedError(FedtallyError):
 
 
 class TestPointError(ReportRefusedError):
-    """Report that the proof would reveal a piece of the measurement at this test point."""
+    """Report that a verifier share at this test point would reveal a piece of the measurement.
+
+    A test point is the random element at which the verifiers evaluate the polynomials of a proof.
+    `FullyLinearProof.is_test_point` tells which elements are allowed.
+    """
 
     __test__ = False  # otherwise pytest would collect the class as tests
 
@@ -368,9 +372,10 @@ def _doubled(field: Field, values: Array) -> Array:
 
 @lru_cache(maxsize=64)
 def _between(field: Field, n: int) -> Array:
-    """Return the matrix from values at the roots of order n to values between them: words [n, n].
+    """Return the matrix that turns values at the roots of order n into values between them: [n, n].
 
-    The points between them are the other roots of order 2n. The matrix is cached.
+    The values are those of a polynomial of degree below n. The points between the roots of order n
+    are the other roots of order 2n. The matrix has words, and is cached.
     """
     odd = field.constant(field.roots(2 * n)[1::2])
     return _lagrange(field, odd, n)[..., 0]  # the roots are words, so that the result is, too
@@ -386,7 +391,7 @@ def _completed(field: Field, values: Array) -> Array:
 
 
 def _of_the_last(field: Field, n: int) -> Array:
-    """Return weights: the last value of a polynomial is the sum of its other values, weighted.
+    """Return the weights with which the other values of a polynomial add up to its last value.
 
     The polynomial has at most degree n - 2, and its values y_i are at the n roots of unity of order
     n.

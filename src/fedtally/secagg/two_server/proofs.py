@@ -72,7 +72,8 @@ class Digests(NamedTuple):
 
     Args:
         leader: the digest of the salt and the leader's share of the words.
-        helper: the digest of the sealed seed. It does not cover the proof: the proof depends on it.
+        helper: the digest of the sealed seed. It does not cover the proof: the proof is made later,
+            and depends on this digest.
         proof: the digest of the salt and the leader's share of the proof.
     """
 
@@ -90,8 +91,8 @@ class LeaderPart:
         helper: the digest of the sealed seed, as the client states it; 32 bytes.
         signature: the client's signature over `bound` and all three digests, 64 bytes.
         salt: 32 random bytes, which the helper must not learn.
-        words: the leader's share of the encoded vector, `words_bytes`.
-        proof: the leader's share of the proof, `proof_bytes`.
+        words: the leader's share of the encoded vector, `ReportProof.words_bytes` long.
+        proof: the leader's share of the proof, `ReportProof.proof_bytes` long.
     """
 
     bound: Bound
@@ -241,7 +242,7 @@ class ReportProof:
 
     @cached_property
     def flp(self) -> FullyLinearProof:
-        """The fully linear proof of the circuit, without reports and servers."""
+        """The fully linear proof of the circuit, with the steps prove, query and decide."""
         return FullyLinearProof(self.circuit)
 
     @cached_property
@@ -278,7 +279,11 @@ class ReportProof:
 
     @property
     def check_bytes(self) -> int:
-        """The size in bytes of a check: joint digest 32, seed of the point 32, verifier share."""
+        """The size in bytes of a check of one report.
+
+        A check has, in this order: the digest of all that the client signed (`_joint_digest`), 32
+        bytes; the seed of the test point, 32 bytes; and the helper's verifier share.
+        """
         return 2 * KEY_BYTES + self.flp.verifier_length * self._element_bytes
 
     def bound(self, nonce: bytes, round: int, identity: bytes, time: int) -> Bound:
@@ -479,6 +484,9 @@ class ReportProof:
 
     def decide(self, shares: Sequence[LeaderShare], checks: Sequence[bytes]) -> list[Verdict]:
         """Decide about each report, as the leader: return its verdict, in the order of `shares`.
+
+        A report is INCONSISTENT if the helper's check is of other bytes than the leader has.
+        Otherwise its proof decides whether it is VALID or INVALID.
 
         Args:
             shares: the leader's shares of the reports.

@@ -1,6 +1,6 @@
 """Run the two servers: each collects the reports of one batch, and together they open its sum.
 
-They do so only once.
+The sum of a batch is opened only once, and no round is in two batches.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ I64 = npt.NDArray[np.int64]
 Noise = Callable[[], I64]
 CLOCK_SKEW = 3_600  # the most seconds that a client's clock may be ahead of a server's
 CHECKS_OF_A_FRAME = 4096
-# The most bytes, and the most reports, that are read from the disk together. To decide about them
-# takes about ten times as many bytes of memory, and the process keeps some of it: with 2 MiB it
-# kept more than all held reports take.
+# The most bytes, and the most reports, that are read from the disk together. To decide about these
+# reports takes about ten times as many bytes of memory, and the process does not give all of this
+# memory back. With 2 MiB read together, it kept more memory than all held reports take.
 _READ_BYTES, _READ_AT_ONCE = 1 << 19, 1024
 _REFUSED = struct.Struct(f"<{KEY_BYTES}sB")  # a refused report in the journal: identity, verdict
 _VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
@@ -168,9 +168,10 @@ class _Server(ABC):
         # memory.
         self._reports = reports
         self._held: dict[bytes, Any] = {}
-        # `_added` has the reports whose shares are in `_sum` already. For the sum of a batch only
-        # those are read again that the batch leaves out. At a leader they are the reports that were
-        # found valid. At a helper with `reports` they are the reports that it has checked.
+        # `_added` has the reports whose shares are in `_sum` already: at a leader the reports that
+        # were found valid, at a helper with `reports` those that it has checked. Only those of them
+        # that a batch leaves out are read again when the batch is summed: they are subtracted from
+        # `_sum`.
         self._added: dict[bytes, Any] = {}
         self._sum: Array | None = None
         self._out: set[bytes] = set()  # at a leader: the ids of the reports that it refused
@@ -187,7 +188,7 @@ class _Server(ABC):
 
     @property
     def state(self) -> BatchState:
-        """The state of this server."""
+        """The state of this server; see `BatchState`."""
         return self._state
 
     @property
@@ -537,9 +538,9 @@ class Helper(_Server):
             +-parameters.noise; None if the parameters have none.
         reserve: a function that charges the privacy budget, called before each answer. If it raises
             an error, no noise is drawn and nothing is sent.
-        noise_source: a name for the origin of `noise`, which the journal records with the batch;
-            `FrequencyServer` has one for plans' noise. A server with another source refuses a batch
-            that is recorded already.
+        noise_source: a name for the origin of `noise`, which the journal records with the batch. A
+            server with another name refuses a batch that is recorded already: perhaps no noise was
+            drawn for it. `FrequencyServer` passes a name of its own for the noise of a plan.
         reports: the storage of the reports until the batch is closed; None: this server holds them
             in memory only, and a restart loses them.
 
@@ -615,7 +616,10 @@ class Helper(_Server):
             self._added[id] = self._held.pop(id)
 
     def _checks_of(self, ids: list[bytes], proof: ReportProof) -> bytes:
-        """Return a frame with the checks of held reports, in the order of `ids`."""
+        """Return a frame with the checks of held reports, in the order of `ids`.
+
+        With `reports`, the checked reports are also added to `_sum`.
+        """
         body = [BATCH.pack(self._rounds[0], self._rounds[-1], len(ids))]
         with closing(self._pages(ids)) as pages:
             for page, held in pages:
@@ -628,7 +632,8 @@ class Helper(_Server):
     def answer(self, query: bytes) -> bytes:
         """Answer the leader's query: a frame with the helper's share of the sum, noise included.
 
-        Only one query is answered. The same query again gets the same bytes, also after a restart.
+        Only one query is answered. The same query again gets the same bytes, also after a restart;
+        `reserve` is called each time.
 
         Args:
             query: the query of the leader, a frame.
@@ -642,7 +647,8 @@ class Helper(_Server):
                 drawn.
             InvalidInputError: the noise that was drawn has another type or shape, or is too large;
                 the batch was charged, and is not answered.
-            Exception: any error of `reserve`, unchanged.
+            Exception: any error of `reserve`, `noise`, `journal` or `reports`, unchanged; send
+                nothing then.
         """
         rounds, ids = self._ids_of(query, Kind.QUERY, LEADER)
         self._check_rounds(rounds)
@@ -728,9 +734,9 @@ class Leader(_Server):
             +-parameters.noise; None if the parameters have none.
         reserve: a function that charges the privacy budget, called before each query, and before an
             answer is accepted. If it raises an error, no noise is drawn and nothing is sent.
-        noise_source: a name for the origin of `noise`, which the journal records with the batch;
-            `FrequencyServer` has one for plans' noise. A server with another source refuses a batch
-            that is recorded already.
+        noise_source: a name for the origin of `noise`, which the journal records with the batch. A
+            server with another name refuses a batch that is recorded already: perhaps no noise was
+            drawn for it. `FrequencyServer` passes a name of its own for the noise of a plan.
         reports: the storage of the reports until `erase`; None: this server holds them in memory
             only, and a restart loses them.
 
@@ -900,7 +906,8 @@ class Leader(_Server):
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn, and the leader stays stopped.
             InvalidInputError: the noise that was drawn has another type or shape, or is too large.
-            Exception: any error of `reserve`, unchanged; the leader stays stopped.
+            Exception: any error of `reserve`, `noise`, `journal` or `reports`, unchanged; the
+                leader stays stopped.
         """
         # An offer from before the stop could lack reports that both servers accepted after it.
         if self._state is BatchState.COLLECTING:
@@ -1013,7 +1020,8 @@ class Leader(_Server):
                 could add up to the sum: a checksum entry is not the number of reports, or an entry
                 is too large or too small; then the batch is lost.
             LocalProtocolError: the batch has no query yet, or is lost.
-            Exception: any error of `reserve`, unchanged; the same answer may follow.
+            Exception: any error of `reserve`, `journal` or `reports`, unchanged; the same answer
+                may follow.
         """
         if self._state not in (BatchState.WAITING, BatchState.DONE):
             raise LocalProtocolError(f"this batch is {self._state.value}; make a query first")
