@@ -99,7 +99,8 @@ class Field(PrimeField):
         Coefficients are reduced mod p. Missing ones are 0.
 
         Raises:
-            InvalidInputError: a coefficient is no integer, or an element has more than K.
+            InvalidInputError: a coefficient is no integer, or an element has more than K
+                coefficients.
         """
         given = self.words(coefficients)
         if given.ndim < 1 or given.shape[-1] > self.degree:

@@ -162,9 +162,9 @@ class OneHot:
 
     @cached_property
     def chunk(self) -> int:
-        """The number of products in one call of the gadget: it makes the proof shortest.
+        """The number of products in one call of the gadget: with it the proof is shortest.
 
-        If several numbers make the proof equally short, it is the smallest.
+        If several numbers make the proof equally short, the smallest of them is taken.
         """
 
         def proof_length(chunk: int) -> int:

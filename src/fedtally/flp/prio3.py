@@ -31,7 +31,7 @@ _MEASUREMENT_SHARE, _PROOF_SHARE, _JOINT, _PROVE, _QUERY, _JOINT_SEED, _JOINT_PA
 
 
 class Measured(Circuit, Protocol):
-    """Encode measurements and decode their sum, and state what `Circuit` states."""
+    """Add to a `Circuit` how a measurement is encoded, and how a sum of measurements is decoded."""
 
     def encode(self, measurement: Any) -> Array:
         """Encode a measurement as words: [length]."""
@@ -311,10 +311,11 @@ class Prio3:
         return state, self.circuit.field.encode(verifier) + part
 
     def verifier_shares_to_message(self, shares: Sequence[bytes]) -> bytes:
-        """Join the verifier shares of all aggregators to the message for all of them.
+        """Decide about a report, and return the message that every aggregator then gets.
 
         Args:
-            shares: the verifier shares, in the order of the aggregators.
+            shares: the verifier shares of the report from all aggregators, in the order of the
+                aggregators.
 
         Returns:
             The message: the seed of the joint randomness, or no bytes if the circuit needs none.
@@ -345,8 +346,7 @@ class Prio3:
             message: the message from `verifier_shares_to_message`.
 
         Raises:
-            ReportRefusedError: the client's public share does not fit the input shares that it
-                sent.
+            ReportRefusedError: the client sent a public share that does not fit its input shares.
         """
         if message != state.joint_seed:
             raise ReportRefusedError("the joint randomness is not the one of this report")
@@ -433,8 +433,8 @@ class Prio3:
     def _by_values(self, proofs: Array) -> Array:
         """Return proofs, or shares of proofs, in the form where polynomials are given by values.
 
-        Here they have this form already. In draft 08 polynomials are given by coefficients, and are
-        converted.
+        In this class proofs have this form already. `Prio3Draft08` converts them: in draft 08
+        polynomials are given by coefficients.
         """
         return proofs
 

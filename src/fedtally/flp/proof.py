@@ -67,8 +67,8 @@ class Circuit(Protocol):
         """The number of elements of joint randomness.
 
         Joint randomness is random elements that the statement depends on. They must be derived from
-        all shares of the measurement: a client that knew them before it chose the measurement could
-        make an invalid one pass.
+        all shares of the measurement. If a client knew these elements before it chose its
+        measurement, an invalid measurement could pass.
         """
 
     @property

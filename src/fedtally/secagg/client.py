@@ -82,8 +82,8 @@ class Journal(Protocol):
     def spend(self, session: bytes) -> bool:
         """Mark the item as spent, in one atomic step; return False if it may not be spent.
 
-        It may not if it was spent before, even for this same session, or if the client's record
-        does not allow it: for instance, the round would exceed a cap.
+        The item may not be spent if it was spent before, even for this same session, or if the
+        client's record does not allow it: for instance, because the round would exceed a cap.
 
         Args:
             session: the identifier of the session that the item's vector goes to, 32 bytes.
@@ -330,8 +330,8 @@ class Client:
         Args:
             total: int64 [V]; the published sum.
             salt: 32 bytes, published with the sum. If an aggregator adds noise to the sum, the salt
-                is not published: with it anybody could check guesses of the exact sum, which the
-                digest is made of.
+                is not published, and no client can call this: the digest is of the exact sum, and
+                with the salt anybody could check guesses of it.
 
         Raises:
             LocalProtocolError: no result was announced to this client.
@@ -401,8 +401,8 @@ class Client:
     def _conclude(self, message: wire.Frame) -> None:
         """Record the Result or Abort that the server sends after the client's last answer.
 
-        The first Result counts, and an Abort only before it. The message needs no further check,
-        since all secrets are wiped.
+        Only the first Result is recorded. An Abort is recorded only if no Result came before. The
+        message needs no further check, since all secrets are wiped.
         """
         if message.version != wire.VERSION:
             return

@@ -276,7 +276,7 @@ class TwoServerConfig:
 
     @property
     def _bounds(self) -> dict[str, Any]:
-        """The numeric fields by name, except `length`: the protocol gets it from the widths."""
+        """The numeric fields by name, except `length`: the protocol computes it from the widths."""
         return {name: getattr(self, name) for name in _BOUNDS}
 
     @property
@@ -469,8 +469,8 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) -> None:
     """Raise an error for a key that a secure sum does not use, or that is not valid.
 
-    A caller that gives a key of another protocol probably means another plan, so that it is not
-    ignored.
+    A key of another protocol is refused and not ignored: a caller that gives it probably means
+    another plan.
 
     Args:
         method: "ideal", "secagg" or "two-server".

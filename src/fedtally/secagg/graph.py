@@ -82,11 +82,11 @@ class Neighbourhood:
     def is_whole(self, alive: Bits) -> bool:
         """Return whether the honest survivors stay connected, up to a probability of 2^-41.
 
-        They are connected if masks in common link all of them: otherwise a server could unmask the
-        sum of a part of them. The probability is over the draw of the ring. It is at most 2^-41 if
-        at most C clients are corrupt and they were fixed before the draw, however the survivors
-        were chosen (docs/protocol.md, "Claim of `semi-honest`"). In the complete graph the result
-        is True.
+        They are connected if masks in common link all of them. If they were not, a server could
+        unmask the sum of each part alone. The probability is over the draw of the ring. It is at
+        most 2^-41 if at most C clients are corrupt and they were fixed before the draw, however the
+        survivors were chosen (docs/protocol.md, "Claim of `semi-honest`"). In the complete graph
+        the result is True.
 
         Args:
             alive: bool [n], by index in the roster; the survivors.

@@ -264,10 +264,10 @@ class Advert(NamedTuple):
     A self mask is the mask that a client has in common with nobody.
 
     Attributes:
-        mask_key: the X25519 public key from which it and each neighbour make their common mask, 32
-            bytes.
+        mask_key: the X25519 public key from which the client and each neighbour make their common
+            mask, 32 bytes.
         encryption_key: the X25519 public key to which neighbours seal shares, 32 bytes.
-        commitment: a hash of the seed of its self mask, 32 bytes.
+        commitment: a hash of the seed of the client's self mask, 32 bytes.
         nonce: 16 random bytes, which make the digest of each roster a new one.
         signature: the client's signature over the context of the session and the four fields above;
             64 bytes in `active`, empty in `semi-honest`.
@@ -287,8 +287,8 @@ class Roster(NamedTuple):
         n: the number of clients in the roster.
         own_index: the index of the client that gets this message, 0 .. n - 1.
         digest: the digest of all adverts, 32 bytes.
-        adverts: the adverts of its neighbours, as they were sent, in order of their slots (see
-            `graph`).
+        adverts: the adverts of this client's neighbours, as the neighbours sent them, in order of
+            slots (see `graph`).
     """
 
     n: int
@@ -340,10 +340,11 @@ class Unmask(NamedTuple):
 
     Attributes:
         own: uint32 [5]; the client's own share of the seed of its self mask.
-        given: bool [k]; for which neighbours it gives a share, in order of their slots (see
+        given: bool [k]; for which neighbours this message has a share, in order of their slots (see
             `graph`).
-        shares: uint32 [given neighbours, 5]; their shares, in the same order. For a survivor it is
-            a share of the seed of its self mask, else of the seed of its mask key.
+        shares: uint32 [given neighbours, 5]; one share for each of these neighbours, in the same
+            order. If the neighbour survived, the share is of the seed of its self mask, else of the
+            seed of its mask key.
     """
 
     own: npt.NDArray[np.uint32]

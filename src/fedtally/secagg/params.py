@@ -151,8 +151,9 @@ def complete_threshold(n: int, corrupt: int) -> int:
 def num_checksum_entries(bits: int) -> int:
     """Return the number of checksum entries of a vector, ceil(64 / b).
 
-    A checksum entry is an entry that is 1 in each client's vector. It shows whether all masks are
-    gone. With this number of entries, a wrong mask is missed with a probability of at most 2^-64.
+    A checksum entry is an entry that is 1 in each client's vector. In the sum it is the number of
+    clients if all masks are gone. With this number of checksum entries, a wrong mask is missed with
+    a probability of at most 2^-64.
 
     Args:
         bits: b, the number of bits of an entry.
@@ -389,9 +390,10 @@ class Parameters:
             `semi-honest`.
         max_dropout_ppm: the fraction of the roster's clients that may drop out once the roster is
             fixed, in parts per million; below a million.
-        min_survivors: the fewest clients in a sum, at most n_min. In `active` it is at least the
-            threshold of n_max clients. It is then also at most the number of clients that are left
-            of n_min if max_dropout of them drop out and C corrupt clients do not answer.
+        min_survivors: the fewest clients in a sum, at most n_min. In `active` it has two more
+            bounds. It is at least the threshold of shares in a roster of n_max clients. It is at
+            most the number of clients that are left of n_min if max_dropout of them drop out and C
+            corrupt clients do not answer.
         ring_neighbours: k, even, at most n_min - 2 and 2^15; 0: the complete graph, which `active`
             must use.
         ring_threshold: t, 2 .. k; 0: the complete graph.
@@ -539,8 +541,8 @@ class Parameters:
 class ClientPolicy:
     """State what a client demands of the parameters that a server proposes.
 
-    The client checks them before it allocates memory for a session. C is the number of corrupt
-    clients that the parameters allow for.
+    The client checks the parameters before it allocates memory for a session. C is the number of
+    corrupt clients that the parameters allow for.
 
     Args:
         adversary: the kind of server to protect against; parameters for another kind are refused.
@@ -604,8 +606,8 @@ class ClientPolicy:
         """Raise an error if parameters are weaker, or larger, than this policy allows.
 
         Weaker parameters protect too little. Larger parameters let a server exhaust a client's
-        memory. The real size of the roster is not known yet: call `Parameters.check_roster` once it
-        is.
+        memory. The real size of the roster is not known yet: call `Parameters.check_roster` once
+        the size is known.
 
         Raises:
             UnsafeParametersError: names the parameter, its value and the bound.

@@ -1,9 +1,9 @@
 """Run the server of secure summation, sans-IO: clients' bytes come in, its requests go out.
 
 The server adds up masked vectors as they come and stores none of them. It closes a phase when its
-caller says so. After that the next requests can never change. The journal, if there is one, has
-what they are made of before their first byte leaves. A restored server sends the same bytes, and
-late messages are refused.
+caller says so. After that the requests of the next phase can never change. If there is a journal,
+it has everything that these requests are made of before their first byte leaves. So a restored
+server sends the same bytes. Late messages are refused.
 
 A second version of a request would be dangerous. A client has two secrets: the seed of its self
 mask, and the seed of the key of its pair masks. After two versions of a request, clients could
@@ -734,9 +734,10 @@ class Server:
     def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
         """Yield the name of each client that the open phase asks, and the bytes to send to it.
 
-        The bytes are the request of the phase. Once the session has ended, they are its Result, for
-        the survivors, or an Abort, for all clients. They are the same at each call. While clients
-        advertise nothing is yielded: the caller sends `invite` to any client.
+        The bytes are the request of the phase. After the session has ended with a sum, they are the
+        Result, for the survivors. After an abort, they are an Abort, for all `clients`. Each call
+        yields the same. While clients advertise nothing is yielded: the caller sends `invite` to
+        any client.
         """
         if self.state is ServerState.ABORTED:
             assert self.code is not None

@@ -42,7 +42,7 @@ class BatchFacts:
         self.range = (context, _RANGE.pack(rounds[0], rounds[-1]))
 
     def check_key(self, public: bytes) -> None:
-        """Record the server's public key for this context; refuse it if another context has it.
+        """Record the server's public key for this context; refuse a key that another context has.
 
         Args:
             public: the server's public key, 32 bytes.
@@ -175,7 +175,7 @@ class BatchFacts:
         return b"answer" + b"".join(self.range)
 
     def may_hear(self, digest: bytes) -> bool:
-        """Return whether the leader may accept an answer: it accepted none before, or this one.
+        """Return whether the leader may accept an answer: it has accepted no other one before.
 
         Args:
             digest: the SHA-256 of the answer, 32 bytes.

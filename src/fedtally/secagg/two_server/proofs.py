@@ -423,7 +423,7 @@ class ReportProof:
         Raises:
             RejectedError: the client did not sign this, or the seal does not open.
             InvalidInputError: a field has another length, the report has another context, or the
-                key is another one.
+                key does not belong to `parameters.helper_key`.
         """
         digests, bound = self._signed(part)
         return self._read_helper(bound, digests, part.sealed, key)
@@ -447,7 +447,7 @@ class ReportProof:
 
         Raises:
             RejectedError: the seal does not open.
-            InvalidInputError: the key is another one.
+            InvalidInputError: the key does not belong to `parameters.helper_key`.
         """
         seed = self.parameters.own_key(key).open(sealed, Label.TWO_SERVER_SEED, *bound.fields)
         joint = self._joint_key(bound, digests.leader, digests.helper)
@@ -466,7 +466,8 @@ class ReportProof:
             key: the secret key that belongs to `parameters.helper_key`.
 
         Raises:
-            InvalidInputError: the key is another one, or a report has another context.
+            InvalidInputError: the key does not belong to `parameters.helper_key`, or a report has
+                another context.
         """
         key = self.parameters.own_key(key)  # another key would make another test point
         digests = [self._joint_digest(share) for share in shares]  # may raise: no key exists yet
@@ -494,8 +495,8 @@ class ReportProof:
 
         Raises:
             InvalidInputError: a report has another context; or the helper did not follow the
-                protocol: the number of checks is not that of the reports, a check has another
-                length, or a word of it is not below p. No verdict is returned then.
+                protocol: there is not one check for each report, a check has another length, or a
+                word of it is not below p. No verdict is returned then.
         """
         if len(checks) != len(shares):
             raise InvalidInputError(
@@ -726,7 +727,8 @@ class ReportProof:
     def _joint_key(self, bound: Bound, leader: bytes, helper: bytes) -> bytes:
         """Compute the key of the joint randomness of a report (r1, r2, r3 in docs/protocol.md).
 
-        It depends on both shares of the words, and not on the proof: the proof depends on it.
+        The key depends on both shares of the words. It does not depend on the proof: the proof is
+        made later, with the joint randomness.
 
         Args:
             bound: the bound values of the report.
@@ -755,9 +757,9 @@ class ReportProof:
     def _query_random(self, seeds: Sequence[bytes]) -> Array:
         """Derive the query randomness of each report: [reports, query_random_length, K].
 
-        The last element is the test point. Elements that may not be a test point are skipped: it is
-        the first allowed one in the stream of the seed. The elements before it are factors of the
-        circuit's outputs.
+        The last element is the test point: the first element, after the other ones in the stream of
+        the seed, that may be a test point. The elements before it are the factors of the circuit's
+        outputs.
 
         Args:
             seeds: the seed of each report, 32 bytes.

@@ -196,7 +196,7 @@ class TwoServerParameters:
         return least <= int(entries.min()) and int(entries.max()) <= most
 
     def check_noise(self, noise: object) -> None:
-        """Raise an error if the parameters have noise and none is given, or the other way round.
+        """Raise an error if noise is given and the parameters have none, or if it is missing.
 
         Otherwise a sum without noise would be published as one with noise, or the other way round.
 
@@ -221,7 +221,7 @@ class TwoServerParameters:
                 HELPER_REPORT for the helper.
 
         Raises:
-            InvalidInputError: the key is another one.
+            InvalidInputError: the key is not the one that clients seal to.
         """
         is_leader = kind is Kind.LEADER_REPORT
         if key.public != (self.leader_key if is_leader else self.helper_key):

@@ -560,8 +560,8 @@ class Helper(_Server):
     def offer(self) -> bytes:
         """Return the offer to the leader: a frame with the ids of the reports that are held.
 
-        It changes nothing: more reports may come until a batch is answered. From then on it has no
-        ids.
+        The call changes nothing: more reports may come until a query is answered. From then on the
+        offer has no ids.
         """
         return frame_of(Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, self._ids()))
 
@@ -727,8 +727,8 @@ class Leader(_Server):
         rounds: the rounds whose reports are in the batch.
         allow_list: the list whose digest is in the parameters.
         policy: what the leader demands of the parameters.
-        journal: the journal of the leader. The helper must not see it: it has the leader's share of
-            the sum, and the helper knows the other share.
+        journal: the journal of the leader. The helper must not see this journal: the leader's share
+            of the sum is in it, and the helper knows the other share.
         key: the secret key that belongs to `parameters.leader_key`.
         noise: a function that draws the leader's noise, new at each call: int64 [V], within
             +-parameters.noise; None if the parameters have none.
