@@ -166,7 +166,8 @@ class FullyLinearProof:
     def proof_length(self) -> int:
         """The number of elements of a proof: a seed for each wire, then the gadget polynomial.
 
-        The gadget polynomial, of degree 2P - 2, is the gadget of the wire polynomials.
+        The gadget polynomial is the gadget of the wire polynomials, and has degree 2P - 2 (see
+        `nodes`).
         """
         return 2 * self.circuit.chunk + 2 * self.nodes - 1
 
@@ -199,7 +200,7 @@ class FullyLinearProof:
         Returns:
             Elements [..., proof_length, K]: the seeds of the wires, which are `prove_random`; then
             the values of the gadget polynomial at the powers 0 .. 2P - 2 of the root of unity of
-            order 2P.
+            order 2P, where P is `nodes`.
 
         Raises:
             InvalidInputError: an array has another shape.
@@ -289,8 +290,9 @@ class FullyLinearProof:
     def is_test_point(self, point: Array) -> Array:
         """Tell whether each of these elements may be a test point: bool [...].
 
-        A root of unity of order P may not. There a wire polynomial has the value of an input of one
-        call, without the random seed. So a verifier share would reveal a piece of the measurement.
+        A root of unity of order P (`nodes`) may not. There a wire polynomial has the value of an
+        input of one call, without the random seed. So a verifier share would reveal a piece of the
+        measurement.
 
         Args:
             point: elements [..., K].

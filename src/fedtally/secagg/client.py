@@ -626,7 +626,7 @@ class Client:
         """Fix the roster and the client's neighbours for the rest of the session.
 
         Args:
-            ctx2: the context of the roster, 32 bytes.
+            ctx2: the context of the roster, a digest (`wire.roster_context`), 32 bytes.
         """
         # Check a: the state machine takes one Roster, and every later key and signature depends on
         # ctx2. The ring follows from ctx2, too, so that no server can choose a client's neighbours

@@ -47,6 +47,8 @@ class SecureSum(Named, option="secure_sum"):
 class SecAggConfig:
     """Hold the terms of a secure sum in cohorts with one server (``fedtally-secagg/1``).
 
+    A cohort is a group of clients whose vectors are added up in one session.
+
     Args:
         parameters: the parameters of every cohort.
         server_key: the Ed25519 public key with which the server signs Invites, 32 bytes; None: not

@@ -379,7 +379,8 @@ def tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int
 class Parameters:
     """Hold the public parameters that a cohort agrees on, and check that they fit each other.
 
-    `ClientPolicy` and `check_roster` decide whether they are safe.
+    A cohort is the group of clients whose vectors are added up in one session. `ClientPolicy` and
+    `check_roster` decide whether the parameters are safe.
 
     Args:
         adversary: the kind of server that the sum protects against.
@@ -392,8 +393,8 @@ class Parameters:
             fixed, in parts per million; below a million.
         min_survivors: the fewest clients in a sum, at most n_min. In `active` it has two more
             bounds. It is at least the threshold of shares in a roster of n_max clients. It is at
-            most the number of clients that are left of n_min if max_dropout of them drop out and C
-            corrupt clients do not answer.
+            most the number of clients that are left of n_min if the fraction max_dropout_ppm of
+            them drops out and C corrupt clients do not answer.
         ring_neighbours: k, even, at most n_min - 2 and 2^15; 0: the complete graph, which `active`
             must use.
         ring_threshold: t, 2 .. k; 0: the complete graph.
@@ -463,8 +464,8 @@ class Parameters:
 
         It must be at least the threshold of shares: otherwise the survivors might not have enough
         shares to unmask. It must be at most the number of clients that are left of the smallest
-        roster if max_dropout of it drop out and all corrupt clients are silent: otherwise silent
-        clients could stop every round.
+        roster if the fraction max_dropout_ppm of it drops out and all corrupt clients are silent:
+        otherwise silent clients could stop every round.
         """
         # A client that sends wrong shares can stop a round all the same: docs/protocol.md, "What is
         # not claimed".
@@ -490,7 +491,7 @@ class Parameters:
 
     @property
     def honest_survivors(self) -> int:
-        """The fewest honest clients in a sum: min_survivors - C.
+        """The fewest honest clients in a sum: min_survivors - corrupt.
 
         If clients add the noise, each computes its share of the noise from this number: corrupt
         clients may add none.
@@ -509,7 +510,8 @@ class Parameters:
     def absent(self, n: int) -> int:
         """Return the most clients of a roster of n that may be absent.
 
-        It is the larger of two numbers: max_dropout of n, rounded down; and n - min_survivors.
+        It is the larger of two numbers: the fraction max_dropout_ppm of n, rounded down; and n -
+        min_survivors.
         """
         return max(share_of(self.max_dropout_ppm, n), n - self.min_survivors)
 

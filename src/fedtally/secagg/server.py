@@ -117,7 +117,7 @@ class Blame(NamedTuple):
 
 
 class Server:
-    """Run the server's side of one session of one cohort.
+    """Run the server's side of one session, which adds up the vectors of one cohort of clients.
 
     Args:
         parameters: the parameters of the cohort.

@@ -39,8 +39,8 @@ class Unmasking:
 
     Args:
         parameters: the parameters of the session.
-        ctx: the context of the session, 32 bytes.
-        ctx2: the context of its roster, 32 bytes.
+        ctx: the context of the session, a digest (`wire.context`), 32 bytes.
+        ctx2: the context of its roster, a digest (`wire.roster_context`), 32 bytes.
         graph: the neighbours in the roster.
         adverts: the adverts as they were sent, by index in the roster.
         present: bool [n]; the clients that sent Shares.

@@ -286,12 +286,12 @@ class Proofs(Check):
         return self.proof.digests(HelperPart(bound, other, proof, signature, sealed))
 
     def of_leader(self, part: Part, signed: tuple[bytes, ...]) -> LeaderShare:
-        """Return the leader's share of the words and of the proof."""
+        """Return the leader's share of the words (the encoded vector) and of the proof."""
         _, words, proof = self._split(part.payload)
         return self.proof._read_leader(part.bound, Digests(*signed), words, proof)
 
     def of_helper(self, part: Part, signed: tuple[bytes, ...], key: PrivateKey) -> HelperShare:
-        """Return the keys of the helper's share of the words and of the proof."""
+        """Return the keys of the helper's share of the words (encoded vector) and of the proof."""
         sealed = part.payload[:SEALED_BYTES]
         return self.proof._read_helper(part.bound, Digests(*signed), sealed, key)
 

@@ -260,7 +260,7 @@ class ReportProof:
 
     @property
     def words_bytes(self) -> int:
-        """The size in bytes of the leader's share of the words."""
+        """The size in bytes of the leader's share of the words, which are the encoded vector."""
         return self.circuit.length * self.circuit.field.word_bytes
 
     @property
@@ -675,7 +675,7 @@ class ReportProof:
         return digests, bound
 
     def _query(self, shares: Sequence[LeaderShare | HelperShare], seeds: Sequence[bytes]) -> Array:
-        """Compute this server's verifier share of each report: [reports, verifier_length, K].
+        """Compute this server's verifier share (see `flp.proof`): [reports, verifier_length, K].
 
         K is the number of words of an element of the extension field.
 
@@ -701,7 +701,7 @@ class ReportProof:
     # ---- what is derived from what ----
 
     def _words_of(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
-        """Return a server's shares of the words of reports: [reports, length].
+        """Return a server's shares of the words (encoded vectors) of reports: [reports, length].
 
         Args:
             shares: all of the leader, or all of the helper.

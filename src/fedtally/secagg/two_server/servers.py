@@ -316,7 +316,7 @@ class _Server(ABC):
     def _pages(
         self, ids: Iterable[bytes]
     ) -> Generator[tuple[Sequence[bytes], list[Any]], None, None]:
-        """Yield accepted reports, a page at a time: their ids, and the held report of each.
+        """Yield accepted reports, a page at a time: their ids, and held reports (see `checks`).
 
         A helper wipes the held reports that it read from the disk after each page.
 
@@ -333,7 +333,7 @@ class _Server(ABC):
                 yield some, self._page(some, read)
 
     def _page(self, ids: Sequence[bytes], read: ExitStack) -> list[Any]:
-        """Return the held report of each id, in order.
+        """Return the held report (see `checks`) of each id, in order.
 
         Args:
             ids: the ids of accepted reports.
@@ -352,7 +352,7 @@ class _Server(ABC):
         return page
 
     def _read(self, id: bytes, frame: bytes | None) -> Any:
-        """Make the held report of a frame that was read from the disk.
+        """Make the held report (see `checks`) of a frame that was read from the disk.
 
         Args:
             id: the id of the report, 16 bytes.
@@ -397,7 +397,8 @@ class _Server(ABC):
     def _copied_sum(self) -> Array:
         """Return a copy of `_sum`, or zeros if there is none, to add reports to.
 
-        The caller replaces `_sum` by it once nothing can fail any more.
+        `_sum` is this server's share of the sum of the reports in `_added`. The caller replaces
+        `_sum` by the copy once nothing can fail any more.
         """
         return self._check.nothing() if self._sum is None else self._sum.copy()
 
@@ -457,7 +458,7 @@ class _Server(ABC):
 
     @abstractmethod
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
-        """Make the held report of a part of a report.
+        """Make the held report (see `checks`) from this server's part of a report.
 
         Args:
             part: this server's part, unsealed.
@@ -499,7 +500,7 @@ class _Server(ABC):
 
     @abstractmethod
     def _close(self, recorded: bytes) -> None:
-        """Close the batch as the journal has it: accept no more reports, and drop the held ones.
+        """Close the batch as the journal has it: accept no more reports, and drop the held reports.
 
         Args:
             recorded: the entry of the batch in the journal.
@@ -572,9 +573,10 @@ class Helper(_Server):
     def checks(self, ids: Collection[bytes] | None = None) -> list[bytes]:
         """Return the checks of held reports, as frames for the leader, each of up to 4,096 reports.
 
-        A report has the same check at every call, also after a restart. The checks are in ascending
-        order of the ids. The list is empty if reports have no proofs, or if none of the ids is
-        held.
+        A check is what the leader needs from the helper to decide whether a report is valid (see
+        `proofs`). A report has the same check at every call, also after a restart. The checks are
+        in ascending order of the ids. The list is empty if reports have no proofs, or if none of
+        the ids is held.
 
         Args:
             ids: up to 4,096 ids that the leader asks for, in any order; ids that are not held get
@@ -781,10 +783,11 @@ class Leader(_Server):
         return tuple(self._refused)
 
     def judge(self, checks: bytes) -> None:
-        """Decide about the report of each check in a frame: it is valid, or it is refused.
+        """Decide about the report of each check in a frame: the report is valid, or it is refused.
 
-        A check of a report that was decided before is ignored. A check of a report that is not held
-        yet decides nothing: ask the helper for it again.
+        A check is what the helper computed about the proof of one report. A check of a report that
+        was decided before is ignored. A check of a report that is not held yet decides nothing: ask
+        the helper for it again.
 
         Args:
             checks: one of the frames that `Helper.checks` returned.
