@@ -688,7 +688,7 @@ class Client:
                 raise RemoteProtocolError(AbortCode.ITEM_SPENT)
             self._add_masks(vector)
         except BaseException:
-            vector.fill(0)  # it may not be masked yet, and the traceback refers to it
+            vector.fill(0)  # perhaps not masked yet, and the traceback refers to it
             raise
         return pack(vector, self._parameters.bits)
 
@@ -702,7 +702,8 @@ class Client:
         self._opened = np.zeros(k, np.bool_)
         self._secrets.held = held = np.zeros((k, 2 * shamir.SECRET_ELEMENTS), np.uint32)
         for slot, sealed in zip(np.flatnonzero(inbox.present).tolist(), inbox.sealed, strict=True):
-            # This does not abort: otherwise one corrupt neighbour could stop every round.
+            # Shares that do not open are no reason to abort: otherwise one corrupt neighbour could
+            # stop every round.
             with suppress(RejectedError, shamir.ShareError):
                 share = keys.unseal(self._secrets.unsealing[slot], sealed)
                 try:

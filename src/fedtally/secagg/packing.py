@@ -73,7 +73,7 @@ def pack(vector: Lanes, bits: int) -> bytes:
         raise InvalidInputError(
             f"vector must be {dtype} [at least one entry] for {bits} bits, got {got}"
         )
-    # Otherwise higher bits would be lost without an error.
+    # Without this check, bits above the first `bits` would be lost without an error.
     if int(vector.max()) >> bits:
         raise InvalidInputError(
             f"every entry must be below 2^{bits}; reduce the vector mod 2^{bits} first"
@@ -190,7 +190,7 @@ def _pack_narrow(digits: _U8, bits: int) -> list[memoryview]:
 
 
 def _pack_plane(digits: _U8, width: int) -> _U8:
-    if width == 1:  # it is the highest bit of the entry, so that no bits above it need a mask
+    if width == 1:  # the highest bit of each entry: there are no bits above it to clear
         return np.packbits(digits, bitorder="little")
     length, low = _plane_length(len(digits), width), digits & np.uint8((1 << width) - 1)
     packed = low[:length]

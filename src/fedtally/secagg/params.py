@@ -243,7 +243,7 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     if stddev == 0:
         return 0
     gaussian = stddev * math.sqrt(2 * exponent)
-    variance = max(stddev, 1e-9) ** 2  # a smaller variance could be 0, and is divided by
+    variance = max(stddev, 1e-9) ** 2  # not 0, also after rounding: it is a divisor
     bound = (
         gaussian if kind == "discrete-gaussian" else _chernoff_root(variance, exponent, gaussian)
     )

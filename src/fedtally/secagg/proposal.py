@@ -153,7 +153,7 @@ def corrupt_borne(population: int, corrupt: int, drawn: int, sums: int) -> int:
     >>> corrupt_borne(20_000, 10, 200, 100), corrupt_borne(20_000, 31, 200, 100)
     (106, 1027)
     """
-    more = range(corrupt, population)  # with one more than the last that is not too many
+    more = range(corrupt, population)  # the search tries each of them plus 1
     return corrupt + bisect_left(
         more, True, key=lambda all_: corrupt_needed(population, all_ + 1, drawn, sums) > corrupt
     )

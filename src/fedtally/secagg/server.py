@@ -444,8 +444,8 @@ class Server:
 
     def _add_signature(self, place: int, signature: bytes) -> None:
         key = self._roster_key(place)
-        # It is verified here. Otherwise a wrong signature would count, and clients, which need t
-        # valid ones, would abort.
+        # Without this check a wrong signature would count. Then clients, which need t valid
+        # signatures, would abort.
         keys.verify(key, signature, Label.CONFIRM, self._ctx2, wire.bitmap_digest(self._alive))
         self._signatures[place] = signature
 
@@ -509,8 +509,8 @@ class Server:
             case ServerState.COLLECT:
                 if int(self._answered.sum()) < p.min_survivors:
                     return AbortCode.BELOW_MIN_SURVIVORS, []
-                # Of each client that sent Shares one secret must be recovered, also of a client
-                # that is missing now: its pair masks must be removed.
+                # One secret of each client that sent Shares must be recovered. This is also true
+                # for a client that is missing now: its pair masks must be removed.
                 short = self._short(self._answered)
                 if short:
                     return AbortCode.BELOW_THRESHOLD, short

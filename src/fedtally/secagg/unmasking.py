@@ -27,7 +27,7 @@ from fedtally.secagg.messages import AbortCode, Bits, RemoteProtocolError, Unmas
 from fedtally.secagg.packing import centred
 from fedtally.secagg.params import Parameters
 
-_OWNERS = 1024  # the clients whose shares are combined together: more would take more memory
+_OWNERS = 1024  # so many clients' shares are combined at once: more would take more memory
 
 I64 = npt.NDArray[np.int64]
 

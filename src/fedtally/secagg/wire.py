@@ -149,7 +149,7 @@ def unpack_bits(data: bytes, count: int) -> Bits:
         np.frombuffer(_sized(data, bitmap_bytes(count)), np.uint8), bitorder="little"
     ).view(np.bool_)
     if bits[count:].any():
-        # Otherwise a bitmap would have a second encoding, which has another digest.
+        # If padding bits could be set, a bitmap would have a second encoding and digest.
         raise malformed("the padding bits of a bitmap must be zero")
     return bits[:count]
 

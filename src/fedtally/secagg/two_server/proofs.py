@@ -470,7 +470,7 @@ class ReportProof:
                 another context.
         """
         key = self.parameters.own_key(key)  # another key would make another test point
-        digests = [self._joint_digest(share) for share in shares]  # may raise: no key exists yet
+        digests = [self._joint_digest(share) for share in shares]  # before a key exists: may raise
         verify_key = key.derive(self.context, Label.TWO_SERVER_VERIFY_KEY)
         seeds = [
             bytes(hkdf(verify_key, joint, Label.TWO_SERVER_POINT).reveal()) for joint in digests
