@@ -43,7 +43,7 @@ class TestPointError(ReportRefusedError):
 
 
 class Circuit(Protocol):
-    """State something about a measurement: it holds if all outputs of the circuit are 0.
+    """Make a statement about a measurement, which is true if all outputs of the circuit are 0.
 
     A measurement is encoded as words, integers mod p. The circuit calls one gadget `calls` times.
     The gadget takes 2 `chunk` inputs a1, b1, a2, b2, ... and returns a1 b1 + a2 b2 + .... The

@@ -566,8 +566,9 @@ def why_no_proofs(*, items: int, clients: int, noise: int, signed: bool) -> str:
     """Return why reports cannot have proofs, in words, or "" if they can.
 
     Args:
-        items: the most items that one client contributes, `Plan.most_items`. It does not follow
-            from the largest entry: in a histogram each of several items adds 1 to another counter.
+        items: the most items that one client contributes, `Plan.most_items`. This number does not
+            follow from the largest entry: in a histogram each of several items adds 1 to another
+            counter.
         clients: the most clients in a sum.
         noise: the largest absolute value of the noise in a counter.
         signed: whether an entry may be -1, as in a sketch.

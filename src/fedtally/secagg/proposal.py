@@ -167,9 +167,9 @@ def _find_ring_between(
 
     The search begins with the sizes n_min and n_max. If the ring that it finds does not serve
     another size, this size is added and the search repeated. A size in between can be a little
-    harder than both ends: absent clients are rounded to whole clients, C is the largest fraction of
-    the smallest roster, and the largest roster has the most gaps. Up to 2,000 sizes are all tried;
-    of more, about 1,000 to 1,500, evenly spaced.
+    harder than both ends, since three effects meet: absent clients are rounded to whole clients, C
+    is the largest fraction of the smallest roster, and the largest roster has the most gaps. Up to
+    2,000 sizes are all tried; of more sizes about 1,000 to 1,500, evenly spaced.
 
     Args:
         n_min: the smallest size.

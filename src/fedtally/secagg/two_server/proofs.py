@@ -173,9 +173,9 @@ class ReportProof:
 
     Args:
         parameters: the parameters that clients and servers agree on. `largest_entry` must be 1,
-            `bits` the size of the prime of a field that is large enough for the sums (16, 24 or
-            32), and `widths` the widths of the vector's rows. If `signed` is true, an entry may be
-            -1.
+            `bits` the number of bits of the prime of a field that is large enough for the sums (16,
+            24 or 32), and `widths` the widths of the vector's rows. If `signed` is true, an entry
+            may be -1.
         abstain: whether a client without an item may report the zero vector.
 
     Raises:
@@ -405,6 +405,8 @@ class ReportProof:
     def of_leader(self, part: LeaderPart) -> LeaderShare:
         """Verify the signature of the leader's part of a report, and read the part.
 
+        The caller must have checked that the identity is in the allow-list.
+
         Raises:
             RejectedError: the client did not sign this.
             InvalidInputError: a field has another length, the report has another context, or a word
@@ -415,6 +417,8 @@ class ReportProof:
 
     def of_helper(self, part: HelperPart, key: hpke.PrivateKey) -> HelperShare:
         """Verify the signature of the helper's part of a report, and derive the keys of its shares.
+
+        The caller must have checked that the identity is in the allow-list.
 
         Args:
             part: the part of the report that came from the client.
@@ -748,8 +752,8 @@ class ReportProof:
     def _joint_digest(self, share: LeaderShare | HelperShare) -> bytes:
         """Compute the digest of everything that the client signed for a report: 32 bytes.
 
-        It includes the proof: otherwise a client could choose the proof once it knows the test
-        point.
+        The digest also covers the proof, and the test point depends on the digest. Otherwise a
+        client could choose the proof when it knows the test point already.
         """
         bound = self._of_this_context(share.bound)
         return digest(Label.TWO_SERVER_JOINT_DIGEST, *bound.fields, *share.digests)

@@ -201,7 +201,7 @@ class TwoServerParameters:
         Otherwise a sum without noise would be published as one with noise, or the other way round.
 
         Args:
-            noise: the noise or its source; None: there is none.
+            noise: the noise, or the function that draws it; None: there is no noise.
 
         Raises:
             InvalidInputError: the noise is missing, or is not allowed.
@@ -315,7 +315,7 @@ class BatchPolicy:
 
         Args:
             parameters: the parameters of the plan.
-            has_proofs: whether its reports have proofs.
+            has_proofs: whether the reports of the plan have proofs.
 
         Raises:
             UnsafeParametersError: names the parameter, its value and the bound.

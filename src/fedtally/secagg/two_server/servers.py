@@ -295,9 +295,9 @@ class _Server(ABC):
         """Remove reports from memory: the batch leaves them out, and their frames may come again.
 
         The journal and the stored frames stay. So another report of such a client is still refused,
-        and after a restart a frame that is stored is held again. It is meant for a group of reports
-        that could not be written, and for a report that raised `LostReportError`. Ids that are not
-        held have no effect.
+        and after a restart a frame that is stored is held again. This method is meant for a group
+        of reports that could not be written, and for a report that raised `LostReportError`. Ids
+        that are not held have no effect.
 
         Args:
             ids: the ids of the reports, 16 bytes each.
