@@ -71,11 +71,17 @@ class Dropped(NamedTuple):
         )
 
     def told(self, *, is_private: bool) -> Dropped:
-        """Return the counts that may be shown: all 0 under privacy, since they depend on items."""
+        """Return the counts that may be shown to people.
+
+        Under privacy this is `NOTHING` (no rows, and None as `over_max_items`), since the counts
+        depend on items. Otherwise it is this object.
+        """
         return NOTHING if is_private else self
 
     def document(self, max_items: int) -> dict[str, Any] | None:
-        """Return the field `draw` of a result, JSON-able; None if no bound was applied.
+        """Return what the bound on a client's items did, for the field `draw` of a result's JSON.
+
+        This is None if no bound was applied.
 
         Args:
             max_items: the bound on a client's items.

@@ -117,7 +117,9 @@ def share(**named: Any) -> float:
 
 
 def as_share(number: float) -> str:
-    """Return a hint to append to a message if a share looks like a percentage; else "".
+    """Return a hint to append to a message about a wrong share.
+
+    The hint is "" unless the number may be a percentage, from 1 to below 100.
 
     >>> as_share(95), as_share(0.5)
     ('; 95 % is 0.95', '')
