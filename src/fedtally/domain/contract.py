@@ -25,7 +25,8 @@ class Domain(ABC):
     Attributes:
         kind: the name of the domain's class in descriptions, plans and saved results.
         noun: what messages call one item of the domain.
-        holds_integers: True if the items are integers, False if they are text.
+        holds_integers: True if the items are integers. False if they are text, also
+            "latitude,longitude" text.
         public: Whether everybody may know the candidates. False if they were collected from private
             data.
         size: the number of candidates, 1 to 2^63.
@@ -33,6 +34,8 @@ class Domain(ABC):
             ``first_id + i`` (mod 2^64). Otherwise None.
     """
 
+    # `_way_out` ends the error about items outside: what to do. `_form` is a regular expression
+    # that the text of each item must match; None: any text may be an item.
     kind: ClassVar[str]
     noun: ClassVar[str] = "item"
     holds_integers: ClassVar[bool] = False
@@ -57,7 +60,10 @@ class Domain(ABC):
 
     @property
     def oddities(self) -> Oddities:
-        """What people may overlook in text candidates, such as invisible characters."""
+        """What people may overlook in text candidates, such as invisible characters.
+
+        If candidates are no text, nothing is found.
+        """
         return Oddities()
 
     @abstractmethod
@@ -171,8 +177,8 @@ class Domain(ABC):
     def fingerprints(self, items: Any) -> npt.NDArray[np.uint64]:
         """Return a number for each item, uint64[n], which tells a client's items apart.
 
-        It is the item's id. Only in an open domain several strings may share an id; there it is a
-        longer hash.
+        The number is the item's id. An open domain is the exception: its short ids may be shared by
+        several strings, so the number has 61 bits (`OpenStrings.fingerprints`).
         """
         return self.encode(items)
 
