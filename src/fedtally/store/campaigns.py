@@ -346,8 +346,9 @@ class Campaigns(ClaimedDatabase):
                 failure = _failure(plan.fingerprint, saved.session, saved.round, "given up")
                 connection.exec_driver_sql(_ADD_FAILED, failure)
             connection.execute(sa.delete(_sessions).where(mine))
-            # The noise of clients or of two servers is already in a sum, so that a second release
-            # would be the same. An aggregator would draw new noise.
+            # Under central trust, the aggregator draws noise at each release, and two releases of
+            # one sum would have different noise. Other sums are kept: they already hold the noise
+            # of clients or of two servers, so a second release would be the same.
             if plan.protection.sums is Sums.SECRET:
                 sums, why = _sums.c.plan == plan.fingerprint, "given up: its exact sum was erased"
                 for one in connection.execute(sa.select(_sums).where(sums)).all():
@@ -481,7 +482,7 @@ class CampaignReader:
             return {row.round: row.sessions for row in connection.execute(query)}
 
     def has_landed(self, plan: Plan, session: bytes) -> bool:
-        """Return whether the sum of this session has landed."""
+        """Return whether the sum of this session has ever landed, even if it was erased since."""
         self._check(plan)
         with self._campaigns._sqlite(write=False) as connection:
             return _has_landed(connection, self._name, session)

@@ -65,7 +65,7 @@ class ClaimedDatabase(Database):
     _runs: ClassVar[sa.Table]  # made by `run_table`
     _put_back: ClassVar[str]  # for messages: what to do with an old copy
     _lost_mark: ClassVar[str]  # for messages: what to do if the mark is lost
-    _held: ClassVar[str] = "campaign of plan"  # for messages: the words before the plan
+    _held: ClassVar[str] = "campaign of plan"  # for messages: the words before a plan's fingerprint
 
     def _claim(self, plan: str, place: Path, owner: str) -> Claim:
         """Claim the file for this process: from now on, no earlier process can write it.
@@ -115,7 +115,7 @@ class ClaimedDatabase(Database):
     def _marked(self, plan: str, mark: Path) -> Iterator[sa.Connection]:
         """Run a writing transaction with the mark locked; after its commit, write the mark.
 
-        Yields the connection.
+        Yields the connection. The block must call `count_write` if it changes the file.
         """
         # Locked from before the mark is read until it is written: see `Claim.write`.
         with hold_mark(mark):

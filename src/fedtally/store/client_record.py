@@ -151,8 +151,8 @@ class ClientRecord(GrantDatabase):
 
     `open` makes one; each client identity has a file of its own. Its owner may set a `cap` on the
     total cost of all campaigns, whatever populations the servers name. The owner may also `grant` a
-    budget to a population: campaigns that would cost it more are refused, by the rule that a ledger
-    uses, too.
+    budget to a population. Then a campaign is refused if the total cost of the population's
+    campaigns in this record would exceed the budget. A ledger has the same rule.
 
     If somebody puts an old copy of the file back, it lacks what the client did since the copy was
     made. A *mark* in another folder shows this (`store.marks`). Every write, except of caps and
@@ -227,10 +227,10 @@ class ClientRecord(GrantDatabase):
     ) -> None:
         """Limit the total cost of all campaigns in this record; a new cap replaces the last one.
 
-        Each campaign counts in full from its first round on, by the proven epsilon of its event.
-        With `per_days`, only the rounds that the client took part in during the last `per_days`
-        days count. Under a cap, rounds without differential privacy are refused, since they have no
-        epsilon.
+        Without `per_days`, each campaign counts in full from its first round on, by the proven
+        epsilon of its event. With `per_days`, a campaign counts only with the rounds that the
+        client took part in during the last `per_days` days. Under a cap, rounds without
+        differential privacy are refused, since they have no epsilon.
 
         Args:
             epsilon: the largest total epsilon, above 0 and at most 1000.
@@ -379,10 +379,11 @@ class ClientRecord(GrantDatabase):
             event: what the whole campaign exposes of one client; None: no differential privacy.
             item: the label of the items, or None.
             cap: a cap to check instead of the record's cap. None: the record's cap is checked.
-            time: now, Unix seconds; a cap with `per_days` ends its period here.
+            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: under such a
+                cap, too, all rounds count.
 
         Raises:
-            InvalidInputError: see `take_part`, whose other errors are of this class, too.
+            InvalidInputError: see `take_part`. Its other two errors are subclasses of this one.
         """
         round = _checked_part(population, plan, round, item)
         with self._transaction(write=False) as connection:
@@ -470,7 +471,8 @@ class ClientRecord(GrantDatabase):
 
         Args:
             cap: a cap to use instead of the record's cap. None: the record's cap is used.
-            time: now, Unix seconds; a cap with `per_days` ends its period here.
+            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: under such a
+                cap, too, all rounds count.
         """
         cap = cap or self.capped()
         charges = [
@@ -502,7 +504,8 @@ class ClientRecord(GrantDatabase):
             round: the number of the round.
             event: what the whole campaign exposes of one client; None: no differential privacy.
             item: the label of the items, or None.
-            time: now, Unix seconds; a cap with `per_days` ends its period here.
+            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: under such a
+                cap, too, all rounds count.
         """
         times, found = {"since": seconds(since)}, None
         try:
@@ -626,7 +629,8 @@ class ClientRecord(GrantDatabase):
         with self._transaction(write=False) as connection:
             if connection.exec_driver_sql(_FIND_ENDED, row).first() is not None:
                 return "its registrar replaced or revoked it"
-            # an earlier signature of this plan may allow the plan for longer
+            # The registrar may have signed this plan again with another number. The client must
+            # hold the signature that was accepted last: an earlier one may end later.
             if connection.exec_driver_sql(_LAST_OF_PLAN, row).scalar_one() != number:
                 return "the record does not know that it was accepted so last: accept it anew"
         return None

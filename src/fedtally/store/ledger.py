@@ -250,7 +250,8 @@ class Ledger(GrantDatabase):
         Raises:
             AlreadySpentError: the campaign belongs to another owner, or the release has landed.
         """
-        # the campaign's row has no release; `check_campaign` compares population and event only
+        # A campaign's row names no release, so the charge made of it has release 0.
+        # `check_campaign` compares population and event only.
         check_campaign(_charge_of(campaign), charge)
         if campaign.owner != owner:
             raise _of_another_run(charge.plan, charge.release)
@@ -386,11 +387,14 @@ class Ledger(GrantDatabase):
         return bytes(row.sketch)
 
     def spent(self, population: str, planned: Sequence[Charge] = ()) -> Guarantee | None:
-        """Return the total cost of a population's campaigns; None without campaigns or a grant.
+        """Return the total cost of a population's charged and planned campaigns.
+
+        This is None if the population has no grant, or has no campaign in the total.
 
         Args:
             population: the name of the population.
-            planned: charges of planned campaigns to include in the total, each of another plan.
+            planned: one charge for each campaign that is not charged yet but is to be included. Do
+                not give a charged campaign: it would count twice.
         """
         with self._transaction(write=False) as connection:
             grant = self._grant(connection, population)
@@ -402,9 +406,10 @@ class Ledger(GrantDatabase):
         return None if total is None else total.guarantee
 
     def export(self, population: str | None = None) -> dict[str, Any]:
-        """Return all rows of the ledger but the sums, as JSON-able values.
+        """Return all rows of the ledger but the sums, as a dict that JSON can represent.
 
-        They are read in one transaction.
+        Its entry `populations` lists for each population: its grants, its total cost, and its
+        campaigns with their releases. All is read in one transaction.
 
         Args:
             population: the name of the one population to return; None: all populations.
