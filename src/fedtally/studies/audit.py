@@ -220,9 +220,9 @@ def _stand_in(plan: Plan) -> tuple[Plan, IntegerRange]:
     """Return the plan with integers in place of its candidates, and the domain of these integers.
 
     The plan's own candidates need not be known, because noise does not depend on them. The integers
-    are so few that the bound on collisions, which the plan certifies, also holds for them. Two
-    integers are the fewest, and for two the bound is not checked. For a histogram that certifies no
-    such bound, there is one integer for each counter.
+    are so few that the bound on collisions, which the plan certifies, also holds for them. But
+    there are always at least two; for two this function does not check the bound. For a histogram
+    that certifies no such bound, there is one integer for each counter.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions
     size = _CANDIDATES if plan.vector.shares_counters else plan.width

@@ -259,12 +259,13 @@ class TrialResult:
         domain: the candidates.
         num_clients: the number of clients in the source.
         distribution: the frequencies in the source, for predictions. None: nothing is predicted,
-            because the error model holds only if each client has one item and campaigns use all
-            rounds.
+            because the error model holds only if each client has at most one item and campaigns use
+            all rounds.
         measurements: the measurements, one for each repeat.
         warnings: sentences for the reader of the result.
-        names: the predicted number of names, for the frequencies and lengths of strings in the
-            source. None: the domain is not open, the plan has no target, or `distribution` is None.
+        names: which names the plan's model predicts to be read, by the frequencies and lengths of
+            the strings in the source; `names.named` is the predicted share. None: the domain is not
+            open, the plan has no target, or `distribution` is None.
     """
 
     trial: Trial
