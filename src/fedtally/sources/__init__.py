@@ -8,8 +8,8 @@ codec leaves this package.
 A value becomes the same item in every format, by these rules, which are mostly in `sources.values`:
 
 * Text is not changed: ``007`` stays ``007``, and ``NA`` is an item like others. An empty text is a
-  missing value. A CSV has no types, so its items are the texts that the program wrote that made the
-  file.
+  missing value. A CSV has no types, so its items are the texts in the file, as another program
+  wrote them.
 * Integers stay integers if the column has an integer type. If the domain is a range or a set of
   integers, the texts ``7`` and ``7.0`` are the same item as the integer 7: pandas writes ``7.0`` if
   a value of the column is missing. In other domains the text ``7.0`` is an item of its own. Without

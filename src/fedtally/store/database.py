@@ -250,7 +250,7 @@ class GrantDatabase(Database):
     _granted: ClassVar[sa.Table]
 
     def grant(self, population: str, epsilon: float, delta: float, time: int) -> Grant:
-        """Grant a population a total epsilon, at its delta.
+        """Grant a population a total epsilon, at its delta, and return the grant.
 
         A new grant replaces the last one; what was charged stays charged. A smaller grant may
         refuse new campaigns, but not later rounds of campaigns that are already charged.

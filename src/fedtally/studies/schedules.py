@@ -167,9 +167,10 @@ class Measurement(NamedTuple):
         linf: the largest absolute error; in an open domain (all strings) see `NameEvaluation`.
         l2: the root of the sum of squared errors.
         strings: the number of frequent strings; None unless the domain is open.
-        recall: the share of the frequent strings that were named, in an open domain.
-        named: the number of names, in an open domain.
-        wrong: the number of wrong names, in an open domain; see `NameEvaluation`.
+        recall: the share of the frequent strings that were named. None unless the domain is open,
+            or if no string is frequent.
+        named: the number of names; None unless the domain is open.
+        wrong: the number of wrong names; None unless the domain is open. See `NameEvaluation`.
         rounds: the number of rounds that took place; None unless campaigns may end early.
     """
 

@@ -80,7 +80,7 @@ LEVEL = 0.99  # the smallest probability that a plan passes if it meets its targ
 POWER = 0.9
 # Simulated campaigns for each other width of the curve; enough for a curve, not for a test.
 _FEW = 20
-# Without a target, strings are frequent if they are more frequent than the string of this rank.
+# Without a target, strings are frequent if their frequency is above the estimate of this rank.
 _LISTED = 20
 MOST_REPEATS = 1 << 20
 _NO_CLIENT = "no client is left: every item is missing, outside the domain, or counted 0 times"
@@ -198,7 +198,8 @@ class Verdict(NamedTuple):
 class Recall(NamedTuple):
     """Which share of the frequent strings was named, in an open domain (all strings).
 
-    A string is frequent if its frequency is above twice the target's error.
+    A string is frequent if its frequency is above twice the target's error. Without a target, it is
+    frequent if its frequency is above the estimate of rank 20.
 
     Attributes:
         mean: the mean share, over the repeats that have frequent strings; None: no repeat has any.
