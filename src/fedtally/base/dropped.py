@@ -98,7 +98,11 @@ class Dropped(NamedTuple):
         }
 
     def header(self) -> dict[str, Any]:
-        """Return the counts as entries for the header of a partial tally, JSON-able."""
+        """Return the counts as entries for the metadata of a partial tally, JSON-able.
+
+        A partial tally is an Arrow table with the counts of one part of a table
+        (`simulation.partial`). The entries are `missing`, `outside` and `drawn`.
+        """
         draw = self.over_max_items
         return {
             "missing": self.incomplete,
@@ -108,7 +112,7 @@ class Dropped(NamedTuple):
 
     @classmethod
     def of_header(cls, header: Mapping[str, Any]) -> Self:
-        """Return the counts in a header that has the entries of `header`."""
+        """Return the counts in a header that has the entries of `Dropped.header`."""
         drawn: Sequence[int] | None = header["drawn"]
         draw = None if drawn is None else Draw(*drawn)
         return cls(header["missing"], header["outside"], draw)

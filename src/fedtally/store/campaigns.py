@@ -279,7 +279,8 @@ class Campaigns(ClaimedDatabase):
             owner: the name under which the campaign reserves releases in the ledger, such as 32
                 random bytes in hexadecimal. The first claim stores it; later claims ignore this
                 argument.
-            ledger: the ledger to charge for the releases. A plan that is charged needs one.
+            ledger: the ledger to charge for the releases. A plan with privacy needs one. None: the
+                plan has no privacy.
 
         Raises:
             InvalidInputError: the plan needs a ledger; the clock returns no whole seconds; this

@@ -125,7 +125,7 @@ class ClaimedDatabase(Database):
             write_mark(mark, plan, writes)
 
     def _check_alone(self, connection: sa.Connection, plan: str) -> None:
-        """Refuse a file that holds a campaign of another plan.
+        """Refuse a file that holds a campaign of another plan, with an InvalidInputError.
 
         The number of writes counts all writes to the file. If two campaigns shared a file, new
         writes of one could hide that writes of the other are lost.
@@ -173,6 +173,9 @@ class Claim:
 
     def check(self) -> None:
         """Check that this process may write and send messages, and bring the mark up to date.
+
+        Call it before a message is sent. Then the mark counts every write that the message may
+        show, even if a mark could not be written earlier.
 
         Raises:
             OvertakenError: another process claimed the file, or runs another copy of it; or an old

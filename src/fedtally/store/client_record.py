@@ -90,7 +90,8 @@ _sessions = sa.Table(
     sa.Column("session", sa.String(2 * MOST_NAME_BYTES), primary_key=True),
     sa.Column("not_after", sa.BigInteger, nullable=False),
 )
-# Plans of registrars that the client's owner accepted. A registrar numbers its plans by purpose.
+# Plans of registrars that the client's owner accepted. A registrar is a party that enrols clients,
+# signs plans and may revoke them. It numbers its plans for each purpose.
 _accepted = sa.Table(
     "fedtally_accepted_plans",
     _record,
@@ -527,6 +528,8 @@ class ClientRecord(GrantDatabase):
     def accept(self, registrar: bytes, purpose: str, number: int, plan: str, time: int) -> None:
         """Record that the client's owner accepts a plan that a registrar signed.
 
+        A registrar is a party that enrols clients, signs plans and may revoke them.
+
         Args:
             registrar: the registrar's public key, 32 bytes.
             purpose: the purpose of the plan, a name that the registrar chose.
@@ -846,6 +849,9 @@ def _check_capped(
         charge: the charge of the round; None: the plan has no differential privacy.
         cap: the cap; None: there is no cap, and nothing is refused.
         time: now, Unix seconds; a cap with `per_days` ends its period here.
+
+    Raises:
+        OverspentError: the round is refused.
     """
     if cap is None:
         return

@@ -80,7 +80,7 @@ class Fate(StrEnum):
 
 
 class MarkedRecord(Protocol):
-    """The methods of a client's record that its outbox needs."""
+    """The method of a client's record that its outbox needs, see `ClientRecord._marked`."""
 
     def _marked(self) -> AbstractContextManager[sa.Connection]: ...
 
@@ -167,7 +167,12 @@ def put_report(connection: sa.Connection, plan: str, round: int, time: int, repo
 
 
 def find_unsent(connection: sa.Connection, record: MarkedRecord) -> list[Unsent]:
-    """Return the reports with frames that still must be sent, the oldest first."""
+    """Return the reports with frames that still must be sent, the oldest first.
+
+    Args:
+        connection: a connection in a transaction of `record`.
+        record: the client's record, to which `Unsent.said` writes answers.
+    """
     found: dict[tuple[int, str, int], dict[Side, bytes]] = {}
     for plan, round, server, frame, time in connection.exec_driver_sql(_FIND_ALL):
         found.setdefault((time, plan, round), {})[server] = bytes(frame)

@@ -177,7 +177,7 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     Args:
         audit: the audit to run.
         progress: called with "audit", the number of campaigns done, and the number of all
-            campaigns.
+            campaigns; None: there is no such function.
 
     Raises:
         InvalidInputError: no clients can be invented that the plan accepts.

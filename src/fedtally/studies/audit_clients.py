@@ -371,10 +371,11 @@ class Design:
         )
 
     def number_square(self, client: Client) -> int:
-        """Return the squared l2 distance by which one client changes the hidden numbers of clients.
+        """Return the squared l2 distance by which one client changes the numbers of clients.
 
-        There is a number for each release, or one in all if rounds are not known. The distance is 0
-        if the number of clients is not hidden.
+        If a plan hides the number of clients, it publishes this number with noise: one number for
+        each release, or one in all if it is not known which clients are in which release. If the
+        number is not hidden, the distance is 0.
         """
         if not self.is_hidden:
             return 0
