@@ -1,4 +1,4 @@
-"""Base class of enumerations whose members are the choices of an option, such as `--encoding`."""
+"""Base class of enumerations whose members are the choices of an option, such as `--trust`."""
 
 from __future__ import annotations
 

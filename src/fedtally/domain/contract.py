@@ -34,12 +34,11 @@ class Domain(ABC):
             ``first_id + i`` (mod 2^64). Otherwise None.
     """
 
-    # `_way_out` ends the error about items outside: what to do. `_form` is a regular expression
-    # that the text of each item must match; None: any text may be an item.
     kind: ClassVar[str]
     noun: ClassVar[str] = "item"
     holds_integers: ClassVar[bool] = False
-    _way_out: ClassVar[str]
+    _way_out: ClassVar[str]  # what to do, at the end of the error about items outside
+    # A regular expression that the text of each item must match; None: any text may be an item.
     _form: ClassVar[str | None] = None
     public: bool
     size: int

@@ -219,7 +219,7 @@ def _as_of_lists(path: str) -> Iterator[None]:
 
 
 def _refuse_tables(path: str, lines: Any) -> None:
-    """Raise an error if all lines of a list look like lines of a table: quotes, tabs or JSON.
+    """Raise InvalidInputError if all lines look like lines of a table: quotes, tabs or JSON.
 
     Commas are no sign of a table, because a name may contain one ("Paris, France").
 

@@ -113,10 +113,9 @@ def _check_item(columns: Columns, name: str, how: str) -> None:
 
 
 def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
-    """Raise an error if a client, silo, round or count column is between the two columns of an
-    item.
+    """Raise InvalidInputError if another column that is read is between an item's two columns.
 
-    What an item contains could then change the value of that column.
+    What an item contains could then change the value of the other column, such as a client's.
     """
     items = [places[column] for column in columns.items]
     for column in columns.names():

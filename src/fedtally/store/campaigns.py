@@ -658,7 +658,8 @@ class CampaignStore(CampaignReader):
         Raises:
             AlreadySpentError: the release has landed in the ledger, or a run with another owner
                 charged this plan.
-            OverspentError: the population's grant does not cover the campaign.
+            OverspentError: the population's grant does not cover the campaign, see
+                `Ledger.reserve`.
             InvalidInputError: see `Ledger.reserve`, for instance the population has no grant.
             OvertakenError: another process claimed the campaign.
         """

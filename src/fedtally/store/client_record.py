@@ -199,8 +199,8 @@ class ClientRecord(GrantDatabase):
 
         Raises:
             UnreadableFileError: the file is missing, is no record or has another version; the
-                record has fewer writes than its mark; or the mark is missing. With `create`, too,
-                a file is missing if its mark shows that it once had writes: it was lost.
+                record has fewer writes than its mark; or the mark is missing. With `create`, a
+                missing file is an error only if its mark shows that it had writes: it was lost.
             StoreError: the database or the mark cannot be used, for instance because it is locked.
         """
         url = file_url(os.fspath(path))

@@ -68,8 +68,8 @@ class Audit:
             and enough to find a counter without noise (at most 40 campaigns).
         dropout: the share of clients that drop out, each at a stage drawn at random. If it is above
             0, the campaigns run the real protocol of the secure sum. All clients hold the same
-            items then, so that the exact sum follows from the number of clients.
-            No client has a coin then, so there is no lower bound on epsilon.
+            items then, so that the exact sum follows from the number of clients. No client has a
+            coin then, so there is no lower bound on epsilon.
         clients: the number of clients (or silos) of each round. None: the fewest that the plan
             allows, or 64 if it sets no limit. It is not used if the plan hides the number of
             clients.
@@ -149,7 +149,10 @@ class AuditResult:
 
     @property
     def failures(self) -> list[str]:
-        """The failures in words; none in all but one of a million audits of a correct engine."""
+        """The failures in words; empty if the audit passed.
+
+        If the engine is correct, at most one of a million audits has a failure.
+        """
         found = [check.failure for check in self.checks if check.probability < self.level]
         if (seen := self.detection) is not None:
             if seen.bound > seen.guaranteed:

@@ -7,8 +7,9 @@ The items are read only once. Each repeat draws new rounds of clients and a new 
 repeat, all methods and widths use the same rounds and the same seed. So these draws cause no
 differences between methods.
 
-A client has one item; if it has several in the source, one of them is drawn at random. The errors
-are those of the frequencies of all candidates, compared with the frequencies among all clients.
+A client has one item; if it has several in the source, one of them is drawn at random. An error is
+the difference between the estimated and the true frequency of a candidate. True frequencies are
+counted over all clients.
 """
 
 from __future__ import annotations

@@ -606,7 +606,10 @@ def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> Non
 
 
 def _joined(rounds: Sequence[RoundTally]) -> RoundTally:
-    """Return the clients of all rounds together, if possible with the items of each client."""
+    """Return the clients of all rounds together.
+
+    The result has the items of each client (`members`) if the rounds have them.
+    """
     members = [part.members for part in rounds if part.members is not None]
     if members:
         ids = np.concatenate([own.ids for own in members])
