@@ -223,9 +223,10 @@ def rise_row(noise: str, clients: int, share: float, candidates: int | None) -> 
     """Return a row of the third table: of an item named beforehand, or of so many candidates."""
     level = 1.0 - (ONE_ITEM if candidates is None else confidence(candidates))
 
+    law = NOISES[noise]
+
     def least(often: float) -> float:  # in points, rounded up to two digits after the dot
         steps = itertools.count(1)
-        law = NOISES[noise]
         while apart(law, level, clients, share, (step := next(steps)) / 100 * POINT) < often:
             pass
         return step / 100
@@ -236,6 +237,7 @@ def rise_row(noise: str, clients: int, share: float, candidates: int | None) -> 
         "of": "an item named beforehand" if candidates is None else f"{candidates:,} candidates",
         "a rise seen in half": least(0.5),
         f"in {NEARLY_ALWAYS:.0%}": least(NEARLY_ALWAYS),
+        "a change seen of none": 2 * apart(law, level, clients, share, 0.0),  # up or down
     }
 
 
