@@ -237,7 +237,7 @@ def rise_row(noise: str, clients: int, share: float, candidates: int | None) -> 
         "of": "an item named beforehand" if candidates is None else f"{candidates:,} candidates",
         "a rise seen in half": least(0.5),
         f"in {NEARLY_ALWAYS:.0%}": least(NEARLY_ALWAYS),
-        "a change seen of none": 2 * apart(law, level, clients, share, 0.0),  # up or down
+        "seen without a change": 2 * apart(law, level, clients, share, 0.0),  # up or down
     }
 
 

@@ -537,7 +537,7 @@ def test_a_rise_is_seen_as_often_as_its_limits_say(monkeypatch):
         for candidates, level in ((None, 0.025), (40_000, 0.0025 / 40_000)):
             row = changed.rise_row(name, clients, share, candidates)
             half, nearly = row["a rise seen in half"] / 100, row["in 95%"] / 100
-            assert row["a change seen of none"] < (0.01 if candidates is None else 1e-9)
+            assert row["seen without a change"] < (0.01 if candidates is None else 1e-9)
             z = stats.norm.isf(level / 2)
             drawn = [f * (1 - f) / clients for f in (share, share + half)]
             wilson = [z * np.sqrt(d + (z / clients / 2) ** 2) + z**2 / 2 / clients for d in drawn]
