@@ -225,8 +225,10 @@ def as_counts(column: Any, what: str, private: bool = False) -> npt.NDArray[np.i
 
 
 def _countable() -> tuple[Callable[[Any], bool], ...]:
-    """Return functions that test an Arrow type; a column may have counts if one of them returns
-    True.
+    """Return functions that test an Arrow type.
+
+    If one of them returns True, a column of this type can be read as counts: texts, integers,
+    floats and decimals.
     """
     from pyarrow import types
 

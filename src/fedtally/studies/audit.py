@@ -117,16 +117,17 @@ class AuditResult:
 
     Attributes:
         audit: the audit that was run.
-        clients: the number of clients (or silos) in each round. If the plan hides this number, it
-            is the number in all rounds together.
+        clients: the number of clients (or silos) in each round, which is the same in all rounds. If
+            the plan hides this number, it is the number in all rounds together.
         releases: the measurements of each of the plan's releases.
         checks: all checks that were made.
-        detection: what the releases reveal about clients with a coin; None: no client had a coin.
+        detection: what the releases reveal about clients for which a coin decided which item they
+            hold; None: there were none.
         detectable: how sensitive the audit is. If the standard deviation of a release's noise is
             too small by this share, the audit fails in 99 of 100 cases. None: there are too few
             counters for that.
-        bounds: for each bound on a client that was tested, "items", "clip" or "silos", the number
-            of campaigns. They were run on crowds, which are clients that exceed the bound.
+        bounds: for each tested bound on a client ("items", "clip" or "silos"), how many campaigns
+            were run with clients that exceed it.
     """
 
     audit: Audit

@@ -608,7 +608,7 @@ def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> Non
 def _joined(rounds: Sequence[RoundTally]) -> RoundTally:
     """Return the clients of all rounds together.
 
-    The result has the items of each client (`members`) if the rounds have them.
+    Either all rounds have the items of each client (`members`), and so has the result, or none has.
     """
     members = [part.members for part in rounds if part.members is not None]
     if members:
