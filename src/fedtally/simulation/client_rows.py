@@ -304,7 +304,10 @@ def is_new(*columns: U64) -> npt.NDArray[np.bool_]:
 
 
 def hashed_clients(clients: U64) -> U64:
-    """Return a 64-bit hash of each client; the hashes have another order than the names."""
+    """Return a 64-bit hash of each client, uint64 [n].
+
+    The hashes are in the order of `clients`. A sort by hash does not sort by client.
+    """
     return _mixed(np.uint64(0), clients)
 
 

@@ -42,7 +42,10 @@ def clip_rounds(
 
 
 def _clip_silos(tally: RoundTally, max_items: int, clip: Clip, key: bytes) -> RoundTally:
-    """Return the round, in which the items of each person of each silo are cut to the clip."""
+    """Return the round, in which each person has dropped the items that the clip forbids.
+
+    A person who is in two silos is cut in each of them separately.
+    """
     return tally_silos(
         [
             _clip_round(silo, max_items, clip, key + place.to_bytes(8, "little"))

@@ -100,7 +100,11 @@ class Site:
             keys: the private keys that belong to the public keys in the plan; None: a trusted
                 server sums.
             rounds: the clients of each round.
-            timings: a dict from stages to seconds; the stages of this method are added to it.
+            timings: a dict from stages to seconds. Two entries are stored in it: "encode" (a
+                trusted server sums) or "sum" (a protocol sums), and "noise".
+
+        Raises:
+            AbortedRoundError: the protocol aborted the secure sum of a cohort.
         """
         # First, since the server refuses a plan that cannot be screened: nothing is drawn or
         # charged yet.
@@ -129,7 +133,11 @@ class Site:
         return Landed(sketches, rounds, summed.traffic)
 
     def _end(self, server: FrequencyServer) -> Callable[[], bool]:
-        """Return a function that returns, after each round, whether the campaign ends early."""
+        """Return a function that returns, after a round, whether the campaign ends with it.
+
+        It does if the sums so far meet the plan's stopping rule: their largest error is known to be
+        small enough. A plan without such a rule never ends early.
+        """
         plan = server.plan
         return lambda: ending.is_known(plan, self.domain, server.so_far())
 
@@ -176,6 +184,8 @@ def encode(
     names: Names | None = None,
 ) -> Iterator[CountSketch]:
     """Yield the exact sum of each round as a sketch, as a trusted server would make it.
+
+    A round without clients is yielded, too.
 
     Args:
         plan: the plan of the campaign.

@@ -364,7 +364,10 @@ class Tally:
         )
 
     def take(self, part: Part) -> None:
-        """Take over the counts of another tally with the same options, instead of batches."""
+        """Take the counts of another tally with the same options, its `part`, as this tally's own.
+
+        This tally must have counted no rows, and must count none afterwards.
+        """
         self._by_client, self.has_counts = part.by_client, part.has_counts
         self.rows, self.dropped = part.rows, part.dropped
         self._count_clients(part.most_clients)
@@ -378,6 +381,8 @@ class Tally:
 
     def finish(self, individuals: bool = False) -> list[RoundTally]:
         """Return the tally of each round, in the order of the rounds' names if rows name them.
+
+        The rows of named clients are dropped, so call this once.
 
         Args:
             individuals: whether to return the members of each round, too.
@@ -467,7 +472,7 @@ class Tally:
         ]
 
     def _from_clients(self, num_rounds: int, places: U64, individuals: bool) -> list[RoundTally]:
-        """Return the rounds of clients that rows name, with each client's items and rounds limited.
+        """Return the rounds of clients that rows name, if the rows name no silos (see `_bounded`).
 
         Args:
             num_rounds: the number of rounds.
@@ -492,11 +497,13 @@ class Tally:
         num_drawn: int | None = None,
         rounds_each: int = 1,
     ) -> list[RoundTally]:
-        """Return the rounds of clients that rows name, with each client's items and rounds limited.
+        """Limit the items and rounds of each client that rows name; return the tally of each round.
+
+        `_from_silos` uses this, too: for it each pair of a silo and a round is a round.
 
         Args:
-            num_rounds: the number of rounds.
-            place_of: a function from rounds' numbers to the rounds' places in the order of names.
+            num_rounds: the number of rounds to return.
+            place_of: a function from rounds' numbers to the rounds' places in the result.
             individuals: whether to return the members of each round, too.
             max_rounds: see `bound_clients`.
             num_drawn: the number of rounds from which each client's round is drawn; None: the rows
@@ -538,7 +545,7 @@ class Tally:
 
 
 def _check_counts_suffice(individuals: bool) -> None:
-    """Refuse to return the members of rounds that came as counts only."""
+    """Refuse `individuals`, that is, to return the members of rounds that came as counts only."""
     if individuals:
         raise InvalidInputError(
             "this campaign needs the items of each client, and a merged tally has counts"
@@ -549,7 +556,10 @@ def _check_counts_suffice(individuals: bool) -> None:
 
 
 def _number_of(batch: Batch) -> float:
-    """Return the number of clients in a batch, if no client has two rows."""
+    """Return the number of clients in a batch, if each row has clients of its own.
+
+    It is a float, since the sum of many counts may be too large for an int64.
+    """
     counts = batch.counts
     return len(batch.items) if counts is None else float(counts.sum(dtype=np.float64))
 

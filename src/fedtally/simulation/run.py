@@ -112,7 +112,10 @@ def _pilot_site(
 
 
 def _bounded(census: Census, site: Site) -> Census:
-    """Return the census, in which each silo has at most the agreed number of people.
+    """Return the census, in which each silo has at most the number of people of the campaign.
+
+    If no such number was given, it is the number of people in the largest silo. If clients
+    are not silos, the census is returned unchanged.
 
     Raises:
         InvalidInputError: no client is left; or, without privacy, a silo has too many people.

@@ -202,7 +202,10 @@ can take the noise off; leave it out, or mark it with not_private=True
         return is_drawn or ((self.pilots or self.sizes_open) and spec.max_items > 1)
 
     def ending(self, plan: Plan) -> Plan:
-        """Return the plan; with `until_known`, it ends as soon as its error is known."""
+        """Return the plan, with a stopping rule if the caller asked for `until_known`.
+
+        By this rule the campaign ends as soon as its largest error is known to be at most `tau`.
+        """
         return plan.until_known(self.min_clients) if self.until_known else plan
 
     def _check_screen(self) -> None:
