@@ -59,7 +59,10 @@ class SectionOption(click.Option):
 
 
 class BareUsage(click.UsageError):
-    """Say that a command which needs arguments was typed without any; the message is its help."""
+    """Say that a command which needs arguments was typed without any.
+
+    The message is a short help for the command (`Command.bare_help`).
+    """
 
 
 class Present(click.Path):

@@ -161,7 +161,7 @@ def read_keys(given: dict[str, Any]) -> GivenKeys:
 
 
 def note_longer(plan: Plan, listed: AllowList | None, quiet: bool) -> None:
-    """Print a note if an allow-list has more clients than its plan is made for.
+    """Print a note if an allow-list has more clients than its plan has (`Plan.num_clients`).
 
     Args:
         plan: the plan.

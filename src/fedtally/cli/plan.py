@@ -304,6 +304,9 @@ def _propose(
         distribution: the frequencies of items that are expected; None: unknown.
         about: a text that describes these frequencies, which the plan keeps; None: unknown.
         find_epsilon: whether the planner must find the smallest epsilon for the error and bytes.
+
+    Raises:
+        InvalidInputError: no plan meets the target; the error names changes that would help.
     """
     from fedtally.domain import OpenStrings
     from fedtally.plan import proposal
@@ -359,7 +362,8 @@ def _check_outputs(options: dict[str, Any]) -> None:
 def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     """Return the campaign that the options ask for, and whether the planner must find epsilon.
 
-    The planner must find epsilon if --tau and --max-bytes are given, but --epsilon is not.
+    The planner must find epsilon if --tau and --max-bytes are given, but --epsilon is not. The
+    returned campaign then has epsilon 1, which the planner replaces.
 
     Raises:
         InvalidInputError: an option has a wrong value, or does not go with another one.
@@ -425,7 +429,7 @@ def _recurring(options: dict[str, Any]) -> Recurring | None:
 def _silos(options: dict[str, Any]) -> Silos | None:
     """Return the sizes of silos (clients with many people) that the options give.
 
-    The result is None if a client is one person.
+    The result is None if a client is one person: --people is 1 or is not given.
 
     Raises:
         InvalidInputError: another option about silos is given without --people.
@@ -529,8 +533,8 @@ def _distribution(
         keeps the text, which never has the name of a file. Without --like all three are None.
 
     Raises:
-        InvalidInputError: --like names no file and no family of frequencies, or its result may not
-            be used for this plan.
+        InvalidInputError: --like names no file and no family of frequencies; it names a family, and
+            --max-items is above 1; or the saved result that it names may not be used for this plan.
     """
     like = options["like"]
     if like is None:

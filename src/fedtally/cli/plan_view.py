@@ -386,7 +386,10 @@ def _narrower(proposal: Proposal) -> list[str]:
 
 
 def _facts(proposal: Proposal) -> list[str]:
-    """Return the notes on the limits of a plan."""
+    """Return the notes that the short and the long view of a plan share.
+
+    They say what the plan lacks, what it does not protect, and which predictions are less sure.
+    """
     from fedtally.answer import sections
     from fedtally.recovery.decoding import kind_of
 

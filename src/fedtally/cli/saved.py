@@ -103,7 +103,8 @@ def _named(items: Sequence[str], file: str | None) -> list[str]:
 
     Args:
         items: the items of the command line.
-        file: the path of a file with one item a line; None: there is none.
+        file: a text that names a list of items: FILE, with one item a line; FILE:COL, a column of a
+            table; or "-", standard input. None: there is none.
 
     Raises:
         InvalidInputError: there is no item, or the file cannot be read.

@@ -137,7 +137,7 @@ def _levels(found: TrialResult) -> list[float]:
 def _private(plan: Plan) -> list[tuple[str, str]]:
     """Return the rows (name, text) on the privacy of a real campaign with this plan.
 
-    They say that the simulation itself is not private.
+    If the plan has privacy, they also say that the simulation itself is not private.
     """
     from fedtally.answer import sections
     from fedtally.privacy import NOT_PRIVATE

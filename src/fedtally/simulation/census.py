@@ -166,7 +166,7 @@ def _num_drawn(spec: CampaignSpec, is_natural: bool) -> int | None:
 def _begun(
     simulation: Simulation, encoder: Encoder, seed: bytes, is_natural: bool, by_client: bool
 ) -> Tally:
-    """Return an empty tally for the campaign.
+    """Check that the columns go with the options, and return an empty tally for the campaign.
 
     Args:
         simulation: the campaign that the caller asked for.

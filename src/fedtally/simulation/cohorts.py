@@ -585,7 +585,9 @@ class Traffic:
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as JSON-able values.
 
-        The bytes of a stage are the mean over its messages.
+        The bytes of a stage are the mean over its messages. `client_seconds` is the mean over the
+        clients, and `server_seconds` the total. Both are None if the campaign is private and is not
+        marked not private.
         """
         stages = [
             {

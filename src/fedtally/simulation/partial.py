@@ -426,7 +426,11 @@ def merged(contents: Iterable[Content]) -> Content:
 
 
 def _columns_of(tables: Sequence[Columns]) -> Columns:
-    """Return the columns that a merged tally names, whatever the order of the tallies."""
+    """Return the columns that a merged tally names, whatever the order of the tallies.
+
+    If the tallies have different columns, these are the columns of one tally. Its `others` is then
+    the list of the unused columns of all tallies.
+    """
     known = {columns for columns in tables if columns.names()}
     if len(known) < 2:
         return next(iter(known), Columns())

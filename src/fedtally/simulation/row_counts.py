@@ -270,7 +270,9 @@ class Tally:
     def _add_outside(
         self, named: _Named, counts: I64 | None, outside: npt.NDArray[np.bool_]
     ) -> None:
-        """Count the rows of a batch whose items are outside the domain.
+        """Count the rows of a batch whose items are outside the domain, in `dropped`.
+
+        With `keep_itemless`, their clients take part as clients without an item.
 
         Args:
             named: the columns of all rows of the batch.
@@ -308,7 +310,7 @@ class Tally:
         return self._histograms.setdefault(number, Histogram())
 
     def _keys(self, clients: Any) -> U64:
-        """Return the 64-bit key of each client."""
+        """Return the 64-bit key of each client, and note that rows name their clients."""
         self._note_clients(clients)
         return client_keys(clients, self._client_key)
 

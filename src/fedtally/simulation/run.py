@@ -232,6 +232,9 @@ def _check_memory(plan: Plan, num_rounds: int, columns: Columns, is_natural: boo
         num_rounds: the number of rounds.
         columns: the columns of the rows.
         is_natural: whether the rows name their rounds; if not, the caller chose their number.
+
+    Raises:
+        MemoryLimitError: the sums need more.
     """
     needed, limit = num_rounds * plan.vector_length * _BYTES_PER_COUNTER, physical_memory() // 2
     if needed <= limit:
