@@ -37,7 +37,7 @@ class _Owner(NamedTuple):
 
     Attributes:
         role: the role of the owner, such as "server".
-        example: the purpose of the example of `keys new` for this role.
+        example: the line above the example for this role in the help of `keys new`: its purpose.
         in_plan: the help text of the option of `keys add` for the key; None: plans have no such
             key.
     """

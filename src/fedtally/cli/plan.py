@@ -215,14 +215,16 @@ def _check_clients(options: dict[str, Any]) -> None:
 
 
 def _succeed(options: dict[str, Any]) -> None:
-    """Make the plan that follows the plan --after when its calendar ends; save it and print it.
+    """Make the plan that continues the plan of --after; save it and print it.
+
+    Its calendar begins where the calendar of the plan of --after ends, or at --start.
 
     Args:
         options: the options of the command.
 
     Raises:
-        InvalidInputError: an option does not go with --after, or the new calendar would have begun
-            already.
+        InvalidInputError: an option does not go with --after, the plan has no calendar, or the new
+            calendar would have begun already.
     """
     import time
 
@@ -449,8 +451,8 @@ def _silos(options: dict[str, Any]) -> Silos | None:
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
     """Return the domain of the plan: the candidates.
 
-    It is the domain that --domain names. Without --domain it is the integers from 1 to
-    --domain-size, or without that to `size`.
+    It is the domain that --domain names. Without --domain it is the integers from 1 to N, where N
+    is --domain-size or, without that option, `size`.
 
     Args:
         options: the options of the command.
@@ -482,7 +484,9 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
 def _over(
     distribution: Frequencies | None, domain: Domain, about: str | None
 ) -> Frequencies | None:
-    """Return the frequencies of --like for all candidates of a domain; further ones have 0.
+    """Return the frequencies of --like as frequencies of all candidates of a domain.
+
+    Candidates beyond the items of --like have the frequency 0.
 
     Args:
         distribution: the frequencies; None: unknown, and the result is None.

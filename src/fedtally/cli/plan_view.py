@@ -223,7 +223,7 @@ def write_page(
 
 
 def _if(proposal: Proposal) -> str:
-    """Return in words for which frequencies a plan's error is predicted; "": for all of them."""
+    """Return in words, to follow a predicted error, for which frequencies it holds; "": for all."""
     if not proposal.plan.vector.shares_counters:
         return ""
     if proposal.is_for_any:

@@ -288,7 +288,8 @@ def _check(options: dict[str, Any], typed: dict[str, Any], lacking: dict[Need, s
     Args:
         options: all options of the command.
         typed: the options that the user typed.
-        lacking: what this call lacks, and why; an option that needs it is refused.
+        lacking: the needs that this call does not meet, as `plan.rules.unmet` returns them. An
+            option with such a need is refused.
 
     Raises:
         InvalidInputError: the options do not go together, or a file cannot be written.

@@ -1,9 +1,10 @@
 """Sum rounds with the real protocol: each simulated client is a state machine that sends bytes.
 
 A round is split at random into cohorts of about equal size. With two servers, all rounds of a
-release are summed together instead. A share of each cohort's clients drop out, each at a random
-stage. The sums over the other clients land in the server. As a check, the same sums are also made
-without the protocol, and must be equal; sums that hold noise cannot be checked.
+release (a sum that is opened) are summed together instead. A share of each cohort's clients drop
+out, each at a random stage. The sum over the other clients *lands* in the server: the server adds
+it to the sum of the round. As a check, the same sums are also made without the protocol, and must
+be equal; sums that hold noise cannot be checked.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def sum_rounds(
 
 
 def joined(places: Sequence[I64]) -> I64:
-    """Return the clients' places of several sums as one array, in order: int64 [clients]."""
+    """Return the clients' places of several sums as one array, sum after sum: int64 [clients]."""
     return np.concatenate([np.zeros(0, np.int64), *places])
 
 

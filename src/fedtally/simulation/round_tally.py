@@ -57,7 +57,7 @@ class Members(NamedTuple):
         return Members(self.ids[places], starts)
 
     def tally(self, clients: I64) -> RoundTally:
-        """Return the tally of the clients at these places: int64 [n]."""
+        """Return the tally, without `members`, of the clients at these places: int64 [n]."""
         parts = [self.of(client) for client in clients.tolist()]
         ids, counts = np.unique(
             np.concatenate(parts) if parts else self.ids[:0], return_counts=True

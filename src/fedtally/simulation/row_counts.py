@@ -87,6 +87,9 @@ class _Bucketed:
         num_rounds: the number of rounds.
         has_members: whether to keep the members of each round.
         has_names: whether to keep the numbers that tell clients apart (`RoundTally.names`).
+
+    Attributes:
+        draw: how many clients and items there were before and after `max_items` were drawn.
     """
 
     def __init__(self, num_rounds: int, *, has_members: bool, has_names: bool) -> None:
@@ -154,6 +157,8 @@ class Tally:
 
     Attributes:
         has_counts: whether one row may stand for several clients.
+        labels: a dict from the names of rounds to their numbers: rounds are numbered in the order
+            in which rows first name them. It is empty if rows name no rounds.
         columns: the columns of the rows.
         rows: the number of rows so far, with rows that lack an entry.
         headers: the number of rows so far that repeat the table's header.

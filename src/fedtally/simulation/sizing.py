@@ -423,7 +423,7 @@ def without_pilot(design: Design, max_bytes: int | None) -> Sized | None:
 
 
 def possible_events(design: Design) -> list[Event]:
-    """Return the privacy events of the campaigns that may follow a pilot.
+    """Return the privacy events (what a ledger charges) of the campaigns that may follow a pilot.
 
     These are campaigns with the fewest and with the most rows, and with a histogram if it meets the
     target. A ledger checks them before the pilot: otherwise a pilot could be paid for although its
