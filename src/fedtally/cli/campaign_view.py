@@ -168,9 +168,9 @@ class Progress:
 
     There is a line for each phase of a session, and for its end. After a session has landed (its
     sum is saved), a line says how many clients are in sums, and the time left at the pace of this
-    run. It is left out if that time is unknown, or if the plan has a calendar. On a terminal there
-    is also a bar for each session, and one for the whole campaign. Use it in a `with` block, and
-    call `show` often.
+    run. This line is left out if the time is unknown, or if the plan has a calendar. On a terminal
+    there is also a bar for each session, and one for the whole campaign. Use it in a `with` block,
+    and call `show` often.
 
     Args:
         folder: the folder of the campaign.

@@ -637,7 +637,8 @@ def _authority(
         purpose: the purpose of the plan.
         replaces: the fingerprints of the plans that end when this one is signed.
         until: the last day of the plan, as YYYY-MM-DD; None: 90 days after `now`.
-        number: the number of the signature among those of the purpose; None: the next free one.
+        number: the number of the signature: those of one purpose are numbered, in rising order.
+            None: the next free one.
 
     Raises:
         InvalidInputError: the number is not above all that were signed for the purpose, or a value

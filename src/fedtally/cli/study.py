@@ -282,8 +282,8 @@ def _widths(texts: tuple[str, ...]) -> tuple[int, ...]:
 def _check(options: dict[str, Any], typed: dict[str, Any], lacking: dict[Need, str]) -> None:
     """Check which options are given together, and then the output files.
 
-    In the other order, users might install a package for charts and then learn that their options
-    allow no chart.
+    If the files were checked first, users might install a package for charts and then learn that
+    their options allow no chart.
 
     Args:
         options: all options of the command.

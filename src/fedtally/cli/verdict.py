@@ -168,7 +168,7 @@ def _table(found: TrialResult) -> Table:
 
 
 def _named(probability: float) -> str:
-    """Return the name of the quantile of the error that is exceeded with this probability.
+    """Return the name of a quantile of the error: this quantile is exceeded with `probability`.
 
     >>> _named(0.5), _named(0.1), _named(0.005)
     ('median', '90 %', '99.5 %')

@@ -195,7 +195,10 @@ def _begun(
 def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> None:
     """Refuse candidates that are not public, if the campaign promises privacy.
 
-    The input's own items are not public.
+    If `domain` is None, the candidates are the input's own items, which are not public.
+
+    Raises:
+        InvalidInputError: the candidates must be public, and are not.
     """
     if domain is not None and domain.public:
         return

@@ -26,8 +26,8 @@ def clip_rounds(
     Args:
         plan: the plan of the campaign.
         rounds: the clients of each round; with `members` if the plan has a clip.
-        key: 32 uniform bytes. The items that a client drops depend only on this key, on the
-            client's place in the round and on its own items.
+        key: 32 uniform bytes. The items that a client drops depend only on this key, on the number
+            of the round, on the client's place in it and on the client's own items.
         names: the strings of the ids if the domain is open; else None.
     """
 

@@ -347,7 +347,7 @@ def _servers(
 def _kept(
     identities: Sequence[SigningKey | None], lost: Collection[int], refused: Collection[bytes]
 ) -> npt.NDArray[np.intp]:
-    """Return the places of the clients whose reports are in the sum, in order: int [n].
+    """Return the places of the clients whose reports are in the sum, in rising order: int [n].
 
     A report that reached only one of the two servers is in no sum.
 

@@ -290,7 +290,7 @@ def source_of(
         columns: the columns of a table.
         held: the columns given beside a column of items, by keyword ("clients", "rounds", ...); a
             value is None if the column is not given.
-        seed: the seed of a synthetic population.
+        seed: the seed of a synthetic population; None: from the operating system.
         is_one_of_many: whether a file is one of several files of one table. If so, a folder such as
             `day=2026-11-24` above the file is a column of the table.
 

@@ -66,6 +66,10 @@ class Encoder(ABC):
         """Return the ids of the rows' items; if `counted`, of the distinct items, with counts.
 
         Nothing is remembered, so that several threads may call this.
+
+        Raises:
+            OutsideDomainError: an item is outside the domain, and such items are an error.
+            InvalidInputError: an item cannot be read, and such items are an error.
         """
 
     @abstractmethod
@@ -150,7 +154,11 @@ class Declared(Encoder):
         return Encoded(*_of_rows(*self.encode_each(values), places))
 
     def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids of items in an Arrow array without dictionary; see `Encoder.encode`."""
+        """Return the ids of items in an Arrow array without dictionary, as `Encoder.encode` does.
+
+        Raises:
+            OutsideDomainError: an item is outside the domain, and such items are an error.
+        """
         if not self._drop:
             try:
                 return self._domain.encode(items), None
@@ -236,6 +244,9 @@ class FromInput(Encoder):
 
         The mask is None if all items are inside: here they always are, but not in an open domain
         (`Spelled`). The texts are None if the items are integers.
+
+        Raises:
+            InvalidInputError: an item is an integer that needs more than 64 bits with sign.
         """
         if not is_integer(items):
             texts = as_text(items)

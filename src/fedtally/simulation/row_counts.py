@@ -300,7 +300,10 @@ class Tally:
         self._add_itemless(_Named(bare.clients, bare.rounds, bare.silos), counts)
 
     def _add_inside(self, named: _Named, ids: U64, counts: I64 | None) -> None:
-        """Count rows with items inside the domain, by client if they name their clients."""
+        """Count rows with items inside the domain, by client if the rows name their clients.
+
+        `counts` has the number of clients of each row; None: one client each.
+        """
         labels = self._numbers(named)
         if named.clients is not None:
             self._pairs.add(self._keys(named.clients), ids, labels)
@@ -446,6 +449,9 @@ class Tally:
 
         Silos without people take part if clients without items do: which silos take part must not
         depend on what anybody holds.
+
+        Raises:
+            InvalidInputError: a round is drawn for each silo, and there are more rounds than silos.
         """
         labels = in_order(self._silos)
         if not self.is_natural and num_rounds > len(labels):

@@ -47,6 +47,8 @@ class Sizing(Named, option="sizing"):
 def row_bytes(memory: int | str | None) -> int:
     """Return the most bytes of client rows to hold in memory; the rest of `memory` is for reading.
 
+    If `memory` is None, it is 1 GiB.
+
     >>> row_bytes(None) >> 20, row_bytes("2GiB") >> 20, row_bytes("64MiB") >> 20
     (512, 1536, 16)
     >>> row_bytes(3)
@@ -275,7 +277,12 @@ can take the noise off; leave it out, or mark it with not_private=True
 
 
 def _plan(of: Any) -> Plan | None:
-    """Return the given plan, or load it if a path is given; None: no plan is given."""
+    """Return the given plan, or load it if a path is given; None: no plan is given.
+
+    Raises:
+        InvalidInputError: `of` is neither a plan nor a path.
+        UnreadableFileError: the file is missing, or holds no plan.
+    """
     if isinstance(of, str | os.PathLike):
         return Plan.load(of)
     if of is not None and not isinstance(of, Plan):
