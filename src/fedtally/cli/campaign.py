@@ -475,7 +475,7 @@ def _run(
         _check_wait(engine, folder.plan, gives_up=row.gives_up)
     quiet = quiet or as_json
     if folder.stage() in _OVER and row.say_over is not None:
-        # The process that told clients so may have ended too early. So tell them again.
+        # Not all clients may have heard that the campaign is over. So they are told again.
         row.say_over(folder, lambda text: console.note(text, quiet), **where)
         return 0
     ran = row.open(**where).run(
@@ -675,7 +675,7 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
     said = f"so far: {len(rounds)} of {plan.num_rounds} rounds"
     if plan.calendar is not None:
         said += f", up to {last_day(plan.calendar, max(rounds))} (UTC)"
-    # It is also among the warnings of the result, but a short view does not print them.
+    # The line is also among the warnings of the result, but a short view does not print warnings.
     console.note(said, quiet)
     return _result_of(folder, sums, screening, [said])
 

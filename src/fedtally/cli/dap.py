@@ -580,7 +580,8 @@ def collect(
     made, noise = load_task(task), _noise_of(task, epsilon, delta)
     given = None if candidates is None else _read(candidates)
     domain = None
-    # Before the query: it closes the interval for ever, even if the result cannot be saved then.
+    # A result that cannot be saved is an error here, before the query: a query closes the interval
+    # for ever, so that its sums would be lost.
     if output or given is not None:
         domain = domain_of_task(made, given)
     shown, interval = read_token(token), (read_time(start), read_time(end))

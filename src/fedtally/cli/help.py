@@ -22,7 +22,7 @@ from fedtally.base.validate import missing_file
 from fedtally.errors import FedtallyError, InvalidInputError
 
 # A text with one of these characters is not checked as a file name. It is a synthetic population
-# (zipf:a=1), another place of items with a colon, or a glob (a pattern of file names).
+# (zipf:a=1), another text with a colon that names items, or a glob (a pattern of file names).
 _SIGNS = ":*?["
 _LONGEST = 40  # a longer value of a user is shortened to so many columns in a message
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

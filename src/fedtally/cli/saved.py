@@ -165,8 +165,8 @@ def report(
         loaded.prepare(progress)
         estimates = loaded.top(top, progress=progress)
         progress("draw")
-        # A result that Python code saved has no command. The command of a stranger's result may
-        # have any characters.
+        # A result that Python code saved has no command, so this process's command is shown. The
+        # command in a stranger's result may have any characters, so it is escaped.
         command = escaped(saved.command) or console.command_line()
         head = Head(title or "", [result], date.today())
         write_page(loaded, estimates, command=command, path=path, head=head)

@@ -159,14 +159,16 @@ class Content:
         cls, name: str, rules: Rules, part: Part, items: Any, columns: Columns
     ) -> Self:
         """Return the counts of one partition, with the partition's name and digest."""
-        # Sorted, as by a merge: otherwise a merge of this tally alone would change the digest.
+        # The items are sorted, as a merge sorts them. Otherwise a merge of this tally alone would
+        # change the digest.
         items = None if items is None else _joined([items])
         content = cls({}, rules, part, items, columns)
         return replace(content, partitions={name: content._digest()})
 
     def _digest(self) -> str:
         """Return a digest of the counts and of the options with which they were made."""
-        # Without unused columns, which may have another order when the rows are counted again.
+        # Unused columns are left out, since they may have another order when the same rows are
+        # counted again, and the digest must be the same then.
         meta = replace(self, columns=replace(self.columns, others=()))._header()
         state = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
         for values in (*self._counts().values(), *_buffers(self.items)):

@@ -106,8 +106,8 @@ class Site:
         Raises:
             AbortedRoundError: the protocol aborted the secure sum of a cohort.
         """
-        # First, since the server refuses a plan that cannot be screened: nothing is drawn or
-        # charged yet.
+        # The server is made first: it refuses a plan that cannot be screened, and nothing has been
+        # drawn or charged by then.
         server = FrequencyServer(plan, self.books, screen=self._screen)
         contributed = clip_rounds(plan, rounds, self._random(32), self.names)
         is_known = self._end(server)
@@ -122,8 +122,8 @@ class Site:
             sketches = server.release(self._random)
         if summed is None:
             return Landed(sketches, rounds, None)
-        # Only the clients in the sums are kept, since the true counts are made from them: without
-        # dropouts and without cohorts that screening left out.
+        # The true counts are made from `rounds`, so only clients that are in the sums are kept:
+        # clients that dropped out, and cohorts that screening left out, are in no sum.
         rounds = [
             tally.of(joined(server.screening.used(number, places)))
             for number, (tally, places) in enumerate(zip(rounds, summed.survivors, strict=False))

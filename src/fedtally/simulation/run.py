@@ -189,7 +189,7 @@ def _result(
         draw=dropped.document(plan.max_items),
         ended=ending.ended(plan, len(landed.rounds), "rule"),
         columns=tally.columns.parts(),
-        # rows name their rounds, and under privacy no row's own text is shown
+        # These labels are texts of rows, which a private campaign does not show.
         round_labels=None if spec.is_private else round_labels(tally),
         secure_sum=landed.traffic,
         sizing=sized,
