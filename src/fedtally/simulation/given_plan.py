@@ -34,10 +34,10 @@ def fit_given(
 ) -> tuple[Plan, Keys | None]:
     """Check a given plan against the clients of the input; return it with new keys, and these keys.
 
-    The keys are None if the secure sum is ideal, that is, a trusted server sums. Three things of
-    the returned plan may differ from `plan`: its public keys belong to the new keys; it is marked
-    not private if the caller asked for `not_private`; and if the plan's domain is not public, its
-    description is replaced by that of `domain`.
+    The keys are None if the secure sum is ideal, that is, a trusted server sums. The returned plan
+    may differ from `plan` in three ways. If there are new keys, its secure sum has their public
+    keys; a plan without a secure sum gets one. If the caller asked for `not_private`, it is marked
+    not private. If its domain is not public, `domain` replaces the description of the domain.
 
     Args:
         plan: the given plan.
