@@ -292,7 +292,7 @@ def source_of(
             value is None if the column is not given.
         seed: the seed of a synthetic population; None: from the operating system.
         is_one_of_many: whether a file is one of several files of one table. If so, a folder such as
-            `day=2026-11-24` above the file is a column of the table.
+            `day=2026-11-24` above the file may give the column of the rounds.
 
     Raises:
         InvalidInputError: the data and the columns do not go together, or cannot be read.
