@@ -556,6 +556,9 @@ def _accept(
 ) -> None:
     """Print what a plan asks of the client, and accept the plan if the owner confirms.
 
+    Earlier plans that the registrar replaces by this one end in any case, also if the owner does
+    not accept it.
+
     Args:
         settings: the settings of the agent.
         plan: the path of the plan.
@@ -672,7 +675,8 @@ def _reporter(folder: str, fingerprint: str | None, release: int | None) -> Repo
         release: the number of the release; None: the only one.
 
     Raises:
-        InvalidInputError: there is no such plan or release, or there are several and none is named.
+        InvalidInputError: there is no such plan or release; there are several and none is named; or
+            this user may not write the agent's record.
     """
     import secrets
     import time
@@ -721,7 +725,7 @@ def _those(unsent: Unsent) -> str:
 
 
 def _show_left(reporter: Reporter, is_later: bool) -> None:
-    """Say what is left to do for a report that does not have its fate yet.
+    """Say what is left to do for a report whose fate (whether it is counted) is still open.
 
     Args:
         reporter: the object that makes the report.

@@ -462,7 +462,7 @@ def _run(
         quiet: whether progress is hidden.
         as_json: whether to print a JSON document.
         take_over: whether to take the campaign from a process that runs it.
-        places: the options of the engine.
+        places: the values of the options of all engines, by name; None: the option is not given.
 
     Returns:
         The exit code: 0 if all rounds have landed (are summed), or if the campaign was over before.
@@ -475,7 +475,7 @@ def _run(
         _check_wait(engine, folder.plan, gives_up=row.gives_up)
     quiet = quiet or as_json
     if folder.stage() in _OVER and row.say_over is not None:
-        # The process that told clients so may have ended too early. So tell them again.
+        # Not all clients may have heard that the campaign is over. So they are told again.
         row.say_over(folder, lambda text: console.note(text, quiet), **where)
         return 0
     ran = row.open(**where).run(
@@ -506,7 +506,7 @@ def _run(
 
 
 def _check_wait(engine: str, plan: Plan, *, gives_up: bool) -> None:
-    """Refuse the option --wait if it would have no effect.
+    """Refuse the option --wait, which the user gave, if it would have no effect.
 
     Args:
         engine: the name of the engine.
@@ -563,6 +563,9 @@ def _show_result(folder: CampaignFolder) -> None:
 def _is_over(folder: CampaignFolder, ending: Ending) -> bool:
     """Tell whether a campaign is over, and not only its run.
 
+    It is over if no round can have another session, or if all rounds have landed (are summed) and
+    the run waited in vain for more clients.
+
     Args:
         folder: the folder of the campaign.
         ending: why the run ended.
@@ -607,7 +610,7 @@ def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
 
 
 def _save_result(folder: CampaignFolder, driver: Driver, by_hand: bool) -> None:
-    """Publish the sums that have landed, and save their result.
+    """Publish the sums that have landed, and save their result: the last step of `_end`.
 
     Args:
         folder: the folder of the campaign.
@@ -629,7 +632,8 @@ def _save_result(folder: CampaignFolder, driver: Driver, by_hand: bool) -> None:
 def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
     """Return the result of the rounds that have landed so far, without ending the campaign.
 
-    Also print a line that says how many rounds these are.
+    Also print a line that says how many rounds these are. If a trusted aggregator adds the noise
+    and no process runs the campaign, the noise of closed periods is first added here.
 
     Args:
         folder: the folder of the campaign.
@@ -671,7 +675,7 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
     said = f"so far: {len(rounds)} of {plan.num_rounds} rounds"
     if plan.calendar is not None:
         said += f", up to {last_day(plan.calendar, max(rounds))} (UTC)"
-    # It is also among the warnings of the result, but a short view does not print them.
+    # The line is also among the warnings of the result, but a short view does not print warnings.
     console.note(said, quiet)
     return _result_of(folder, sums, screening, [said])
 
@@ -769,7 +773,10 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
 
 
 def _status(folder: CampaignFolder) -> dict[str, Any]:
-    """Return the state of a campaign, its rounds and its sessions as a dict for JSON."""
+    """Return the state of a campaign, its rounds and its sessions as a dict for JSON.
+
+    Before the campaign has begun, the lists of rounds and of sessions are empty.
+    """
     from dataclasses import asdict
 
     from fedtally.campaign import presence

@@ -90,7 +90,7 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
         return
     check_overwritable(output)
     _check_certificates(output, text)
-    # The file is replaced at once. If nginx read half a configuration, all campaigns would stop.
+    # The file is replaced in one step: if nginx read half a configuration, campaigns would stop.
     with replacing(output) as temporary:
         Path(temporary).write_text(text, encoding="utf-8", newline="\n")
     console.note(f"wrote {output}: try nginx -t, then reload nginx")

@@ -168,8 +168,9 @@ class Progress:
 
     There is a line for each phase of a session, and for its end. After a session has landed (its
     sum is saved), a line says how many clients are in sums, and the time left at the pace of this
-    run. It is left out if that time is unknown, or if the plan has a calendar. On a terminal there
-    is also a bar for each session, and one for the whole campaign.
+    run. This line is left out if the time is unknown, or if the plan has a calendar. On a terminal
+    there is also a bar for each session, and one for the whole campaign. Use it in a `with` block,
+    and call `show` often.
 
     Args:
         folder: the folder of the campaign.
@@ -297,7 +298,11 @@ class Progress:
             self._noted, self._note_at = present, time.monotonic() + _NOTE_SECONDS
 
     def _is_complete(self) -> bool:
-        """Tell whether the campaign needs no more clients."""
+        """Tell whether no session runs, and no round can have another one, now or later.
+
+        Without the driver, two things differ: the stopping rule of the plan, which may end a
+        campaign early, is not considered; and the result is False before the campaign has begun.
+        """
         import time
 
         from fedtally.campaign.so_far import is_full

@@ -259,7 +259,7 @@ class Progress:
 
     A short run prints no plain line. The first comes about a second after the start of the run. A
     later stage has its first line after two seconds, and every stage a further line every ten
-    seconds.
+    seconds. Use it in a `with` block, and call it for each step of the work.
 
     Args:
         quiet: whether nothing is shown. Plain lines are also left out if errors are printed as

@@ -207,6 +207,9 @@ def _sizes(
 ) -> dict[str, int]:
     """Return the sizes of a task's VDAF by name, in the form that `dap.Task.make` needs.
 
+    The names are "buckets" and "chunk" for a histogram, and "entries", "maximum" and "chunk" for a
+    sumvec. A count has no sizes.
+
     Args:
         vdaf: what a report adds to: "count", "sumvec" (a vector of sums) or "histogram".
         size: the number of buckets or entries; None: the number of candidates.
@@ -394,6 +397,9 @@ def _noise_of(task: Path, epsilon: float | None, delta: float, **own: str) -> Da
         epsilon: the epsilon; None: no noise is wanted, and the result is None.
         delta: the delta.
         own: the fields of `DapNoise` that concern this operator: `population` and `ledger`.
+
+    Raises:
+        InvalidInputError: `epsilon` or `delta` is out of bounds, or the task sums vectors.
     """
     from fedtally.campaign.dap_files import load_task
     from fedtally.campaign.dap_noise import DapNoise
@@ -574,7 +580,8 @@ def collect(
     made, noise = load_task(task), _noise_of(task, epsilon, delta)
     given = None if candidates is None else _read(candidates)
     domain = None
-    # Before the query: it closes the interval for ever, even if the result cannot be saved then.
+    # A result that cannot be saved is an error here, before the query: a query closes the interval
+    # for ever, so that its sums would be lost.
     if output or given is not None:
         domain = domain_of_task(made, given)
     shown, interval = read_token(token), (read_time(start), read_time(end))

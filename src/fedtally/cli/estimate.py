@@ -188,8 +188,8 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
         source: the input; None: it is made by the command.
 
     Raises:
-        InvalidInputError: a file could not be written, a value is out of range, or a campaign with
-            privacy would take its candidates from its own input.
+        InvalidInputError: a file could not be written, --top or --min-frequency is out of range, or
+            a campaign with privacy would take its candidates from its own input.
         MissingExtraError: a package that writes a file is not installed.
     """
     from fedtally.base import validate
@@ -271,7 +271,7 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
 
 
 def _windowed(result: Result, options: dict[str, Any], charged: str) -> Result:
-    """Return the result for the rounds that --window names.
+    """Return the result for the rounds that --window names; --evaluate compares it with the truth.
 
     If there are no such rounds, but the campaign was charged to a ledger, a note is printed and the
     result of all rounds is returned. Otherwise the budget would be used up without an answer.
@@ -322,6 +322,9 @@ def _answer(
 ) -> None:
     """Write the output files, and print the answer.
 
+    If the campaign was charged to a ledger, the answer is printed first: it must not be lost if a
+    file cannot be written.
+
     Args:
         result: the result of the campaign.
         options: the options of the command.
@@ -347,8 +350,9 @@ def _answer(
 def _spent(result: Result, options: dict[str, Any]) -> str:
     """Return in words how much of its privacy budget the campaign's population has used.
 
-    If the ledger cannot be read, the text says so, and no error is raised. Otherwise the answer
-    would be lost, although the campaign was charged for it.
+    The campaign must have been charged to the ledger of the options. If this ledger cannot be read,
+    the text says so, and no error is raised. Otherwise the answer would be lost, although the
+    campaign was charged for it.
     """
     from fedtally.privacy.accounting import numbers
     from fedtally.store import Ledger

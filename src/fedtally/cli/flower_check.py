@@ -1,7 +1,7 @@
 """Check the settings of a SuperNode, a node of a Flower federation, before it starts.
 
-With wrong settings a SuperNode may try for ever to connect, without a message: it cannot tell them
-from a SuperLink, the Flower server, that is not running.
+With wrong settings a SuperNode may try for ever to connect, without a message: to the node it looks
+as if the SuperLink, the Flower server, were not running.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from fedtally.base.validate import missing_file
 from fedtally.errors import FedtallyError, InvalidInputError
 
 # A text with one of these characters is not checked as a file name. It is a synthetic population
-# (zipf:a=1), another place of items with a colon, or a glob (a pattern of file names).
+# (zipf:a=1), another text with a colon that names items, or a glob (a pattern of file names).
 _SIGNS = ":*?["
 _LONGEST = 40  # a longer value of a user is shortened to so many columns in a message
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -59,7 +59,10 @@ class SectionOption(click.Option):
 
 
 class BareUsage(click.UsageError):
-    """Say that a command which needs arguments was typed without any; the message is its help."""
+    """Say that a command which needs arguments was typed without any.
+
+    The message is a short help for the command (`Command.bare_help`).
+    """
 
 
 class Present(click.Path):
@@ -305,7 +308,8 @@ def _write_options(
 class _OnFirstUse(UserDict[str, Any]):
     """A mapping from names to commands, which may be given as the names of their modules.
 
-    Such a module is imported when its command is accessed first.
+    Such a module is imported when its command is accessed first. The command is the attribute of
+    the module that has the command's name.
     """
 
     def __getitem__(self, name: str) -> Any:

@@ -37,7 +37,7 @@ class _Owner(NamedTuple):
 
     Attributes:
         role: the role of the owner, such as "server".
-        example: the purpose of the example of `keys new` for this role.
+        example: the line above the example for this role in the help of `keys new`: its purpose.
         in_plan: the help text of the option of `keys add` for the key; None: plans have no such
             key.
     """
@@ -161,7 +161,7 @@ def read_keys(given: dict[str, Any]) -> GivenKeys:
 
 
 def note_longer(plan: Plan, listed: AllowList | None, quiet: bool) -> None:
-    """Print a note if an allow-list has more clients than its plan is made for.
+    """Print a note if an allow-list has more clients than its plan has (`Plan.num_clients`).
 
     Args:
         plan: the plan.
@@ -637,7 +637,8 @@ def _authority(
         purpose: the purpose of the plan.
         replaces: the fingerprints of the plans that end when this one is signed.
         until: the last day of the plan, as YYYY-MM-DD; None: 90 days after `now`.
-        number: the number of the signature among those of the purpose; None: the next free one.
+        number: the number of the signature: those of one purpose are numbered, in rising order.
+            None: the next free one.
 
     Raises:
         InvalidInputError: the number is not above all that were signed for the purpose, or a value

@@ -215,14 +215,16 @@ def _check_clients(options: dict[str, Any]) -> None:
 
 
 def _succeed(options: dict[str, Any]) -> None:
-    """Make the plan that follows the plan --after when its calendar ends; save it and print it.
+    """Make the plan that continues the plan of --after; save it and print it.
+
+    Its calendar begins where the calendar of the plan of --after ends, or at --start.
 
     Args:
         options: the options of the command.
 
     Raises:
-        InvalidInputError: an option does not go with --after, or the new calendar would have begun
-            already.
+        InvalidInputError: an option does not go with --after, the plan has no calendar, or the new
+            calendar would have begun already.
     """
     import time
 
@@ -304,6 +306,9 @@ def _propose(
         distribution: the frequencies of items that are expected; None: unknown.
         about: a text that describes these frequencies, which the plan keeps; None: unknown.
         find_epsilon: whether the planner must find the smallest epsilon for the error and bytes.
+
+    Raises:
+        InvalidInputError: no plan meets the target; the error names changes that would help.
     """
     from fedtally.domain import OpenStrings
     from fedtally.plan import proposal
@@ -359,7 +364,8 @@ def _check_outputs(options: dict[str, Any]) -> None:
 def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     """Return the campaign that the options ask for, and whether the planner must find epsilon.
 
-    The planner must find epsilon if --tau and --max-bytes are given, but --epsilon is not.
+    The planner must find epsilon if --tau and --max-bytes are given, but --epsilon is not. The
+    returned campaign then has epsilon 1, which the planner replaces.
 
     Raises:
         InvalidInputError: an option has a wrong value, or does not go with another one.
@@ -425,7 +431,7 @@ def _recurring(options: dict[str, Any]) -> Recurring | None:
 def _silos(options: dict[str, Any]) -> Silos | None:
     """Return the sizes of silos (clients with many people) that the options give.
 
-    The result is None if a client is one person.
+    The result is None if a client is one person: --people is 1 or is not given.
 
     Raises:
         InvalidInputError: another option about silos is given without --people.
@@ -445,8 +451,8 @@ def _silos(options: dict[str, Any]) -> Silos | None:
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
     """Return the domain of the plan: the candidates.
 
-    It is the domain that --domain names. Without --domain it is the integers from 1 to
-    --domain-size, or without that to `size`.
+    It is the domain that --domain names. Without --domain it is the integers from 1 to N, where N
+    is --domain-size or, without that option, `size`.
 
     Args:
         options: the options of the command.
@@ -478,7 +484,9 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
 def _over(
     distribution: Frequencies | None, domain: Domain, about: str | None
 ) -> Frequencies | None:
-    """Return the frequencies of --like for all candidates of a domain; further ones have 0.
+    """Return the frequencies of --like as frequencies of all candidates of a domain.
+
+    Candidates beyond the items of --like have the frequency 0.
 
     Args:
         distribution: the frequencies; None: unknown, and the result is None.
@@ -529,8 +537,8 @@ def _distribution(
         keeps the text, which never has the name of a file. Without --like all three are None.
 
     Raises:
-        InvalidInputError: --like names no file and no family of frequencies, or its result may not
-            be used for this plan.
+        InvalidInputError: --like names no file and no family of frequencies; it names a family, and
+            --max-items is above 1; or the saved result that it names may not be used for this plan.
     """
     like = options["like"]
     if like is None:

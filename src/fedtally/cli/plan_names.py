@@ -82,7 +82,9 @@ def _read(names: Names, holders: Callable[[float], str]) -> str:
 
 
 def _lengths(names: Names, number: Callable[[float], str]) -> list[Row]:
-    """Return the row (name, text) about names of other lengths; empty: none of them can be read.
+    """Return the row (name, text) on the frequency from which names of each length can be read.
+
+    The list is empty if names of no length can be read.
 
     Args:
         names: the prediction for the plan.

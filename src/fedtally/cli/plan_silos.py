@@ -57,11 +57,12 @@ def rows(plan: Plan, expected: int) -> list[tuple[str, str]]:
 
 
 def _fitting(plan: Plan) -> list[dict[str, Any]] | None:
-    """Return which numbers of silos can be summed together, for each share of `_DROPOUTS`.
+    """Return which numbers of silos, up to 12, can be summed together.
 
     Returns:
-        For each share a dict with `max_dropout`, the share of silos that may drop out, and
-        `silos`, the possible numbers. None: the plan does not sum in groups of clients (cohorts).
+        A dict for each share in `_DROPOUTS`, with two entries: `max_dropout`, this share of silos
+        that may drop out, and `silos`, the numbers that are possible with it. The result is None if
+        the plan does not sum in groups of clients (cohorts).
     """
     from fedtally.plan.silos import fitting_numbers
 

@@ -223,7 +223,7 @@ def write_page(
 
 
 def _if(proposal: Proposal) -> str:
-    """Return in words for which frequencies a plan's error is predicted; "": for all of them."""
+    """Return in words, to follow a predicted error, for which frequencies it holds; "": for all."""
     if not proposal.plan.vector.shares_counters:
         return ""
     if proposal.is_for_any:
@@ -386,7 +386,10 @@ def _narrower(proposal: Proposal) -> list[str]:
 
 
 def _facts(proposal: Proposal) -> list[str]:
-    """Return the notes on the limits of a plan."""
+    """Return the notes that the short and the long view of a plan share.
+
+    They say what the plan lacks, what it does not protect, and which predictions are less sure.
+    """
     from fedtally.answer import sections
     from fedtally.recovery.decoding import kind_of
 

@@ -103,7 +103,8 @@ def _named(items: Sequence[str], file: str | None) -> list[str]:
 
     Args:
         items: the items of the command line.
-        file: the path of a file with one item a line; None: there is none.
+        file: a text that names a list of items: FILE, with one item a line; FILE:COL, a column of a
+            table; or "-", standard input. None: there is none.
 
     Raises:
         InvalidInputError: there is no item, or the file cannot be read.
@@ -164,8 +165,8 @@ def report(
         loaded.prepare(progress)
         estimates = loaded.top(top, progress=progress)
         progress("draw")
-        # A result that Python code saved has no command. The command of a stranger's result may
-        # have any characters.
+        # A result that Python code saved has no command, so this process's command is shown. The
+        # command in a stranger's result may have any characters, so it is escaped.
         command = escaped(saved.command) or console.command_line()
         head = Head(title or "", [result], date.today())
         write_page(loaded, estimates, command=command, path=path, head=head)

@@ -142,9 +142,13 @@ origin_option = option(
 
 
 def check_ledger(ledger: str | None, command: str) -> int:
-    """Print why a command could not open its ledger; return that error's exit code, or 0.
+    """Try to open a ledger as a command would; if it fails, print why as a note.
 
-    The ledger is only read. It is a note, since the caller has printed a status already.
+    The ledger is only read. A failure is a note and no error, since the caller has already printed
+    the status that the user asked for.
+
+    Returns:
+        The exit code that the command would end with; 0: the ledger opens, or none is needed.
 
     Args:
         ledger: the path or URL of the ledger; None: none is needed.
@@ -319,7 +323,10 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
 
 
 def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
-    """Convert items from a command line to the type of a domain's items: integers or texts.
+    """Return the items of a command line, in their order, in the type of the domain's items.
+
+    If the domain holds integers, the items become integers; otherwise they stay texts. If one of
+    the integers needs more than 64 bits with sign, all of them are returned as texts.
 
     Args:
         domain: the domain.
@@ -337,8 +344,8 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     for text in texts:
         if not re.fullmatch("-?[0-9]{1,30}", text):
             raise InvalidInputError(f"the domain holds integers, and {text[:60]!r} is none")
-    # NumPy has no larger integers for these columns. If one item is so large, all items stay texts,
-    # and the domain refuses that one.
+    # An array of int64 cannot hold a larger integer. If one item is so large, all items stay texts,
+    # so that the domain can refuse the large one by an error that names it.
     return (
         list(texts)
         if any(abs(int(text)) >= 2**63 for text in texts)

@@ -282,13 +282,14 @@ def _widths(texts: tuple[str, ...]) -> tuple[int, ...]:
 def _check(options: dict[str, Any], typed: dict[str, Any], lacking: dict[Need, str]) -> None:
     """Check which options are given together, and then the output files.
 
-    In the other order, users might install a package for charts and then learn that their options
-    allow no chart.
+    If the files were checked first, users might install a package for charts and then learn that
+    their options allow no chart.
 
     Args:
         options: all options of the command.
         typed: the options that the user typed.
-        lacking: what this call lacks, and why; an option that needs it is refused.
+        lacking: the needs that this call does not meet, as `plan.rules.unmet` returns them. An
+            option with such a need is refused.
 
     Raises:
         InvalidInputError: the options do not go together, or a file cannot be written.

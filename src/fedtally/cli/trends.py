@@ -117,6 +117,8 @@ def _check_line() -> None:
 def _write(found: Series | Trends, options: dict[str, Any], quiet: bool) -> None:
     """Write the output files that the options name, and print a note on each.
 
+    If no item changed, the chart would have no line, and is not written.
+
     Args:
         found: the lines of items, or the list of items that changed.
         options: the options of the command.

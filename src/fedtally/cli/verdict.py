@@ -137,7 +137,7 @@ def _levels(found: TrialResult) -> list[float]:
 def _private(plan: Plan) -> list[tuple[str, str]]:
     """Return the rows (name, text) on the privacy of a real campaign with this plan.
 
-    They say that the simulation itself is not private.
+    If the plan has privacy, they also say that the simulation itself is not private.
     """
     from fedtally.answer import sections
     from fedtally.privacy import NOT_PRIVATE
@@ -168,7 +168,7 @@ def _table(found: TrialResult) -> Table:
 
 
 def _named(probability: float) -> str:
-    """Return the name of the quantile of the error that is exceeded with this probability.
+    """Return the name of a quantile of the error: this quantile is exceeded with `probability`.
 
     >>> _named(0.5), _named(0.1), _named(0.005)
     ('median', '90 %', '99.5 %')

@@ -27,7 +27,8 @@ class Census:
     """The clients of a source, by round, and the campaign that the caller asked for.
 
     Attributes:
-        spec: the campaign that the caller asked for, with defaults that depend on the clients.
+        spec: the campaign that the caller asked for. Later steps of `run.run` replace it by one
+            with the defaults that depend on the clients, such as the default delta.
         rounds: the clients of each round.
         domain: the candidates.
         names: the strings of the items' ids if the domain is open (nobody has listed its
@@ -43,16 +44,22 @@ class Census:
 
     @property
     def num_clients(self) -> int:
-        """The number of clients in all rounds, with clients that hold no item."""
+        """The number of clients in all rounds, also of clients that hold no item.
+
+        A client counts once for each round that it takes part in.
+        """
         return sum(part.num_clients for part in self.rounds)
 
     @property
     def sizes(self) -> list[int]:
-        """The number of vectors in each round: one a client, or one a silo if there are silos."""
+        """The number of vectors (encoded contributions) in each round.
+
+        Each client sends one. If clients are silos (organisations), each silo sends one.
+        """
         return [part.num_vectors for part in self.rounds]
 
     def design(self, seed: bytes) -> Design:
-        """Return the design of the campaign for these clients, without a size of the sketch.
+        """Return the design of the campaign for these clients; the sketch's size is not chosen yet.
 
         Args:
             seed: the seed of the hashes.
@@ -147,7 +154,10 @@ def _counted(tally: Tally, batches: Iterator[Batch], *, is_ahead: bool) -> Itera
 
 
 def _num_drawn(spec: CampaignSpec, is_natural: bool) -> int | None:
-    """Return the number of rounds to split clients over at random; None if rows name rounds."""
+    """Return the number of rounds to split clients over at random; None if rows name their rounds.
+
+    The number comes from the given plan or else from the caller; by default it is 1.
+    """
     if is_natural:
         return None
     return (spec.size.num_rounds if spec.plan is None else spec.plan.num_rounds) or 1
@@ -156,7 +166,7 @@ def _num_drawn(spec: CampaignSpec, is_natural: bool) -> int | None:
 def _begun(
     simulation: Simulation, encoder: Encoder, seed: bytes, is_natural: bool, by_client: bool
 ) -> Tally:
-    """Return an empty tally for the campaign.
+    """Check that the columns go with the options, and return an empty tally for the campaign.
 
     Args:
         simulation: the campaign that the caller asked for.
@@ -185,7 +195,10 @@ def _begun(
 def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> None:
     """Refuse candidates that are not public, if the campaign promises privacy.
 
-    The input's own items are not public.
+    If `domain` is None, the candidates are the input's own items, which are not public.
+
+    Raises:
+        InvalidInputError: the candidates must be public, and are not.
     """
     if domain is not None and domain.public:
         return
@@ -224,7 +237,10 @@ def _check_columns(spec: CampaignSpec, is_natural: bool, by_client: bool) -> Non
 
 
 def _check_natural(plan: Plan) -> None:
-    """Refuse rounds that rows name if a plan of silos protects people in fewer rounds."""
+    """Refuse a plan of silos whose guarantee covers fewer rounds than the plan has.
+
+    Called if rows name their rounds: each silo then takes part in every round.
+    """
     if plan.privacy is not None and plan.privacy.event.participations < plan.num_rounds:
         raise InvalidInputError(
             f"a silo takes part in every natural round, and the plan protects its people in"
@@ -251,11 +267,16 @@ def encoder_of(domain: Domain | None, seed: bytes, outside: str, is_private: boo
 def declared(domain: Domain | str | None, source: Source) -> Domain | None:
     """Return the declared domain; None if the input's own items are the candidates.
 
-    For a synthetic source without a declared domain, it is the range of the source's items.
+    If no domain is given and the source is synthetic, the domain is the range of its items.
 
     Args:
-        domain: the domain as the caller gave it; a text is parsed.
+        domain: the domain as the caller gave it: a `Domain`, or a text for `domain.parse`. The text
+            "input" declares nothing, so the input's own items are the candidates. None: no domain
+            is given.
         source: the source of the items.
+
+    Raises:
+        InvalidInputError: the text names no domain.
     """
     if domain is None:
         return None if source.synthetic_size is None else IntegerRange(1, source.synthetic_size)

@@ -32,12 +32,13 @@ class ClientRows:
     """Rows that name their clients, in buckets: all rows of a client are in one bucket.
 
     Rows beyond a limit of memory are kept in files. Where the system allows it, the files have no
-    name, so that nothing is left of them however this process ends.
+    name, so that nothing is left of them however this process ends. A method that cannot write them
+    raises an `InvalidInputError`.
 
     Args:
-        memory: the most bytes of rows to hold before they go to files. The buckets in work take no
-            more than this either, unless a single client does, or all rows together take more than
-            64 times as much.
+        memory: the most bytes of rows to hold before they go to files. Buckets that are in work
+            (`map_buckets`) take no more than this either, with two exceptions: one client has more
+            rows, or all rows together take more than 64 times as much.
     """
 
     def __init__(self, memory: int) -> None:
@@ -194,7 +195,9 @@ def _unnamed_file() -> IO[bytes]:
 
 
 class Bounded(NamedTuple):
-    """Some clients, each with the items that it contributes, in the order of buckets and clients.
+    """Some clients, each with the items that it contributes.
+
+    The clients are sorted by bucket (see `ClientRows`), and within a bucket by client.
 
     Attributes:
         ids: uint64, the ids that clients contribute, client by client.
@@ -304,7 +307,10 @@ def is_new(*columns: U64) -> npt.NDArray[np.bool_]:
 
 
 def hashed_clients(clients: U64) -> U64:
-    """Return a 64-bit hash of each client; the hashes have another order than the names."""
+    """Return a 64-bit hash of each client, uint64 [n].
+
+    The hashes are in the order of `clients`. A sort by hash does not sort by client.
+    """
     return _mixed(np.uint64(0), clients)
 
 

@@ -26,8 +26,8 @@ def clip_rounds(
     Args:
         plan: the plan of the campaign.
         rounds: the clients of each round; with `members` if the plan has a clip.
-        key: 32 uniform bytes. The items that a client drops depend only on this key, on the
-            client's place in the round and on its own items.
+        key: 32 uniform bytes. The items that a client drops depend only on this key, on the number
+            of the round, on the client's place in it and on the client's own items.
         names: the strings of the ids if the domain is open; else None.
     """
 
@@ -42,7 +42,10 @@ def clip_rounds(
 
 
 def _clip_silos(tally: RoundTally, max_items: int, clip: Clip, key: bytes) -> RoundTally:
-    """Return the round, in which the items of each person of each silo are cut to the clip."""
+    """Return the round, in which each person has dropped the items that the clip forbids.
+
+    A person who is in two silos is cut in each of them separately.
+    """
     return tally_silos(
         [
             _clip_round(silo, max_items, clip, key + place.to_bytes(8, "little"))

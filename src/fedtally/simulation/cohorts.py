@@ -1,9 +1,10 @@
 """Sum rounds with the real protocol: each simulated client is a state machine that sends bytes.
 
 A round is split at random into cohorts of about equal size. With two servers, all rounds of a
-release are summed together instead. A share of each cohort's clients drop out, each at a random
-stage. The sums over the other clients land in the server. As a check, the same sums are also made
-without the protocol, and must be equal; sums that hold noise cannot be checked.
+release (a sum that is opened) are summed together instead. A share of each cohort's clients drop
+out, each at a random stage. The sum over the other clients *lands* in the server: the server adds
+it to the sum of the round. As a check, the same sums are also made without the protocol, and must
+be equal; sums that hold noise cannot be checked.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class Summed(NamedTuple):
     """The result of summing all rounds with the real protocol.
 
     Attributes:
-        survivors: for each round, and in it for each sum, the places in the round of the clients in
-            this sum.
+        survivors: a list for each round that was summed. It has an array for each sum (cohort) of
+            the round: the places in the round of the clients that are in this sum. With two
+            servers it has one array, or none if nobody is in the release.
         traffic: counts of messages, bytes, dropouts and seconds, JSON-able (see `Traffic.to_dict`).
     """
 
@@ -81,8 +83,9 @@ def sum_rounds(
         random: a function that returns a given number of uniform bytes, for keys, masks and noise.
         report: called with ("sum", number of clients done, number of all clients).
         names: the strings of the ids if the domain is open; else None.
-        is_known: a function that returns whether the campaign ends now, called after each round. It
-            is not called with two servers.
+        is_known: a function, called after each round, that returns whether the largest error is
+            known to be small enough. If so, the campaign ends. With two servers the function is
+            never called.
 
     Returns:
         The clients in each sum, and the traffic. If the campaign ended early, later rounds are
@@ -90,7 +93,8 @@ def sum_rounds(
 
     Raises:
         AbortedRoundError: a cohort's secure sum was aborted.
-        FedtallyError: a secure sum is not the plain sum, which is a fault of this program.
+        FedtallyError: a secure sum is not the plain sum, which is a fault of this program. Sums in
+            which clients or servers have put noise are not compared.
     """
     plan = server.plan
     run = _Run(plan, summation, keys, rng, random, names)
@@ -105,7 +109,7 @@ def sum_rounds(
 
 
 def joined(places: Sequence[I64]) -> I64:
-    """Return the clients' places of several sums as one array, in order: int64 [clients]."""
+    """Return the clients' places of several sums as one array, sum after sum: int64 [clients]."""
     return np.concatenate([np.zeros(0, np.int64), *places])
 
 
@@ -189,7 +193,10 @@ def _cohort(
 def _begun(
     server: FrequencyServer, number: int, num_clients: int, run: _Run, now: int
 ) -> CohortRun:
-    """Return a new cohort for the round `number`, before any client has joined."""
+    """Return a new cohort for the round `number`, before any client has joined.
+
+    `now` is the time at which the session begins, in seconds since 1970.
+    """
     return CohortRun.begin(
         server,
         number,
@@ -235,7 +242,7 @@ def _joined_clients(people: Sequence[FrequencyClient], number: int, run: _Run) -
 
 
 def policy_of(parameters: Parameters) -> ClientPolicy:
-    """Return a client's policy (its demands on a session) whose bounds are the given terms.
+    """Return a client's policy (its demands on a session) that these parameters just fulfil.
 
     Real clients choose their own policies.
     """
@@ -340,12 +347,13 @@ def _servers(
 def _kept(
     identities: Sequence[SigningKey | None], lost: Collection[int], refused: Collection[bytes]
 ) -> npt.NDArray[np.intp]:
-    """Return the places of the clients whose reports are in the sum, in order: int [n].
+    """Return the places of the clients whose reports are in the sum, in rising order: int [n].
 
     A report that reached only one of the two servers is in no sum.
 
     Args:
-        identities: the signing key of each client.
+        identities: the signing key of each client, in the order of the clients' places. A client
+            without a key (None) is in no sum.
         lost: the places of the clients whose reports did not reach both servers.
         refused: the public keys of the clients whose reports the servers refused.
     """
@@ -358,7 +366,10 @@ def _kept(
 
 
 def _batch_policy_of(agreed: TwoServerConfig) -> two_server.BatchPolicy:
-    """Return a policy for a client of two servers, whose bounds are the given terms."""
+    """Return a policy (a party's demands on the parameters) that these terms just fulfil.
+
+    Here the clients and both servers use it; real ones choose their own.
+    """
     return two_server.BatchPolicy(
         min_honest=agreed.honest_survivors,
         corrupt=agreed.corrupt,
@@ -417,7 +428,10 @@ class _Run:
         return self._summing.of_servers()
 
     def begin_round(self) -> None:
-        """Make the identities of all clients free again, since another round has other clients."""
+        """Let `take_identities` begin again with the first identity (signing key of a client).
+
+        Call it before each round, or each release of two servers: its clients are other ones.
+        """
         self._taken = 0
 
     def begin(self, total: int, report: Callable[[str, int, int | None], None]) -> None:
@@ -445,7 +459,10 @@ class _Run:
             )
 
     def take_identities(self, count: int) -> Sequence[SigningKey | None]:
-        """Return `count` unused identities of this round; a list of None if clients need none."""
+        """Return the next `count` identities (signing keys) since `begin_round`.
+
+        If clients sign nothing, each entry is None.
+        """
         if not self.keys.identities:
             return [None] * count
         self._taken += count
@@ -465,7 +482,7 @@ class _Run:
 
 
 class _Sum(NamedTuple):
-    """The secure sums that are opened together, added up.
+    """The secure sums of all cohorts of a round, added up; or the sum of a release of two servers.
 
     Attributes:
         total: the sum as integers: int64 [entries of a client's vector].
@@ -529,9 +546,11 @@ class Traffic:
     ) -> None:
         """Check the secure sums against sums that are made without the protocol, and erase them.
 
+        This is for sums without noise.
+
         Args:
             rounds: the clients of each round.
-            survivors: for each round, the places of the clients in its sums.
+            survivors: for each round, the places of the clients in all its sums (`joined`).
             names: the strings of the ids if the domain is open; else None.
 
         Raises:
@@ -567,7 +586,9 @@ class Traffic:
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as JSON-able values.
 
-        The bytes of a stage are the mean over its messages.
+        The bytes of a stage are the mean over its messages. `client_seconds` is the mean over the
+        clients, and `server_seconds` the total. Both are None if the campaign is private and is not
+        marked not private.
         """
         stages = [
             {

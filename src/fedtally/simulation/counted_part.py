@@ -30,7 +30,8 @@ class Part(NamedTuple):
         has_counts: whether one row may stand for several clients.
         rows: the number of rows that were read, with rows that lack an entry.
         dropped: the numbers of rows and items that were left out, by reason.
-        most_clients: an upper bound on the number of clients.
+        most_clients: an upper bound on the number of clients: a client counts once for each of its
+            rows.
         sample: the smallest hashes of the clients that rows name, uint64, at most 2^16. A client
             has the same hash in all parts.
         has_integer_clients: whether the names of clients are integers (True) or text (False); None

@@ -56,7 +56,8 @@ class Level(NamedTuple):
         epsilon: the guaranteed epsilon; None: the release has no noise.
         delta: the guaranteed delta; 0 without noise.
         released: the released counters: int64 [V].
-        counts: the estimated number of phones with each word: float64 [words].
+        counts: the estimated number of phones with each word, in the order of
+            `Demonstration.words`: float64 [words].
         low: the lower limit of each count, at 95 % confidence: float64 [words].
         high: the upper limit of each count, at 95 % confidence: float64 [words].
         promised: an upper bound, from epsilon and delta, on the true positive rate of an attacker
@@ -170,7 +171,13 @@ def _planned(
 ) -> tuple[Plan, Keys | None]:
     """Return a plan for all phones, as `fedtally.estimate` would make it, and its private keys.
 
-    The keys are None if the plan has no secure sum.
+    The keys are None if `asked` names no protocol for the secure sum.
+
+    Args:
+        domain: the words that may occur.
+        hashes: the seed of the hashes.
+        seed: the seed that a person chose, for the keys; None: they come from the system.
+        asked: more options of `Simulation.of`, such as `epsilon`.
     """
     simulation = Simulation.of(
         domain=domain,

@@ -36,7 +36,10 @@ _R = TypeVar("_R")
 
 
 def suggests_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return the function, whose error for an unknown keyword then suggests a similar one."""
+    """Return the function with a better `TypeError` for an unknown keyword.
+
+    The error suggests a known keyword that is similar. Calls with known keywords stay as they are.
+    """
     known = list(inspect.signature(function).parameters)
 
     @wraps(function)
@@ -287,8 +290,9 @@ def source_of(
         columns: the columns of a table.
         held: the columns given beside a column of items, by keyword ("clients", "rounds", ...); a
             value is None if the column is not given.
-        seed: the seed of a synthetic population.
-        is_one_of_many: whether a file is one of several files of one table.
+        seed: the seed of a synthetic population; None: from the operating system.
+        is_one_of_many: whether a file is one of several files of one table. If so, a folder such as
+            `day=2026-11-24` above the file may give the column of the rounds.
 
     Raises:
         InvalidInputError: the data and the columns do not go together, or cannot be read.

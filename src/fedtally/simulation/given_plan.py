@@ -34,15 +34,16 @@ def fit_given(
 ) -> tuple[Plan, Keys | None]:
     """Check a given plan against the clients of the input; return it with new keys, and these keys.
 
-    The keys are None if the secure sum is ideal, that is, a trusted server sums. If the caller
-    asked for it, the plan is marked not private. A plan whose domain is not public gets the
-    description of `domain`.
+    The keys are None if the secure sum is ideal, that is, a trusted server sums. The returned plan
+    may differ from `plan` in three ways. If there are new keys, its secure sum has their public
+    keys; a plan without a secure sum gets one. If the caller asked for `not_private`, it is marked
+    not private. If its domain is not public, `domain` replaces the description of the domain.
 
     Args:
         plan: the given plan.
         spec: the campaign that the caller asked for, with the options given beside the plan.
         domain: the candidates.
-        sizes: the number of clients in each round.
+        sizes: the number of clients in each round; if clients are silos, the number of silos.
         random: a function that returns a given number of uniform bytes, for the keys.
         report: called with the progress of long steps.
 
@@ -67,13 +68,21 @@ def fit_given(
 def _terms_of(
     plan: Plan, summation: Summation, sizes: Sequence[int], releases: Sequence[int]
 ) -> Terms:
-    """Return the terms of the plan's secure sum, or else of the protocol in `summation`.
+    """Return the terms (parameters) of the secure sum.
+
+    If the plan has a secure sum, these are the plan's terms, after a check that the cohorts keep
+    them. Otherwise the terms are made for the protocol in `summation`.
 
     Args:
         plan: the plan.
         summation: how the caller wants rounds to be summed.
         sizes: the number of clients in each round.
-        releases: the number of clients in each secure sum.
+        releases: the number of clients that sum together: in each round, or with two servers in
+            each release.
+
+    Raises:
+        InvalidInputError: the cohorts do not keep the plan's terms; or the plan is private, and its
+            noise is for an ideal secure sum.
     """
     if plan.secure_sum is not None:
         check_cohorts(plan.secure_sum, summation, releases)
@@ -90,7 +99,10 @@ def _terms_of(
 
 
 def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: bool) -> None:
-    """Refuse a plan that does not fit the number of rounds, their sizes, or the candidates."""
+    """Refuse a plan that does not fit the number of rounds, their sizes, or the candidates.
+
+    `has_keys` is True if the rounds are summed by a protocol, and False in an ideal secure sum.
+    """
     if plan.num_rounds != len(sizes):
         raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
     privacy, (_, noun) = plan.privacy, plan.clients.senders

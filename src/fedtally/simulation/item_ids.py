@@ -32,10 +32,11 @@ class Encoded(NamedTuple):
     """The ids of some items, or of the distinct items of some rows.
 
     Attributes:
-        ids: uint64, the ids of the items inside the domain.
-        inside: a mask of the items inside the domain; None: all are inside.
-        counts: int64, the number of rows with each distinct item; None if there is one item for
-            each row.
+        ids: uint64, the ids of those items only that are inside the domain, in the order of the
+            items.
+        inside: bool, a mask of all the items: whether each is inside the domain. None: all are.
+        counts: int64, the number of rows with each distinct item, also with each item outside the
+            domain. None if there is one item for each row.
         met: the ids that may be new, and their items, for `Encoder.remember`; None if nothing is
             remembered.
     """
@@ -50,7 +51,7 @@ class Encoder(ABC):
     """A map from items to ids; it may learn the items from the input."""
 
     def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids of items, and a mask of the rows inside the domain (None: all rows).
+        """Return the ids of the rows inside the domain, and a mask of these rows (None: all rows).
 
         The items are an Arrow array, with one item for each row. If the array has a dictionary,
         each of its values is encoded once, and errors count values, not rows. Items are remembered
@@ -65,6 +66,10 @@ class Encoder(ABC):
         """Return the ids of the rows' items; if `counted`, of the distinct items, with counts.
 
         Nothing is remembered, so that several threads may call this.
+
+        Raises:
+            OutsideDomainError: an item is outside the domain, and such items are an error.
+            InvalidInputError: an item cannot be read, and such items are an error.
         """
 
     @abstractmethod
@@ -107,7 +112,7 @@ def _counted(items: Any) -> tuple[Any, I64]:
 def _of_rows(
     ids: U64, inside: npt.NDArray[np.bool_] | None, places: I64
 ) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-    """Return the ids of rows, and a mask of the rows inside the domain (None: all rows).
+    """Return the ids of the rows inside the domain, and a mask of these rows (None: all rows).
 
     Args:
         ids: uint64, the ids of the distinct items inside the domain.
@@ -149,7 +154,11 @@ class Declared(Encoder):
         return Encoded(*_of_rows(*self.encode_each(values), places))
 
     def encode_each(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids of items in an Arrow array without dictionary; see `Encoder.encode`."""
+        """Return the ids of items in an Arrow array without dictionary, as `Encoder.encode` does.
+
+        Raises:
+            OutsideDomainError: an item is outside the domain, and such items are an error.
+        """
         if not self._drop:
             try:
                 return self._domain.encode(items), None
@@ -176,7 +185,8 @@ class Declared(Encoder):
 class FromInput(Encoder):
     """The encoder for candidates that are the input's own items; it remembers the distinct items.
 
-    The id of an integer is its value; the id of a text is its fingerprint.
+    The id of an integer is its value (of a negative one, plus 2^64). The id of a text is its
+    fingerprint.
 
     Args:
         seed: the seed of the campaign, from which the key of the fingerprints follows.
@@ -230,9 +240,13 @@ class FromInput(Encoder):
             self._merge()
 
     def _read(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None, Any]:
-        """Return the ids of items, a mask of the items inside the domain, and the ids' texts.
+        """Return the ids of items inside the domain, a mask of these items, and their texts.
 
-        The mask is None if all items are inside, and the texts are None if the items are integers.
+        The mask is None if all items are inside: here they always are, but not in an open domain
+        (`Spelled`). The texts are None if the items are integers.
+
+        Raises:
+            InvalidInputError: an item is an integer that needs more than 64 bits with sign.
         """
         if not is_integer(items):
             texts = as_text(items)

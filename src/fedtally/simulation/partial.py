@@ -159,14 +159,16 @@ class Content:
         cls, name: str, rules: Rules, part: Part, items: Any, columns: Columns
     ) -> Self:
         """Return the counts of one partition, with the partition's name and digest."""
-        # Sorted, as by a merge: otherwise a merge of this tally alone would change the digest.
+        # The items are sorted, as a merge sorts them. Otherwise a merge of this tally alone would
+        # change the digest.
         items = None if items is None else _joined([items])
         content = cls({}, rules, part, items, columns)
         return replace(content, partitions={name: content._digest()})
 
     def _digest(self) -> str:
         """Return a digest of the counts and of the options with which they were made."""
-        # Without unused columns, which may have another order when the rows are counted again.
+        # Unused columns are left out, since they may have another order when the same rows are
+        # counted again, and the digest must be the same then.
         meta = replace(self, columns=replace(self.columns, others=()))._header()
         state = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
         for values in (*self._counts().values(), *_buffers(self.items)):
@@ -426,7 +428,11 @@ def merged(contents: Iterable[Content]) -> Content:
 
 
 def _columns_of(tables: Sequence[Columns]) -> Columns:
-    """Return the columns that a merged tally names, whatever the order of the tallies."""
+    """Return the columns that a merged tally names, whatever the order of the tallies.
+
+    If the tallies have different columns, these are the columns of one tally. Its `others` is then
+    the list of the unused columns of all tallies.
+    """
     known = {columns for columns in tables if columns.names()}
     if len(known) < 2:
         return next(iter(known), Columns())

@@ -179,7 +179,11 @@ def _seed_of(seed: int | str | bytes | None, *, is_needed: bool) -> int | str | 
 
 
 def candidates_of(domain: Any) -> Domain | str | None:
-    """Return the candidates that the caller declared; None if there are none."""
+    """Return the candidates that the caller declared, read from a file or a column if need be.
+
+    Returns None if `domain` is None, and the text "input" if it is "input": nothing is declared
+    then, and the distinct items of the input are the candidates.
+    """
     return None if domain is None else domain_of(domain)
 
 
@@ -205,7 +209,10 @@ def _fate_outside(asked: str | None, private: bool) -> str:
 def _check_columns(
     is_natural: bool, by_client: bool, num_rounds: int | None, max_items: int
 ) -> None:
-    """Refuse options that the columns of the partition do not allow."""
+    """Refuse options that the columns of the partition do not allow.
+
+    Named rounds exclude named clients and `num_rounds`. A `max_items` above 1 needs named clients.
+    """
     if is_natural and by_client:
         raise InvalidInputError(
             "a client's draws within natural rounds depend on all rounds, which a partition does"

@@ -59,7 +59,11 @@ def draw_pilot(
 
 
 def merge_rounds(rounds: Sequence[RoundTally]) -> list[RoundTally]:
-    """Return a list of one round, which has the clients of all the given rounds."""
+    """Return a list of one round, which has the clients of all the given rounds.
+
+    A client counts once for each round that it is in. The numbers that tell clients apart
+    (`RoundTally.names`) are dropped.
+    """
     members = [part.members for part in rounds]
     if all(each is not None for each in members):
         return [tally_members(_together([each for each in members if each is not None]))]
@@ -115,7 +119,11 @@ def _added(parts: Sequence[RoundTally]) -> RoundTally:
 
 
 def check_enough(rounds: Sequence[RoundTally]) -> None:
-    """Refuse a pilot with fewer than 30 clients, which would tell nothing."""
+    """Refuse a pilot with fewer than 30 clients in all its rounds together: it would tell nothing.
+
+    Raises:
+        InvalidInputError: there are fewer.
+    """
     clients = sum(part.num_clients for part in rounds)
     if clients < MIN_CLIENTS:
         raise InvalidInputError(

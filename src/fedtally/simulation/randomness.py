@@ -74,6 +74,7 @@ def population_rng(seed: int | str | bytes | None) -> np.random.Generator:
     """Return the generator with which a synthetic population is drawn.
 
     Nothing else uses its stream. So a seed gives the same population, whatever the campaign draws.
+    If `seed` is None, the operating system draws one.
     """
     stream = hashlib.shake_256(b"fedtally/1/source\x00" + campaign_seed(seed)).digest(32)
     return np.random.default_rng(int.from_bytes(stream, "little"))

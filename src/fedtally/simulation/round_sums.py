@@ -100,10 +100,14 @@ class Site:
             keys: the private keys that belong to the public keys in the plan; None: a trusted
                 server sums.
             rounds: the clients of each round.
-            timings: a dict from stages to seconds; the stages of this method are added to it.
+            timings: a dict from stages to seconds. Two entries are stored in it: "encode" (a
+                trusted server sums) or "sum" (a protocol sums), and "noise".
+
+        Raises:
+            AbortedRoundError: the protocol aborted the secure sum of a cohort.
         """
-        # First, since the server refuses a plan that cannot be screened: nothing is drawn or
-        # charged yet.
+        # The server is made first: it refuses a plan that cannot be screened, and nothing has been
+        # drawn or charged by then.
         server = FrequencyServer(plan, self.books, screen=self._screen)
         contributed = clip_rounds(plan, rounds, self._random(32), self.names)
         is_known = self._end(server)
@@ -118,8 +122,8 @@ class Site:
             sketches = server.release(self._random)
         if summed is None:
             return Landed(sketches, rounds, None)
-        # Only the clients in the sums are kept, since the true counts are made from them: without
-        # dropouts and without cohorts that screening left out.
+        # The true counts are made from `rounds`, so only clients that are in the sums are kept:
+        # clients that dropped out, and cohorts that screening left out, are in no sum.
         rounds = [
             tally.of(joined(server.screening.used(number, places)))
             for number, (tally, places) in enumerate(zip(rounds, summed.survivors, strict=False))
@@ -129,7 +133,11 @@ class Site:
         return Landed(sketches, rounds, summed.traffic)
 
     def _end(self, server: FrequencyServer) -> Callable[[], bool]:
-        """Return a function that returns, after each round, whether the campaign ends early."""
+        """Return a function that returns, after a round, whether the campaign ends with it.
+
+        It does if the sums so far meet the plan's stopping rule: their largest error is known to be
+        small enough. A plan without such a rule never ends early.
+        """
         plan = server.plan
         return lambda: ending.is_known(plan, self.domain, server.so_far())
 
@@ -176,6 +184,8 @@ def encode(
     names: Names | None = None,
 ) -> Iterator[CountSketch]:
     """Yield the exact sum of each round as a sketch, as a trusted server would make it.
+
+    A round without clients is yielded, too.
 
     Args:
         plan: the plan of the campaign.

@@ -57,7 +57,7 @@ class Members(NamedTuple):
         return Members(self.ids[places], starts)
 
     def tally(self, clients: I64) -> RoundTally:
-        """Return the tally of the clients at these places: int64 [n]."""
+        """Return the tally, without `members`, of the clients at these places: int64 [n]."""
         parts = [self.of(client) for client in clients.tolist()]
         ids, counts = np.unique(
             np.concatenate(parts) if parts else self.ids[:0], return_counts=True
@@ -69,7 +69,8 @@ class RoundTally(NamedTuple):
     """The counts of one round, or of one silo in a round.
 
     Attributes:
-        num_clients: the number of clients, with clients that hold no item.
+        num_clients: the number of clients, also of clients that hold no item. If clients are silos,
+            this and `counts` are numbers of people.
         ids: the ids of the items that somebody contributes, uint64, sorted and distinct.
         counts: the number of clients that contribute each id, int64.
         members: the clients one by one; None if only counts were needed.
@@ -94,7 +95,10 @@ class RoundTally(NamedTuple):
         return len(self.silos) or self.num_clients
 
     def of(self, clients: I64) -> RoundTally:
-        """Return the tally of some members, or of some silos, given by their places."""
+        """Return the tally of some members, or of some silos, given by their places: int64 [n].
+
+        Without silos the result has no `members`.
+        """
         if self.silos:
             return tally_silos([self.silos[place] for place in clients.tolist()])
         assert self.members is not None
@@ -295,8 +299,8 @@ def split_members(
 
     Args:
         members: all members.
-        clients: int64 [n], the places of the members that take part; a place may come several
-            times.
+        clients: int64 [n], the places of the members that take part. A place may come several
+            times; a round is drawn for each.
         num_rounds: the number of rounds.
         rng: the generator of the draws.
     """
@@ -309,18 +313,28 @@ def split_members(
 
 
 def one_each(tally: RoundTally) -> Members:
-    """Return the members of a round whose clients hold one item or none, from its counts."""
+    """Return the members of a round whose clients hold one item or none, from its counts.
+
+    Clients with an item come first, in rising order of id, and clients without an item last.
+    """
     ids = np.repeat(tally.ids, tally.counts)
     return Members(ids, np.minimum(np.arange(tally.num_clients + 1), len(ids)))
 
 
 def joined_members(parts: list[tuple[U64, I64]]) -> Members:
-    """Return the members of a round from parts: (ids, int64 number of ids of each client)."""
+    """Return the members of a round, whose clients come in several parts, one part after another.
+
+    A part is a pair: the ids of its clients, client by client, and the number of ids of each
+    client, int64 [clients].
+    """
     ids = np.concatenate([np.empty(0, np.uint64), *(ids for ids, _ in parts)])
     sizes = np.concatenate([np.zeros(1, np.int64), *(sizes for _, sizes in parts)])
     return Members(ids, np.cumsum(sizes))
 
 
 def units(ids: U64, counts: I64, itemless: int) -> RoundTally:
-    """Return the tally of clients that hold one item each, and of `itemless` clients without."""
+    """Return the tally of clients that hold one item each, and of `itemless` clients without.
+
+    `ids` must be sorted and distinct, and `counts` has the number of clients with each id.
+    """
     return RoundTally(int(counts.sum()) + itemless, ids, counts)

@@ -87,6 +87,9 @@ class _Bucketed:
         num_rounds: the number of rounds.
         has_members: whether to keep the members of each round.
         has_names: whether to keep the numbers that tell clients apart (`RoundTally.names`).
+
+    Attributes:
+        draw: how many clients and items there were before and after `max_items` were drawn.
     """
 
     def __init__(self, num_rounds: int, *, has_members: bool, has_names: bool) -> None:
@@ -154,6 +157,8 @@ class Tally:
 
     Attributes:
         has_counts: whether one row may stand for several clients.
+        labels: a dict from the names of rounds to their numbers: rounds are numbered in the order
+            in which rows first name them. It is empty if rows name no rounds.
         columns: the columns of the rows.
         rows: the number of rows so far, with rows that lack an entry.
         headers: the number of rows so far that repeat the table's header.
@@ -270,7 +275,9 @@ class Tally:
     def _add_outside(
         self, named: _Named, counts: I64 | None, outside: npt.NDArray[np.bool_]
     ) -> None:
-        """Count the rows of a batch whose items are outside the domain.
+        """Count the rows of a batch whose items are outside the domain, in `dropped`.
+
+        With `keep_itemless`, their clients take part as clients without an item.
 
         Args:
             named: the columns of all rows of the batch.
@@ -293,7 +300,10 @@ class Tally:
         self._add_itemless(_Named(bare.clients, bare.rounds, bare.silos), counts)
 
     def _add_inside(self, named: _Named, ids: U64, counts: I64 | None) -> None:
-        """Count rows with items inside the domain, by client if they name their clients."""
+        """Count rows with items inside the domain, by client if the rows name their clients.
+
+        `counts` has the number of clients of each row; None: one client each.
+        """
         labels = self._numbers(named)
         if named.clients is not None:
             self._pairs.add(self._keys(named.clients), ids, labels)
@@ -308,7 +318,7 @@ class Tally:
         return self._histograms.setdefault(number, Histogram())
 
     def _keys(self, clients: Any) -> U64:
-        """Return the 64-bit key of each client."""
+        """Return the 64-bit key of each client, and note that rows name their clients."""
         self._note_clients(clients)
         return client_keys(clients, self._client_key)
 
@@ -364,7 +374,10 @@ class Tally:
         )
 
     def take(self, part: Part) -> None:
-        """Take over the counts of another tally with the same options, instead of batches."""
+        """Take the counts of another tally with the same options, its `part`, as this tally's own.
+
+        This tally must have counted no rows, and must count none afterwards.
+        """
         self._by_client, self.has_counts = part.by_client, part.has_counts
         self.rows, self.dropped = part.rows, part.dropped
         self._count_clients(part.most_clients)
@@ -378,6 +391,8 @@ class Tally:
 
     def finish(self, individuals: bool = False) -> list[RoundTally]:
         """Return the tally of each round, in the order of the rounds' names if rows name them.
+
+        The rows of named clients are dropped, so call this once.
 
         Args:
             individuals: whether to return the members of each round, too.
@@ -434,6 +449,9 @@ class Tally:
 
         Silos without people take part if clients without items do: which silos take part must not
         depend on what anybody holds.
+
+        Raises:
+            InvalidInputError: a round is drawn for each silo, and there are more rounds than silos.
         """
         labels = in_order(self._silos)
         if not self.is_natural and num_rounds > len(labels):
@@ -467,7 +485,7 @@ class Tally:
         ]
 
     def _from_clients(self, num_rounds: int, places: U64, individuals: bool) -> list[RoundTally]:
-        """Return the rounds of clients that rows name, with each client's items and rounds limited.
+        """Return the rounds of clients that rows name, if the rows name no silos (see `_bounded`).
 
         Args:
             num_rounds: the number of rounds.
@@ -492,11 +510,13 @@ class Tally:
         num_drawn: int | None = None,
         rounds_each: int = 1,
     ) -> list[RoundTally]:
-        """Return the rounds of clients that rows name, with each client's items and rounds limited.
+        """Limit the items and rounds of each client that rows name; return the tally of each round.
+
+        `_from_silos` uses this, too: for it each pair of a silo and a round is a round.
 
         Args:
-            num_rounds: the number of rounds.
-            place_of: a function from rounds' numbers to the rounds' places in the order of names.
+            num_rounds: the number of rounds to return.
+            place_of: a function from rounds' numbers to the rounds' places in the result.
             individuals: whether to return the members of each round, too.
             max_rounds: see `bound_clients`.
             num_drawn: the number of rounds from which each client's round is drawn; None: the rows
@@ -538,7 +558,7 @@ class Tally:
 
 
 def _check_counts_suffice(individuals: bool) -> None:
-    """Refuse to return the members of rounds that came as counts only."""
+    """Refuse `individuals`, that is, to return the members of rounds that came as counts only."""
     if individuals:
         raise InvalidInputError(
             "this campaign needs the items of each client, and a merged tally has counts"
@@ -549,7 +569,10 @@ def _check_counts_suffice(individuals: bool) -> None:
 
 
 def _number_of(batch: Batch) -> float:
-    """Return the number of clients in a batch, if no client has two rows."""
+    """Return the number of clients in a batch, if each row has clients of its own.
+
+    It is a float, since the sum of many counts may be too large for an int64.
+    """
     counts = batch.counts
     return len(batch.items) if counts is None else float(counts.sum(dtype=np.float64))
 

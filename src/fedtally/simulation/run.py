@@ -112,7 +112,10 @@ def _pilot_site(
 
 
 def _bounded(census: Census, site: Site) -> Census:
-    """Return the census, in which each silo has at most the agreed number of people.
+    """Return the census, in which each silo has at most the number of people of the campaign.
+
+    If no such number was given, it is the number of people in the largest silo. If clients
+    are not silos, the census is returned unchanged.
 
     Raises:
         InvalidInputError: no client is left; or, without privacy, a silo has too many people.
@@ -186,7 +189,7 @@ def _result(
         draw=dropped.document(plan.max_items),
         ended=ending.ended(plan, len(landed.rounds), "rule"),
         columns=tally.columns.parts(),
-        # rows name their rounds, and under privacy no row's own text is shown
+        # These labels are texts of rows, which a private campaign does not show.
         round_labels=None if spec.is_private else round_labels(tally),
         secure_sum=landed.traffic,
         sizing=sized,
@@ -229,6 +232,9 @@ def _check_memory(plan: Plan, num_rounds: int, columns: Columns, is_natural: boo
         num_rounds: the number of rounds.
         columns: the columns of the rows.
         is_natural: whether the rows name their rounds; if not, the caller chose their number.
+
+    Raises:
+        MemoryLimitError: the sums need more.
     """
     needed, limit = num_rounds * plan.vector_length * _BYTES_PER_COUNTER, physical_memory() // 2
     if needed <= limit:

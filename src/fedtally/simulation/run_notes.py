@@ -68,7 +68,10 @@ def skipped(dropped: Dropped, tally: Tally) -> str:
 
 
 def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
-    """Return notes on the privacy of a private run; they do not depend on what clients hold."""
+    """Return notes on the privacy of a private run; they do not depend on what clients hold.
+
+    `clients` is the number of different clients that take part.
+    """
     terms = plan.privacy
     assert terms is not None
     notes = []

@@ -47,6 +47,8 @@ class Sizing(Named, option="sizing"):
 def row_bytes(memory: int | str | None) -> int:
     """Return the most bytes of client rows to hold in memory; the rest of `memory` is for reading.
 
+    If `memory` is None, it is 1 GiB.
+
     >>> row_bytes(None) >> 20, row_bytes("2GiB") >> 20, row_bytes("64MiB") >> 20
     (512, 1536, 16)
     >>> row_bytes(3)
@@ -202,7 +204,10 @@ can take the noise off; leave it out, or mark it with not_private=True
         return is_drawn or ((self.pilots or self.sizes_open) and spec.max_items > 1)
 
     def ending(self, plan: Plan) -> Plan:
-        """Return the plan; with `until_known`, it ends as soon as its error is known."""
+        """Return the plan, with a stopping rule if the caller asked for `until_known`.
+
+        By this rule the campaign ends as soon as its largest error is known to be at most `tau`.
+        """
         return plan.until_known(self.min_clients) if self.until_known else plan
 
     def _check_screen(self) -> None:
@@ -272,7 +277,12 @@ can take the noise off; leave it out, or mark it with not_private=True
 
 
 def _plan(of: Any) -> Plan | None:
-    """Return the given plan, or load it if a path is given; None: no plan is given."""
+    """Return the given plan, or load it if a path is given; None: no plan is given.
+
+    Raises:
+        InvalidInputError: `of` is neither a plan nor a path.
+        UnreadableFileError: the file is missing, or holds no plan.
+    """
     if isinstance(of, str | os.PathLike):
         return Plan.load(of)
     if of is not None and not isinstance(of, Plan):

@@ -73,8 +73,8 @@ class Sized(NamedTuple):
     """The sketch that was chosen for a target error.
 
     Attributes:
-        chosen: the schedule, rows and width of the sketch.
-        size: the rows and width, the method that found them, and the predicted error.
+        chosen: the schedule, rows, width and encoding of the sketch.
+        size: the same rows and width, with the method that found them and the predicted error.
         pilot: the plan of the pilot; None if there was no pilot.
         sketches: the released sums of the pilot, with noise if it has privacy; [] without a pilot.
         names: the predicted number of names that can be read, if the domain is open; else None.
@@ -133,6 +133,8 @@ class SizeChoice:
 
     def set_pilot_apart(self, census: Census) -> Census:
         """Draw the clients of a pilot if one is needed; return the census without these clients.
+
+        With a target, the returned census also has the default delta if the caller gave none.
 
         Raises:
             InvalidInputError: a pilot would show what privacy hides, or a client could be in pilot
@@ -195,9 +197,9 @@ class SizeChoice:
         )
 
     def plan(self, census: Census, site: Site) -> tuple[Plan, Keys | None]:
-        """Return the plan of the campaign and its private keys (or None).
+        """Return the plan of the campaign and its private keys; None for keys if no protocol sums.
 
-        If there is a pilot, it is run first.
+        If there is a pilot, it is run first. A given plan is used as it is, with new keys.
 
         Args:
             census: the clients of the campaign.
@@ -257,7 +259,11 @@ class SizeChoice:
             raise InvalidInputError(f"{error.marked}{spent}") from None
 
     def _run_pilot(self, design: Design) -> tuple[Plan, list[CountSketch]]:
-        """Plan and run the pilot; return its plan, and its released sums."""
+        """Plan and run the pilot; return its plan, and its released sums.
+
+        With a ledger, the pilot is charged. Before that it is refused if the campaign after it
+        could not be paid for.
+        """
         check_enough(self._pilot)
         site = self._site
         plan, keys = for_bytes(self._pilot_design(design)).finish(site.keys, site.report)
@@ -281,7 +287,8 @@ class SizeChoice:
             return pilot
         rows = pilot.spec.size.rows
         assert rows is not None
-        # With 0 counters, only the bytes that the protocol sends beside the counters are left.
+        # The pilot is planned again, now with room for the bytes that the protocol sends beside
+        # the counters. Their number is the upload of this pilot if its sketch had 0 counters.
         return planned(pilot.bytes_of_counters(rows, 0, pilot.example))
 
 
@@ -345,14 +352,17 @@ def _open_design(simulation: Simulation, census: Census, seed: bytes) -> Design:
 
 
 def _frequencies(domain: Domain, rounds: Sequence[RoundTally]) -> F64:
-    """Return the true frequencies of the items that clients hold: float64."""
+    """Return the true frequencies of the items that clients hold: float64.
+
+    Items that nobody holds have no entry.
+    """
     return true_counts(domain, rounds).counts / sum(tally.num_clients for tally in rounds)
 
 
 def pilot_size(
     sizing: Sizing, max_bytes: int | None, tau: float, share: float = 0.0, protocol: int = 0
 ) -> dict[str, Any]:
-    """Return rows, width and the most bytes of the pilot's sketch, as options of a campaign.
+    """Return options of the pilot's campaign: `rows`, `width` and `max_bytes` (its largest upload).
 
     For `Sizing.TWO_PHASE` the width is the paper's, and there is no limit of bytes. Otherwise the
     width is None: the sketch is as wide as 8 kB allow. For a tau below 0.001 it has more bytes, up
@@ -413,7 +423,7 @@ def without_pilot(design: Design, max_bytes: int | None) -> Sized | None:
 
 
 def possible_events(design: Design) -> list[Event]:
-    """Return the privacy events of the campaigns that may follow a pilot.
+    """Return the privacy events (what a ledger charges) of the campaigns that may follow a pilot.
 
     These are campaigns with the fewest and with the most rows, and with a histogram if it meets the
     target. A ledger checks them before the pilot: otherwise a pilot could be paid for although its

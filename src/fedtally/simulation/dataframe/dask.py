@@ -156,7 +156,8 @@ def _tally(frame: Any, columns: Columns, options: Mapping[str, Any]) -> pa.Table
 def _one_name(part: Any, label: Any) -> Any:
     """Return a partition in which clients named by the text 7.0 are named 7, as sources read it.
 
-    Otherwise the shuffle could put rows of one client into two partitions.
+    Otherwise the shuffle could put rows of one client into two partitions. `label` is the label of
+    the column of clients.
     """
     import pyarrow as pa
 

@@ -137,7 +137,11 @@ def _quoted(name: str) -> str:
 def _count(
     batches: Iterable[Any], *, names: list[str], where: str, keywords: dict[str, Any]
 ) -> Iterator[Any]:
-    """Yield one row: the counts of a partition, or its error, which names the partition."""
+    """Yield one row: the counts of a partition, or its error, which names the partition.
+
+    The row has three columns: `tally` (the Arrow stream of the counts), `kind` (the name of the
+    error's class) and `error` (its text). A partition without rows yields nothing.
+    """
     import pyarrow as pa
 
     number = TaskContext.get().partitionId()
