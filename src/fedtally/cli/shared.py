@@ -335,6 +335,8 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     >>> from fedtally.domain import IntegerRange
     >>> as_named(IntegerRange(1, 9), ["7", "8"])
     [7, 8]
+    >>> as_named(IntegerRange(-(2**63), -1), ["-9223372036854775808"])
+    [-9223372036854775808]
 
     Raises:
         InvalidInputError: the domain holds integers, and a text is none.
@@ -348,7 +350,7 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     # so that the domain can refuse the large one by an error that names it.
     return (
         list(texts)
-        if any(abs(int(text)) >= 2**63 for text in texts)
+        if any(not -(2**63) <= int(text) < 2**63 for text in texts)
         else [int(text) for text in texts]
     )
 
