@@ -127,6 +127,16 @@ def test_a_request_that_is_refused_draws_nothing() -> None:
     assert world.helper_noise.events == [50, "draw"]
 
 
+def test_a_batch_that_overlaps_a_collected_one_is_not_charged() -> None:
+    world = noised("histogram", 0, 1, 1)
+    world.collect()
+    for query in (world.query(-1, 3), world.query(-2, 5)):
+        with pytest.raises(Problem, match="was collected"):
+            world.leader.collect(query.encode())
+    for noise in (world.leader_noise, world.helper_noise):
+        assert noise.events == [50, "draw"]
+
+
 @each_case("server", SERVERS)
 def test_a_store_keeps_to_its_noise(server: Any) -> None:
     """A server whose settings lost their noise would give exact sums away."""
