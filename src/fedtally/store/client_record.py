@@ -155,9 +155,8 @@ class ClientRecord(GrantDatabase):
     uses, too.
 
     If somebody puts an old copy of the file back, it lacks what the client did since the copy was
-    made. A *mark* in another folder shows this (`store.marks`). Every write, except of caps and
-    grants, is counted in the mark before the method returns. A record with fewer writes than its
-    mark is refused.
+    made. A *mark* in another folder shows this (`store.marks`). Every write is counted in the mark
+    before the method returns. A record with fewer writes than its mark is refused.
 
     A *part* is one round that the client took part in. It is stored with the *record's time*: the
     time of the clock, or the time of the newest part if that is later. A cap with `per_days` covers
@@ -254,7 +253,7 @@ class ClientRecord(GrantDatabase):
             "per_days": new.per_days,
             "time": seconds(time),
         }
-        with self._transaction(write=True) as connection:
+        with self._limiting() as connection:
             _check_coverable(connection)
             connection.execute(sa.insert(_caps).values(**values))
 
@@ -632,6 +631,16 @@ class ClientRecord(GrantDatabase):
         return None
 
     # ---- the mark ----
+
+    @contextmanager
+    def _limiting(self) -> Iterator[sa.Connection]:
+        """Run the transaction that writes a cap or a grant, and count it in the mark.
+
+        An old copy has an earlier limit, which may be larger.
+        """
+        with self._marked() as connection:
+            count_write(driver_connection(connection))
+            yield connection
 
     @contextmanager
     def _marked(self) -> Iterator[sa.Connection]:
