@@ -441,8 +441,7 @@ class Permissions:
                 f"{seen} belongs to user {seen.uid}, who may write it, and is neither the agent's"
                 f" user nor root: chown {self.owner} {path}"
             )
-        root = "" if seen.uid == self.owner else "as root "  # nobody else may change the mode
-        return f"{seen} may be written by others than the agent's user: {root}chmod go-w {path}"
+        return f"{seen} may be written by others than the agent's user: chmod go-w {path}"
 
 
 def _may_reach(user: User, way: Way, right: Right | None = None) -> bool:

@@ -269,7 +269,7 @@ class ClientRecord(GrantDatabase):
     def capped(self) -> Cap | None:
         """Return the cap on the total cost of everything in the record; None if there is no cap."""
         with self._transaction(write=False) as connection:
-            return self._cap(connection)
+            return _last_cap(connection)
 
     def begin(self, session: bytes, not_after: int) -> bool:
         """Record a session (one secure sum) before the client takes part in it.
@@ -421,7 +421,7 @@ class ClientRecord(GrantDatabase):
             )
         if charge is not None:
             self._check_charge(connection, charge)
-        _check_capped(connection, charge, cap or self._cap(connection), time)
+        _check_capped(connection, charge, cap or _last_cap(connection), time)
 
     def _check_charge(self, connection: sa.Connection, charge: Charge) -> None:
         """Refuse a round that its plan's event or the owner's grant does not allow.
@@ -441,12 +441,6 @@ class ClientRecord(GrantDatabase):
         grant = self._grant(connection, charge.population)
         if grant is not None:
             check_spend(grant, charges, charge)
-
-    def _cap(self, connection: sa.Connection) -> Cap | None:
-        row = connection.exec_driver_sql(_LAST_CAP).first()
-        if row is None:
-            return None
-        return Cap(row.epsilon, row.delta, Relation.parse(row.relation), row.per_days)
 
     def participations(self, plan: str) -> list[int]:
         """Return the rounds of a plan that the client took part in: their numbers, rising."""
@@ -507,7 +501,7 @@ class ClientRecord(GrantDatabase):
         try:
             with self._transaction(write=False) as connection:
                 begun = int(connection.exec_driver_sql(_COUNT_SESSIONS, times).scalar_one())
-                found = Standing(begun, self._cap(connection))
+                found = Standing(begun, _last_cap(connection))
                 round = _checked_part(population, plan, round, item)
                 part = (population, plan, round, event, seconds(time), item)
                 self._check_part(connection, *part, found.cap)
@@ -838,6 +832,13 @@ def _check_coverable(connection: sa.Connection) -> None:
             f"the record holds a part in plan {bare.plan}, which is without differential privacy:"
             " no cap covers it; begin anew with a new key and a new record"
         )
+
+
+def _last_cap(connection: sa.Connection) -> Cap | None:
+    row = connection.exec_driver_sql(_LAST_CAP).first()
+    if row is None:
+        return None
+    return Cap(row.epsilon, row.delta, Relation.parse(row.relation), row.per_days)
 
 
 def _check_capped(

@@ -249,9 +249,8 @@ class Pace:
 
     def _warn_of_aside(self) -> None:
         """Warn of sessions that cannot be restored, once for each session."""
-        for name, (saved, why) in self.driver.aside.items():
-            if name in self._warned:
-                continue
+        for name in sorted(self.driver.aside.keys() - self._warned):
+            saved, why = self.driver.aside[name]
             self._warned.add(name)
             self.warn(
                 f"round {saved.round}, session {name.hex()[:8]}: it cannot be restored, and is set"
