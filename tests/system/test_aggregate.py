@@ -131,6 +131,7 @@ def test_under_central_trust_the_leader_waits_for_all_releases(tmp_path: Path) -
     asyncio.run(lands())
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("dies", [False, True])
 def test_under_central_trust_the_leader_does_not_wait_for_a_release_that_is_lost(
