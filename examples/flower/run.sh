@@ -3,7 +3,7 @@
 #
 # A SuperLink with TLS, and for each client a SuperNode with a registered key and an agent. The
 # server may lie (active), and the clients add the noise (distributed). The ServerApp is killed once
-# and resumed, and a fifth of the nodes is killed in mid-round. docs/serving.md explains each step,
+# and resumed, and a fifth of the nodes is killed in mid-round. docs/flower.md explains each step,
 # and federation.sh has the commands that start the parts.
 source "$(dirname "$0")/federation.sh"
 clients=${1:-10}

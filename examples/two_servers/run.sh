@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A sum of two servers on one machine: two operators, each with a server behind nginx, and four
 # owners of whom three report. Both servers are killed in the middle, and go on.
-# docs/serving.md#serve-two-servers explains each step. It needs nginx and openssl.
+# docs/two-servers.md explains each step. It needs nginx and openssl.
 #
 #   examples/two_servers/run.sh [FOLDER]       FOLDER keeps the files; by default they are deleted
 set -euo pipefail

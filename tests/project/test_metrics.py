@@ -60,7 +60,9 @@ def test_every_metric_is_in_the_reference() -> None:
     rows = set(re.findall(r"^\| `(fedtally_\w+)` \|", text, re.M))
     assert rows == served
     # alarms name metrics that are there, or a part of a histogram
-    alarms = "".join((DOCS / page).read_text("utf-8") for page in ("operations.md", "serving.md"))
+    alarms = "".join(
+        (DOCS / page).read_text("utf-8") for page in ("operations.md", "two-servers.md")
+    )
     prose = re.sub(r"^```.*?^```", "", alarms, flags=re.M | re.S)  # a conf has names of its own
     for name in re.findall(r"\bfedtally_\w+", prose):
         assert name.removesuffix("_bucket") in served, name
@@ -89,7 +91,7 @@ def test_the_rules_of_the_example_are_the_alarms_of_the_pages() -> None:
     both = "fedtally-aggregate", "fedtally-other-server"
     for part, page, jobs, registry, number in (
         (one, "operations.md", ("fedtally",), campaign, 8),
-        (two, "serving.md", both, servers, 5),
+        (two, "two-servers.md", both, servers, 5),
     ):
         rung = "\n".join(alarms_of(part, page, *jobs))
         served = set(re.findall(r"^# TYPE (\w+) ", generate_latest(registry).decode(), re.M))
@@ -113,8 +115,8 @@ def test_the_rules_of_the_example_are_yaml() -> None:
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert rule["annotations"].keys() == {"summary", "description"}
     # the page that tells Prometheus where to ask has the jobs that rules name
-    serving = (DOCS / "serving.md").read_text("utf-8")
-    texts = re.findall(r"^```yaml\n(.*?)^```", serving, re.M | re.S)
+    output = (DOCS / "output.md").read_text("utf-8")
+    texts = re.findall(r"^```yaml\n(.*?)^```", output, re.M | re.S)
     blocks = [yaml.safe_load(text) for text in texts]
     (asks,) = (block["scrape_configs"] for block in blocks if "scrape_configs" in block)
     named = {job for rule in rules for job in re.findall(r'job="([^"]+)"', rule["expr"])}

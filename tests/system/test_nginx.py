@@ -66,7 +66,7 @@ class Site:
 
 def _of_addresses() -> str:
     """Return the conf by which operators may bound what an address holds, with a lower bound."""
-    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
     [found] = re.findall(r"```nginx\n(limit_conn_zone .*?)```", page, re.DOTALL)
     assert found.count(" 200;") == 1
     return str(found).replace(" 200;", f" {HELD};")

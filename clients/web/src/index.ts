@@ -1,4 +1,4 @@
-/** Reports to two servers from a browser: see docs/serving.md. */
+/** Reports to two servers from a browser: see docs/library.md. */
 export { checkAlgorithms, MissingAlgorithmError } from "./algorithms.js";
 export { type Bytes, InputError } from "./bytes.js";
 export type { Frames } from "./frames.js";

@@ -117,8 +117,9 @@ class Campaign:
         """Return, in words, why an accepted plan must not be run any more; None: it may be run.
 
         Args:
-            record: the client's record. It holds the plans that the registrar ended, and the
-                numbers of the plans that were accepted.
+            record: the client's record. It holds the plans that the registrar ended, and for each
+                accepted plan the numbers in the registrar's signatures. The plan is also over
+                unless the number in `signature` is the largest that was accepted for this plan.
             now: the time, Unix seconds.
         """
         if (late := self._why_late(now)) or self.signature is None:
@@ -133,8 +134,9 @@ class Campaign:
         allow it.
 
         Args:
-            record: the client's record. It holds the plans that the registrar ended, and the
-                numbers of the plans that were accepted.
+            record: the client's record. It holds the plans that the registrar ended, and for each
+                accepted plan the number in the registrar's signature. A plan with too low a number
+                is refused.
             now: the time, Unix seconds.
         """
         if (late := self._why_late(now)) or self.signature is None:

@@ -580,7 +580,10 @@ class Agent:
         )
 
     def _make_room(self) -> None:
-        """If `MOST_SESSIONS` run, end the oldest one that has not sent its secret shares."""
+        """If `MOST_SESSIONS` run, end the oldest one that has not sent its secret shares.
+
+        Call this only if `_has_room` returns True: otherwise there is no such session.
+        """
         if len(self._live) < MOST_SESSIONS:
             return
         session, live = next(
@@ -713,8 +716,9 @@ def refusals(
 def _round_left(plan: Plan, taken: list[int], now: float) -> int | None:
     """Return a round in which the client may still take part; None: no round is left.
 
-    If the plan allows none after the rounds in `taken`, return the first round that is neither in
-    `taken` nor over. The record then says why it is not allowed.
+    A plan with privacy bounds how often a client takes part. If it allows no round after the rounds
+    in `taken`, return the first round that is neither in `taken` nor over. The record then says why
+    that round is not allowed.
     """
     calendar, event = plan.calendar, None if plan.privacy is None else plan.privacy.event
     left = [
@@ -729,9 +733,10 @@ def _round_left(plan: Plan, taken: list[int], now: float) -> int | None:
 def why_closed(plan: Plan, round: int, began: int, now: float) -> str:
     """Return, in words, why a round is not open by the client's own clock; "": it is open.
 
-    A round of a plan without a calendar is always open. The client's clock decides, with a
-    tolerance of `SKEW` seconds, because the begin of a session is only a claim of the server: a
-    server could otherwise ask for the rounds of many days within one day.
+    A round of a plan without a calendar is always open. Otherwise two things must hold. `now` is
+    within the round's period, with a tolerance of `SKEW` seconds. `began` is before the end of the
+    period. The begin alone is not enough, because it is only a claim of the server: a server could
+    ask for the rounds of many days within one day.
 
     Args:
         plan: the plan.
@@ -771,9 +776,10 @@ def other_cap(cap: Cap | None, policy: AgentPolicy) -> str:
 def demands(
     campaign: Campaign, policy: AgentPolicy, items: Items, identity: SigningKey | None
 ) -> Iterator[str]:
-    """Yield every reason, in words, not to take part that follows from campaign and settings alone.
+    """Yield every reason, in words, not to take part that the campaign and the settings show.
 
-    Neither the client's record nor the content of the items is read.
+    There is none if they allow it. Neither the client's record nor the content of the items is
+    read.
 
     Args:
         campaign: the campaign.

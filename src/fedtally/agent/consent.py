@@ -102,7 +102,8 @@ def why_known(campaign: Campaign, accepted: AcceptedCampaigns, record: ClientRec
     - The owner accepted the plan by hand, perhaps with an earlier last day, which consent must not
       extend.
 
-    For a plan without a signature the result is None: `Consent.refusals` refuses such a plan.
+    The result is also None for a plan that the client does not know, and for a plan without a
+    signature: `Consent.refusals` refuses the latter.
 
     Args:
         campaign: the campaign of the plan.

@@ -18,7 +18,8 @@ from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.params import Adversary, ClientPolicy
 from fedtally.secagg.two_server import BatchPolicy
 
-KINDS = ("range", "integers", "dictionary", "grid")  # the kinds that an agent can rebuild
+# The kinds of domains that an agent can rebuild, from the plan or from a file of candidates.
+KINDS = ("range", "integers", "dictionary", "grid")
 # The kind of the domain of all strings. A plan with it reveals texts that nobody listed before, so
 # the owner must allow it explicitly.
 OPEN = "open"
@@ -33,7 +34,7 @@ class AgentPolicy:
         sums: the demands on the secure sum, by which servers add up vectors without seeing any of
             them. Its adversary is a minimum: an owner who accepts `semi-honest` also accepts plans
             that withstand an active adversary. A plan's allow-list must contain at least
-            `least_known` of its known clients.
+            `sums.least_known` of the clients in `sums.known`, which the owner knows to be honest.
         cap: the bound on the total privacy cost of everything in the client's record. The cost of
             each plan must be within it, too. If the cap has `per_days`, it bounds the total cost
             only within each period of `per_days` days; then the cost of taking part once must be
@@ -156,8 +157,9 @@ class AgentPolicy:
 
     @property
     def reports(self) -> BatchPolicy:
-        """The demands on a report to two servers; valid only for a plan that `refusals` does not
-        refuse.
+        """What a client demands of the two servers before it makes a report.
+
+        These demands are enough only for a plan that `refusals` does not refuse.
         """
         sums = self.sums
         return BatchPolicy(
@@ -165,8 +167,9 @@ class AgentPolicy:
         )
 
     def known_in(self, allow_list: AllowList, own: bytes | None) -> list[bytes]:
-        """Return the public keys of the known clients that are in an allow-list, except this
-        client's own.
+        """Return the public keys in an allow-list of clients that the owner knows to be honest.
+
+        The key of this client, `own`, is left out.
         """
         return [key for key in self.sums.known if key in allow_list and key != own]
 

@@ -32,7 +32,8 @@ def create(folder: Path, random: Callable[[int], bytes]) -> bytes:
 
     Raises:
         InvalidInputError: the folder is not empty or cannot be created. Or a user other than root
-            and the user of this process may write a folder on its path.
+            and the user of this process may write a folder on its path. A sticky folder such as
+            /tmp is allowed: nobody can remove the files of others there.
     """
     from fedtally.store import ClientRecord  # imported here because it loads slowly
 

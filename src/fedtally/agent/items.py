@@ -152,6 +152,7 @@ class Items:
                 other way round. Or `FrequencyClient` refuses the items.
             OutsideDomainError: the plan is for silos and has no privacy, and an item is outside its
                 domain.
+            Exception: an error of the reader, unchanged.
         """
         if reason := self.refusal(plan):
             raise InvalidInputError(reason)
@@ -224,6 +225,9 @@ def of_file(
 ) -> Reader:
     """Return a reader of a file of items: CSV, TSV, Parquet, an Arrow file, JSON lines or plain
     text.
+
+    When the reader is called, it raises an UnreadableFileError if the file cannot be read, and an
+    InvalidInputError if the file gives no column of items.
 
     Args:
         path: the path of the file.
@@ -313,7 +317,9 @@ def of_sqlite(
 ) -> Reader:
     """Return a reader that runs a query on an SQLite database; the result is the column of items.
 
-    The database is opened read-only, so the query cannot change it.
+    The database is opened read-only, so the query cannot change it. When the reader is called, it
+    raises an UnreadableFileError if the query fails, and an InvalidInputError if the result has the
+    wrong columns. Neither error shows an item.
 
     Args:
         path: the path of the database.
@@ -398,6 +404,8 @@ def _decoded(text: bytes) -> str | None:
 
 def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> Reader:
     """Import a Python function, and return it as a reader.
+
+    The reader raises the errors of the function, but an InvalidInputError in place of a SystemExit.
 
     Args:
         entry: the function, as `module:function`.

@@ -6,7 +6,8 @@ owner's disk.
 At most `MOST_LINES` notes with the same reason are written in a window of an hour, which begins
 with the first of them. The reason is the text of a note without its fingerprints and numbers,
 because a server chooses those. Further notes are only counted. The first note of any reason after
-the hour, or `Log.close`, also writes the last of them and the count.
+the hour, or `Log.close`, also writes the last of them and the count. At most `MOST_REASONS` reasons
+have a window of their own. All other reasons share one window.
 
 A server may repeat a request. So a note about a session is written or counted only once, while it
 is among the last `MOST_REMEMBERED` such notes.
@@ -51,8 +52,8 @@ class Log:
 
     Args:
         write: called with a note, and with the number of other notes with the same reason that were
-            not written since the last call. An OSError that it raises is ignored: a full disk must
-            not keep the client from answering.
+            left out. The number is 0 except for the last note of a window. An OSError of `write` is
+            ignored: a full disk must not keep the client from answering.
         clock: returns a monotonic time in seconds.
     """
 

@@ -105,9 +105,9 @@ def others_may_write(
         seen: the status of the file, the folder or the link.
         owner: the number of the user who may write.
         private: the numbers of groups that have no other members.
-        is_passed: whether `seen` is a folder on the path to a file, and not the folder of that
-            file. It may then be writable by all, like /tmp, if it is sticky: in a sticky folder
-            nobody can remove the files of others.
+        is_passed: whether others may write a folder if it is sticky, like /tmp: in a sticky folder
+            nobody can remove the files of others, but anybody can add files. True for folders that
+            are only passed on the path to a file.
     """
     if seen.uid not in (0, owner):
         return True
@@ -272,10 +272,14 @@ class Permissions:
         return list(found.values())
 
     def unread(self, *paths: Path) -> list[str]:
-        """Return a message for each of the files that a peer may read; [] if there is none.
+        """Check that no peer may read some files; return a message for each file that one may read.
 
-        A message includes the command that mends the fault. A file whose status cannot be read is
-        skipped.
+        The list is empty if no peer may read any of the files, or if there are no peers. A message
+        includes the command that mends the fault. A file that is missing, or that this process
+        cannot reach, is skipped.
+
+        Raises:
+            InvalidInputError: the system does not say whether there is an ACL, or is not Linux.
         """
         found = []
         for path in paths if self.peers else ():
@@ -329,7 +333,8 @@ class Permissions:
 
         Raises:
             InvalidInputError: as for `check_closed`.
-            UnreadableFileError: the file is missing, or was replaced within the context.
+            UnreadableFileError: the file is missing, or was replaced within the context. Or the
+                body raised an OSError.
         """
         if not self.peers:
             yield
@@ -345,7 +350,8 @@ class Permissions:
                         f"{path} was replaced while it was read: the next session reads it anew"
                     )
         except OSError as error:
-            raise UnreadableFileError(f"cannot read {path}: {error.strerror}") from None
+            file = error.filename or path  # the body may read others, too
+            raise UnreadableFileError(f"cannot read {file}: {error.strerror}") from None
 
     def _check_closed(self, way: Way) -> None:
         if stat.S_ISDIR(way.end.mode):
@@ -376,8 +382,9 @@ class Permissions:
             )
 
     def _way_out(self, user: User, folder: Seen, file: Seen) -> str:
-        """Return advice that closes a file of items and its folder to a user, beginning with a
-        command.
+        """Return the advice in an error: how the owner keeps a user from a file of items.
+
+        The text begins with a command for a shell.
         """
         if user.uid in (folder.uid, file.uid):
             taken = [shlex.quote(seen.path) for seen in (folder, file) if seen.uid == user.uid]

@@ -1,9 +1,9 @@
 """Read and encode the items for a session, at once or in another thread.
 
 An `Agent` starts a `Reading`, and later asks whether it is over. A `Start` is the function that
-starts it. It decides whether a thread is used, so the agent's own code has neither threads nor
-clocks. There are two: `at_once` does the work before it returns. `Aside` does the work in a thread
-with a time limit, so that other sessions do not wait for it.
+starts the reading. It decides whether a thread is used, so the agent's own code has neither threads
+nor clocks. There are two such functions: `at_once` does the work before it returns. `Aside` does
+the work in a thread with a time limit, so that other sessions do not wait for it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,14 @@ class Reading:
         time.sleep(self.left)
 
     def run(self) -> None:
-        """Do the work in this thread, unless the reading is over or was dropped."""
+        """Do the work in this thread, unless the reading is over or was dropped.
+
+        If the work raises an `Exception`, only `client` raises it.
+
+        Raises:
+            BaseException: the work raised it, and it is no `Exception`. `client` then raises an
+                UnreadableFileError.
+        """
         if self.is_over or self._ended.is_set():
             return
         try:
@@ -185,7 +192,11 @@ class Aside:
         self._is_running = False
 
     def __call__(self, work: Work, *, in_steps: bool = False) -> Reading:
-        """Put the work into the queue of the thread, and return its `Reading`."""
+        """Put the work into the queue of the thread, and return its `Reading`.
+
+        `in_steps` is an argument of `Reading`: whether the end of the work is reported only after
+        1, 2, 4, 8, ... seconds. The end of this reading does not delay the next one.
+        """
         reading = Reading(work, self._seconds, in_steps=in_steps)
         with self._lock:
             # Without this, the queue would grow for ever behind work that hangs.

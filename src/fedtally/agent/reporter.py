@@ -103,13 +103,13 @@ class Reporter:
         identity: the client's signing key.
         random: a function that returns the requested number of uniform bytes from a cryptographic
             source.
-        now: the time, Unix seconds.
+        now: the time at which this object is made, Unix seconds. The record keeps it with the cap.
         tell: called with each message for the owner.
         once: a label of the items, a new one for new items. The record allows each label only once,
             over all plans. None: there is no label.
 
     Raises:
-        InvalidInputError: the record cannot enforce the policy, see `check_binds`.
+        InvalidInputError: the record cannot enforce the policy, see `agent.check_binds`.
     """
 
     policy: AgentPolicy
@@ -149,8 +149,9 @@ class Reporter:
 
     @property
     def fate(self) -> Fate | None:
-        """What became of the report for this release; None: that is not known yet, or there is no
-        report.
+        """The final state of the report for this release, such as accepted by both servers.
+
+        None: the state is not known yet, or there is no report.
         """
         return _first(
             self.record.fate(self.plan.fingerprint, round) for round in self._rounds_taken()

@@ -178,8 +178,8 @@ class Settings:
         Raises:
             UnreadableFileError: there is no agent.toml, or it is not valid TOML.
             InvalidInputError: entries are wrong or missing; the message lists each of them, with a
-                way to correct it. Or other users may write the agent's files, or peers may read
-                them; then the message lists only these files.
+                way to correct it. Or other users may write the agent's files, or a peer may read
+                agent.toml or the record; then the message lists only these files.
         """
         place = Path(folder)
         path = place / FILE
@@ -242,7 +242,8 @@ class Settings:
         Root would write files that the agent of this user cannot use.
 
         Raises:
-            InvalidInputError: this is so; the message names the user and the way out.
+            InvalidInputError: root runs this process, and the folder belongs to another user. The
+                message names that user and the way out.
         """
         holder = self.folder.stat().st_uid
         if os.geteuid() == 0 != holder:
@@ -292,7 +293,8 @@ class Settings:
     ) -> Agent:
         """Open the record, read the key, and return an agent with these settings.
 
-        See `Agent` for the arguments.
+        See `Agent` for the arguments. The errors of `open_record`, `identity` and `Agent` are
+        raised.
         """
         return Agent(
             self.policy,
@@ -589,7 +591,9 @@ def _consent(
     policy: AgentPolicy | None,
     registrar: bytes | None,
 ) -> Consent | None:
-    """Return the owner's standing consent; None if an entry is wrong.
+    """Return the owner's standing consent; None if an entry is wrong by itself.
+
+    An entry that does not fit the policy or the registrar of the main table only adds a problem.
 
     Args:
         place: the folder of agent.toml.

@@ -7,6 +7,7 @@ width=width)``. In the message the name is marked as an argument. So a command s
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import re
@@ -68,7 +69,7 @@ def real(minimum: float | None = None, maximum: float | None = None, /, **named:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         raise InvalidInputError(f"{arg[name]} must be a number, got {value!r}") from None
-    if number != number or number in (float("inf"), float("-inf")):
+    if not math.isfinite(number):
         raise InvalidInputError(f"{arg[name]} must be finite, got {value!r}")
     _bounds(name, number, minimum, maximum)
     return number

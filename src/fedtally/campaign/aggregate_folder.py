@@ -173,7 +173,8 @@ class AggregateFolder:
     ) -> Self:
         """Make the folder of a server, with copies of the plan, allow-list and candidates.
 
-        Everything is checked before the folder is made. If there is an error, there is no folder.
+        The two marks, which are outside of the folder, are made too. Everything is checked before
+        the folder is made. If there is an error, there is no folder and no mark.
 
         Args:
             path: the folder, which must not exist.
@@ -187,8 +188,8 @@ class AggregateFolder:
                 operator runs the command `close`.
 
         Raises:
-            InvalidInputError: the folder exists, another folder uses the key, a file or setting is
-                missing, or one does not fit the plan.
+            InvalidInputError: the folder or a mark exists, another folder uses the key, a file or
+                setting is missing, or one does not fit the plan.
             UnreadableFileError: a file cannot be read.
             UnsafeParametersError: the policy refuses the plan.
         """
@@ -436,7 +437,7 @@ class AggregateFolder:
 
         The function does nothing if `books.db` has no sum. If a trusted leader adds the noise, it
         does so to all sums at once. Then the function does nothing until each release has its sum
-        or is lost.
+        or is lost (`Closing.lost`).
 
         Args:
             claimed: the objects of the server, from `claim`.

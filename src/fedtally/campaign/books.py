@@ -65,9 +65,9 @@ class Books(Protocol):
 
         If a sum of this session was added before, nothing changes, and the result is False. The
         call is one transaction: if two processes add a sum of the same session at the same time,
-        only one is added. Not all books check whether the release of the round was made; a
-        `FrequencyServer` checks it before each call. If they add sums of different sessions, both
-        are added.
+        only one sum is added. If two processes add sums of different sessions, both are added. Not
+        all books check whether the release of the round was made; a `FrequencyServer` checks it
+        before each call.
 
         Args:
             plan: the plan of the campaign.
@@ -91,8 +91,8 @@ class Books(Protocol):
         """Return the sums of single sessions, for screening, in the order of rounds.
 
         Screening looks for sums that lying clients changed. Rounds that are released are left out.
-        Call this only if `campaign.screening.why_unscreened` returns None for the plan: for a plan
-        without privacy, or with noise in the sum of each session.
+        Call this only if `campaign.screening.why_unscreened` returns None for the plan. Then the
+        plan is without privacy, or the sum of each session has its noise already.
         """
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:

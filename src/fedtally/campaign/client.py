@@ -69,8 +69,8 @@ class FrequencyClient:
             below for items that are not counted.
         bounded: whether a plan without privacy treats items like a plan with privacy does: it
             leaves out items that are no candidates, and draws items if there are more than
-            max_items. With privacy this is always done. Without it, an error is still raised if no
-            item is left.
+            max_items. With privacy this is always done. Without privacy, an error is still raised
+            if no item is left.
 
     Raises:
         OutsideDomainError: an item is no candidate, the plan is without privacy, and `bounded` is
@@ -307,8 +307,9 @@ class FrequencyClient:
 
         This method draws the people of a silo, and at most max_items items of each person. The
         `contribution` of the new client draws neither again. So its time shows nothing of the items
-        that were not drawn. Make one vector only, either from the new client or from this one: two
-        vectors together would show more of the items than one vector does.
+        that were not drawn. With privacy, that call still needs `random`, for example for the
+        noise. Make one vector only, either from the new client or from this one: two vectors
+        together would show more of the items than one vector does.
 
         Args:
             round: 0 .. num_rounds - 1. The new client is for this round alone.

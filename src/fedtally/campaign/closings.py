@@ -1,7 +1,7 @@
 """The file that says when the releases of a leader close, so that clients begin no new reports.
 
-The leader is one of two servers, and a release is a sum that it reads. Two programs write the file:
-the leader's process and the command `close`.
+The leader is one of two servers. A release is one sum that the two servers compute together. Two
+programs write the file: the leader's process and the command `close`.
 
 A release *closes* at a set time, at a set number of reports, or when its operator says so. But it
 never closes before it has the smallest number of reports that a sum may have. Once it closes, it
@@ -107,7 +107,10 @@ class Closings:
         return self._seen[1]
 
     def write(self, schedule: Schedule) -> None:
-        """Replace the file by one with this schedule. It is on the disk when this returns."""
+        """Replace the file by one with this schedule. It is on the disk when this returns.
+
+        Call `change` to change a release while other processes may do so, too.
+        """
         document = {"schema": SCHEMA, "size": schedule.size, "grace": schedule.grace}
         releases = [asdict(each) for each in schedule.releases]
         with archive.replacing(self._place) as temporary:

@@ -145,9 +145,10 @@ class DapFolder:
     def create(
         cls, path: Path, role: Role, *, task: str | os.PathLike[str], settings: DapSettings
     ) -> Self:
-        """Make the folder of a server, with a copy of the public file of the task.
+        """Make the folder of a server, with a copy of the public file of the task, and its mark.
 
-        Everything is checked before the folder is made. If there is an error, there is no folder.
+        Everything is checked before the folder is made. If there is an error, there is no folder
+        and no mark.
 
         Args:
             path: the folder, which must not exist.
@@ -156,8 +157,8 @@ class DapFolder:
             settings: the settings that the operator chose.
 
         Raises:
-            InvalidInputError: the folder exists, or a key, the secret, the mark or the noise cannot
-                be used.
+            InvalidInputError: the folder or the mark exists, or a key, the secret, the mark or the
+                noise cannot be used.
             UnreadableFileError: a file cannot be read.
             UnsafeParametersError: the task is weaker than the policy allows.
         """

@@ -139,7 +139,7 @@ class DapNoise:
 
         Raises:
             InvalidInputError: there is no ledger, the ledger grants no budget to the population or
-                has too little left, or the variance is too small for the guarantee.
+                has too little left, or `terms` refuses the noise.
             UnreadableFileError: the ledger cannot be read.
         """
         self.open_ledger().check_charge(self.charge(task, 0))
@@ -187,7 +187,8 @@ class DapNoise:
 class LedgerNoise:
     """The noise of one server, which is charged to its operator's ledger before it is drawn.
 
-    The class implements `dap.Noise`.
+    The class implements `dap.Noise`. Call `charge` for a batch before `draw`, which charges
+    nothing.
 
     Args:
         noise: the noise that both operators agreed on.

@@ -234,7 +234,7 @@ class RunningSession:
         round: the number of the round to which the sum of the session is added.
         phase: the phase of the session, a value of `ServerState`.
         clients: how many clients are asked in this phase.
-        answered: how many of these clients have answered.
+        answered: how many of these clients have answered, with an Abort too.
         closes: two times, Unix seconds. At the first one the phase closes if the session can go on
             without the missing clients. At the second one it closes in any case.
         not_after: the last second of the session, Unix time.
@@ -441,7 +441,8 @@ class Driver:
         If it has no session and may not be drawn, it does not count as present. A client may not be
         drawn if it is benched (see `Deadlines`), if it was asked in as many rounds as it may be, or
         if no other round is open, for instance after `drain`. A benched client with a session does
-        not count as present, either.
+        not count as present, either. If another process runs the campaign (`is_overtaken`), the
+        client is not recorded, and the result is False.
 
         Args:
             client: the client's name in the transport, the same in all calls and all processes.
@@ -520,7 +521,8 @@ class Driver:
     def receive(self, client: ClientId, frame: bytes, now: float) -> Receipt:
         """Process a frame that a client sent, and return the driver's verdict on it.
 
-        No bytes from a client raise an exception.
+        No bytes from a client raise an exception. If another process runs the campaign
+        (`is_overtaken`), the frame is ignored, and the verdict is LATE.
 
         Args:
             client: the client's name in the transport, which must have authenticated the client.
@@ -736,7 +738,11 @@ class Driver:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no session runs, and no round can have another one, now or later."""
+        """Whether no session runs, and no round can have another one, now or later.
+
+        This is also True if the stopping rule of the plan ends the campaign (`has_enough`). It is
+        False while sessions of the store must still be restored.
+        """
         return self.is_idle and self._next_round() is None
 
     @property
@@ -897,7 +903,8 @@ class Driver:
         """
 
         def write(checkpoint: bytes) -> None:
-            # In this phase `CohortRun.begin` has not returned the run yet, so `live.run` is None.
+            # If `live.run` is None, `CohortRun.begin` has not returned the run yet: the session
+            # enters its first phase.
             state = ServerState.ADVERTISE if live.run is None else live.session.state
             # In COLLECT each client gets an Inbox, and answers with its items. The same transaction
             # records that these clients were asked, so that no crash can lose this.
@@ -949,7 +956,8 @@ class Driver:
 
         At the first time it closes if the session can go on without the missing clients. At the
         second time it closes in any case. Both leave enough time for the later phases before
-        `not_after`, unless it is too late for that already: then both are now.
+        `not_after`, unless it is too late for that already: then both are now. Both are also now if
+        the session has ended (`state` is in `_ENDED`).
         """
         if state in _ENDED:
             return self._now, self._now
@@ -1020,7 +1028,11 @@ class Driver:
         return min([math.inf if self._retry_at is None else self._retry_at, *ends])
 
     def _read_books(self) -> None:
-        """Read from the store which clients were asked, and which rounds are full or released."""
+        """Read from the store which clients were asked, how full the rounds are, and what is out.
+
+        These are the clients that were asked in each round, the number of clients in the sum of
+        each round, and the numbers of the releases that were made.
+        """
         self._pool.read_asked(self._store.asked(self.plan))
         self._rooms = None
         self._landed = self._store.landed_clients(self.plan)
@@ -1076,7 +1088,11 @@ class Driver:
         live.hurried.clear()
 
     def _is_due(self, live: _Live) -> bool:
-        """Return whether a phase must close now: it waits for nobody, or its time is over."""
+        """Return whether a phase must close now: it waits for nobody, or its time is over.
+
+        `RunningSession.closes` says when the time is over. After `give_up_silent`, a first phase
+        that no client has answered must close, too.
+        """
         if not live.frames or self._now > live.saved.not_after:
             return True
         if self._gives_up and live.session.state is ServerState.ADVERTISE and not live.taken:
@@ -1110,7 +1126,8 @@ class Driver:
         Args:
             saved: the next version of the session.
             reason: why the sum is not added. Either no honest vectors can add up to it, or the
-                release of the round was made, or the session could not be restored in time.
+                release of the round was made, or the books have the sum already, or the session
+                could not be restored in time.
         """
         aborted = ServerState.ABORTED.value
         # The store counts a sum as impossible if the reason begins with the word `IMPOSSIBLE`.
@@ -1121,7 +1138,11 @@ class Driver:
         return saved
 
     def _finish(self, saved: SavedSession) -> None:
-        """Free an ended session's places in its round, and keep its farewell for its clients."""
+        """Keep the farewell of a session that has ended, and let `_open_rounds` count anew.
+
+        The places of the session's clients in the sum of its round are free again, except for
+        clients whose items are in the sum.
+        """
         self._rooms = None
         self._bid_farewell(saved)
 
@@ -1158,9 +1179,13 @@ class Driver:
         return self._rooms
 
     def _one_by_one(self, rounds: range) -> range:
-        """Return the rounds or, if the plan has a stopping rule, only the first that is not full.
+        """Return the part of `rounds` in which the stopping rule of the plan lets sessions open.
 
-        With a stopping rule, the range is empty if `has_enough`, or if all of the rounds are full.
+        If the plan has no stopping rule, the result is all of `rounds`, also rounds that are full.
+        If the plan has a stopping rule, its rounds are filled one after another: the result is only
+        the first of `rounds` that is not full. A round is full if fewer than `n_min` more clients
+        fit into its sum. The result is empty if all of `rounds` are full, or if `has_enough`
+        returns True.
         """
         if self._is_known is None:
             return rounds
@@ -1194,7 +1219,7 @@ class Driver:
             return False
 
     def _room(self, round: int) -> int:
-        """Return how many more clients the sum of a round may get.
+        """Return how many more clients the sum of a round may get; 0 if its release was made.
 
         Clients of running sessions are not subtracted.
         """
@@ -1203,9 +1228,10 @@ class Driver:
         return self.plan.max_round_clients - self._landed.get(round, 0)
 
     def _next_round(self) -> int | None:
-        """Return the first round that may have another session, now or later, or None.
+        """Return the first round that may have another session, now or later.
 
-        Call this only while no session runs: clients of running sessions are not subtracted.
+        None: there is no such round, or `has_enough` returns True. Call this only while no session
+        runs: clients of running sessions are not subtracted.
         """
         if self.has_enough():
             return None

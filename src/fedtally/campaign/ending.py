@@ -20,10 +20,14 @@ from fedtally.sketch import CountSketch
 def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> bool:
     """Return whether the plan's stopping rule is met, so that no further round is needed.
 
+    The rule is never met before the sums have the rule's least number of clients, and the least
+    number of rounds with hashes of their own.
+
     Args:
         plan: the plan. If it has no stopping rule, the answer is False.
         domain: the candidates, that is, the items that may be counted.
-        sketches: the sums of the whole rounds so far, with their noise.
+        sketches: the sums of all rounds so far that have a sum, one sum for each round. With
+            privacy they include the noise.
     """
     rule, clients = plan.stopping, sum(sketch.num_clients for sketch in sketches)
     if rule is None or clients < rule.least_clients:

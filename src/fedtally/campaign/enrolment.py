@@ -23,6 +23,9 @@ An allow-list has a line with its digest, and then one line for each identity, i
 
     fedtally-allow-list/1 DIGEST
     IDENTITY
+
+Each `save_` function replaces a file that exists. But it raises an InvalidInputError if that file
+has a private key.
 """
 
 from __future__ import annotations
@@ -672,7 +675,7 @@ def _proved(registrar: bytes, purpose: str) -> tuple[bytes, bytes]:
 
 
 def checked_purpose(text: str) -> str:
-    """Return a purpose in Unicode's normal form C, so that texts that look equal are equal.
+    """Return a purpose in Unicode's normal form C: two ways to encode a text then give one text.
 
     Raises:
         InvalidInputError: `text` is no text of 1 to 200 printable characters on one line, or has

@@ -56,7 +56,7 @@ class Farewells:
         Args:
             session: the 32 bytes that name the session.
             farewell: the last frame, the same for all clients.
-            clients: the clients that may get the farewell.
+            clients: the clients that must get the farewell. No other client gets it.
             until: the last second, Unix time, in which the session is kept.
         """
         self._over[session] = _Over(farewell, frozenset(clients), until)
@@ -99,7 +99,10 @@ class Farewells:
             self._owed.setdefault(client, {})[session] = -math.inf
 
     def note_heard(self, client: ClientId) -> None:
-        """Record that a client has handled all farewells that it got so far."""
+        """Record that a client has handled all farewells that it got so far.
+
+        Nothing changes for a client that sends digests: `next` records what it has handled.
+        """
         if client not in self._owed:  # most clients: nothing is owed to them
             return
         for session, at in list(self._owed[client].items()):
@@ -125,7 +128,11 @@ class Farewells:
 
     @property
     def are_owed(self) -> bool:
-        """Whether a client has not got a farewell that it must get."""
+        """Whether some client must still get a farewell.
+
+        The client has not got the farewell yet, or has sent a frame of the session since. A client
+        that sends digests must get a farewell until it sends the digest of the farewell.
+        """
         return any(-math.inf in times.values() for times in self._owed.values())
 
     @property

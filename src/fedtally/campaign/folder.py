@@ -101,7 +101,8 @@ class CampaignFolder:
     ) -> Self:
         """Make the folder of a campaign, with copies of the plan, allow-list and candidates.
 
-        Everything is checked before the folder is made. If there is an error, there is no folder.
+        The mark, which is outside of the folder, is made too. Everything is checked before the
+        folder is made. If there is an error, there is no folder and no mark.
 
         Args:
             path: the folder, which must not exist.
@@ -117,9 +118,9 @@ class CampaignFolder:
             screen: what happens to sums that look as if clients lied, as for `FrequencyServer`.
 
         Raises:
-            InvalidInputError: the folder exists, a file or setting is missing or does not fit the
-                plan, the ledger does not cover the plan, or the rounds of the plan cannot all get a
-                sum.
+            InvalidInputError: the folder or the mark exists, a file or setting is missing or does
+                not fit the plan, the ledger does not cover the plan, or the rounds of the plan
+                cannot all get a sum.
             UnreadableFileError: a file cannot be read.
         """
         place = Path(path)
@@ -220,10 +221,11 @@ class CampaignFolder:
     def stage(self) -> str:
         """Return the stage of the campaign in one word.
 
-        The word is "new", "running", "stopped", "over" or "cancelled". Three more words are for
-        campaigns that the command `resume` refuses: "lost" (the database is gone), "old-copy" (the
-        mark, a file outside of the folder, has counted more writes than the database) and "no-mark"
-        (the mark is gone).
+        The word is "new" (the campaign has never run), "running" (a process runs it), "stopped" (it
+        has run, and no process runs it), "over" (it has its result) or "cancelled". Three more
+        words are for campaigns that the command `resume` refuses: "lost" (the database is gone),
+        "old-copy" (the mark, a file outside of the folder, has counted more writes than the
+        database) and "no-mark" (the mark is gone).
 
         Raises:
             UnreadableFileError: the database or the mark cannot be read, or the mark is of another
@@ -361,17 +363,20 @@ class CampaignFolder:
         )
 
     def restore(self, number: int) -> int:
-        """End all open sessions without a sum, after an old copy of the database was restored.
+        """End all open sessions without a sum, after an old copy was restored or the mark was lost.
 
         Return how many sessions were open. The ended sessions that were still kept, to tell their
-        clients how they ended, are erased, too, and not counted.
+        clients how they ended, are erased, too, and not counted. If a trusted aggregator adds the
+        noise, the exact sums in the database are erased, too, because they may have been released
+        after the copy was made.
 
         Args:
             number: the PID of this process.
 
         Raises:
             InvalidInputError: another process runs the campaign; the campaign has never run, is
-                over, was cancelled or is lost; or the database is not an old copy.
+                over, was cancelled or is lost; or the database is no old copy and its mark is
+                there.
         """
         check_begun(self)
         with self.lock(number):

@@ -64,8 +64,8 @@ def held_by(folder: Path, number: int) -> Iterator[None]:
 def holder(folder: Path) -> int | None:
     """Return the PID of the process that runs a folder's server.
 
-    Returns None if no process runs it, or if the lock cannot be read. Returns 0 if the process has
-    not written its PID yet.
+    Returns None if no process runs it, or if the lock cannot be read. If a process has locked the
+    folder and not written its PID yet, the result is 0 or the PID of an earlier process.
     """
     try:
         file = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -91,7 +91,10 @@ class Pool:
 
     @property
     def num_present(self) -> int:
-        """How many clients are present, free or in a session."""
+        """How many clients are present: those that are free, and those in a session.
+
+        A client in a session that checked in too long ago is not present.
+        """
         return len(self._seen)
 
     def expire(self, now: float) -> None:
@@ -162,7 +165,7 @@ class Pool:
         )
 
     def ready(self, round: int) -> list[ClientId]:
-        """Return the names of the free clients that may join a session of a round."""
+        """Return the names of the free clients that may join a session of a round, in any order."""
         return [
             client
             for history, group in self._free.items()

@@ -74,7 +74,8 @@ def release_sums(
 def released_sums(plan: Plan, books: Books) -> list[CountSketch]:
     """Return copies of the noised sums that were released, in the order of rounds.
 
-    Sums without clients are left out.
+    Sums without clients are left out. In a copy of a sum of silos, the number of people is at least
+    1, even if the noise has made it smaller.
     """
     released = [copy_of(sketch) for _, sketch in sorted(books.released(plan).items())]
     for sketch in released:
@@ -150,7 +151,9 @@ def add_noise(
 ) -> dict[int, CountSketch]:
     """Return the noised sum of each release in `due`, by the number of the release.
 
-    Each release is charged before its noise is drawn. The sums in `sketches` are not changed.
+    Each release is charged before its noise is drawn. The sums in `sketches` are not changed. If
+    the number of clients is not public, each release gets a part of the noised total (see
+    `_share_out`).
 
     Args:
         plan: a plan with privacy, for which an aggregator adds the noise.

@@ -4,8 +4,8 @@ The server never sees a client's vector, so it cannot check it. But it opens the
 (a group of clients), and all cohorts of a round have the same hashes. If clients are assigned to
 cohorts at random, the variance of a counter between cohorts shows the mean square of the value that
 a client adds to it. An honest client adds +1 or -1 to one counter of each row. Then the mean
-squares of a row add up to 1, whatever items the clients hold. If some clients add more, they add up
-to more.
+squares of a row add up to 1, whatever items the clients hold. If some clients add more, the mean
+squares add up to more.
 
 Screening uses only sums that the server may read: see `why_unscreened`. docs/threat-model.md says
 which attacks it finds and which it does not; `python -m experiments poisoning` measures both.
@@ -62,10 +62,14 @@ class Screen(Named, option="screen"):
 def why_unscreened(plan: Plan) -> str | None:
     """Return why the cohorts of a plan cannot be screened, in words, or None if they can.
 
-    If a trusted aggregator adds the noise, the sums of cohorts are exact. Nobody may see more than
-    the noised sum of a release, but a verdict of screening would show something of the exact sums.
-    If clients add the noise, the sum of each cohort has all its noise, and is charged, before it is
-    opened. Such sums may be screened.
+    Screening needs sums of cohorts, which only a server of secagg opens. It also needs clients that
+    add at most one item each, so neither silos nor a `max_items` above 1. A sketch with signs needs
+    at least two rows.
+
+    The sums must not be secret either. If a trusted aggregator adds the noise, the sums of cohorts
+    are exact. Nobody may see more than the noised sum of a release, but a verdict of screening
+    would show something of the exact sums. If clients add the noise, the sum of each cohort has all
+    its noise, and is charged, before it is opened. Such sums may be screened.
 
     Proof: docs/privacy-proofs/screening.md.
     """
@@ -382,6 +386,9 @@ class Screening:
     def look(self, plan: Plan, cohorts: Sequence[CountSketch]) -> list[CountSketch]:
         """Screen the cohorts of one round, and return the sums of the cohorts that may be used.
 
+        `rounds` gets what screening says of the round. If `screen` is not `REFUSE`, all sums are
+        returned. If `screen` is `REFUSE` and the whole round is bad, the list is empty.
+
         Args:
             plan: a plan whose cohorts can be screened.
             cohorts: the sums of the cohorts of one round, at least one, in the order of the books.
@@ -434,6 +441,9 @@ class Screening:
 
     def used(self, round: int, cohorts: Sequence[Any]) -> list[Any]:
         """Return the entries of the cohorts that are added up to the sum of a round.
+
+        All entries are returned if `screen` is not `REFUSE`, or if `look` has not screened the
+        round. Otherwise the `unusable` cohorts of the round are left out.
 
         Args:
             round: the number of the round.

@@ -351,7 +351,8 @@ class FrequencyServer:
 
         Raises:
             RejectedSumError: no honest vectors can add up to this sum, see `check_plausible`. The
-                sum was not added.
+                sum was not added. It is never raised if a trusted aggregator adds the noise: the
+                entries are then brought into their bounds, see `folded`.
             LocalProtocolError: the session has no sum, its sum is in the books already, or its
                 round was released.
             InvalidInputError: this object did not make the session, the plan's secure sum is not
@@ -408,7 +409,10 @@ class FrequencyServer:
         leader.erase()
 
     def has_landed_batch(self, release: int) -> bool:
-        """Return whether a release's sum by two servers is in the books, also from before."""
+        """Return whether a release's sum by two servers is in the books.
+
+        The sum may also be from an earlier process.
+        """
         return self.has_landed(_batch_name(release))
 
     def land_plain(self, sketch: CountSketch) -> None:
@@ -468,7 +472,8 @@ class FrequencyServer:
 
         If the plan allows it, the sums of cohorts are screened first for lying clients, and
         `screening` has the verdicts. With `Screen.REFUSE`, bad cohorts are left out, and a round
-        that is bad as a whole is not returned. With privacy this is for ever.
+        that is bad as a whole is not returned. With privacy, the release is then made without
+        them, and no later call adds them.
 
         Args:
             random: a cryptographic source; `random(n)` returns n uniform bytes. It is needed with

@@ -19,7 +19,7 @@ from fedtally.cli.shared import json_option
 def flower() -> None:
     """Look at a federation before a campaign runs on it.
 
-    fedtally campaign run --engine flower runs it; docs/serving.md has a guide.
+    fedtally campaign run --engine flower runs it; docs/flower.md has a guide.
     """
 
 

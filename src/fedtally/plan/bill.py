@@ -99,12 +99,12 @@ class Bill:
 
     @property
     def upload_bytes(self) -> int:
-        """The bytes that an average client sends in its round, in all stages together."""
+        """The mean bytes that a client sends in its round if it completes all stages."""
         return sum(stage.upload_bytes for stage in self.stages)
 
     @property
     def download_bytes(self) -> int:
-        """The bytes that an average client receives in its round, in all stages together."""
+        """The mean bytes that a client receives in its round if it completes all stages."""
         return sum(stage.download_bytes for stage in self.stages)
 
     @property

@@ -332,7 +332,10 @@ def period_text(period: timedelta) -> str:
 
 
 def noun_of(period: str) -> str:
-    """Return the English noun for periods of one length, in the plural: "days", or "periods of 6h".
+    """Return the English noun for periods of one length, in the plural.
+
+    The noun is "hours", "days" or "weeks" for periods of one hour, day or week. For other periods
+    it is a text such as "periods of 6h".
 
     Args:
         period: the text of a period, which `period_text` returned.

@@ -19,8 +19,8 @@ def decoder_of(plan: Plan, asked: str, batches: int) -> Recovery:
     Args:
         plan: the plan.
         asked: the name of the decoder that the user wants, or "auto".
-        batches: the number of batches (groups of rounds that share all hashes) that have sums, or
-            will have sums at the end of the campaign.
+        batches: the number of batches (groups of rounds that share all hashes and signs) that have
+            sums, or will have sums at the end of the campaign.
 
     Raises:
         InvalidInputError: there is no such decoder, or it does not fit the sums or the candidates.

@@ -87,8 +87,8 @@ class Setting:
         seed: the 32 bytes from which the hashes are derived.
         clients: two public numbers: the clients of all rounds together, and the most clients of one
             round.
-        participations: the most rounds of one client that the privacy guarantee counts; 1 without
-            privacy.
+        participations: the most rounds of one client that the privacy guarantee counts, with a
+            calendar those among any `per_rounds` rounds in a row (`Recurring`); 1 without privacy.
         has_room: whether the rounds of the campaign may have other sizes than `sizes`, because
             clients are drawn for rounds at random when the campaign runs.
     """
@@ -176,6 +176,8 @@ class Setting:
     @property
     def _are_told(self) -> bool:
         """Whether the number of people in each round is public, and no round is empty.
+
+        If so, errors are predicted for the real sizes of the rounds, otherwise for equal rounds.
 
         The number is private for silos. It is also private if the privacy guarantee hides the
         number of clients.
@@ -396,8 +398,9 @@ class Setting:
         """Return the standard deviation of the noise in a counter of one round's sum, in counts.
 
         It is approximate, because it is computed by Gaussian accounting. If the rounds of a batch
-        are added up before noise is added to their total, each round gets an equal part of the
-        variance. If clients add the noise, none of them drops out. The result is 0 without privacy.
+        (rounds that share all hashes and signs) are added up before noise is added to their total,
+        each round gets an equal part of the variance. If clients add the noise, it is assumed that
+        none of them drops out. The result is 0 without privacy.
 
         Args:
             rows: the number of rows of the sketch.
@@ -613,7 +616,7 @@ class Design(Setting):
         return replace(self, spec=replace(self.spec, tau=tau))
 
     def with_epsilon(self, epsilon: float) -> Design:
-        """Return this design with another epsilon."""
+        """Return this design with another epsilon; a program error if it has no privacy."""
         return replace(self, spec=self.spec.with_epsilon(epsilon))
 
     def with_bytes(self, max_bytes: int) -> Design:
@@ -661,7 +664,10 @@ class Design(Setting):
 
     @property
     def linf(self) -> float:
-        """The predicted largest error of any frequency; 0 if no error was predicted."""
+        """The predicted largest error of any frequency; 0 if `origin` has no predicted error.
+
+        It is a program error if `origin` is None.
+        """
         return self.sizing.linf or 0.0
 
     @property

@@ -1,8 +1,8 @@
 """The choice between a sketch and a histogram for a plan.
 
-A histogram has a counter for each candidate, so that candidates do not collide. Each of its
-counters has as much noise as the mean over the rows of a sketch. So only the noise causes errors,
-and the error is the same for all frequencies.
+A histogram has a counter for each candidate, so that candidates do not collide. So only the noise
+causes errors, and the error is the same for all frequencies. With the same guarantee, the noise in
+a counter of a histogram is as large as the noise in the mean over the rows of a sketch.
 
 - With a budget of bytes, a histogram is chosen whenever it fits the budget.
 - Without a budget, a histogram may have up to twice the default bytes. If it has more bytes than
@@ -41,8 +41,8 @@ def histogram(design: Design, most: float = float("inf")) -> Design | None:
     """Return the design with a histogram as its size, and with the predicted error.
 
     Returns None if the request excludes histograms, if the domain cannot have one, or if one needs
-    more than `most` bytes. The predicted error comes from noise alone. Some frequency exceeds it
-    with probability `RISK * failure_probability`.
+    more than `most` bytes. The predicted error comes from noise alone. The error of some frequency
+    is larger than the predicted error with probability `sizes.RISK * failure_probability`.
 
     Args:
         design: the design, with or without a size; the size is replaced.

@@ -10,10 +10,10 @@ computed for the cheapest of them. If the request has a budget of bytes and no t
 whose estimated sizes fit the budget is found first.
 
 The searches `smallest`, `best` and `least_epsilon` correspond to those in `fedtally.plan.search`.
-If the request states no number of rounds, they choose it. Without noise more rounds cost nothing:
-each client spells fewer positions of a name, and all rounds can run at the same time. But the sum
-of each round then has fewer clients, and shows more of each of them. With noise, each opened sum
-costs additional noise.
+If the request states no number of rounds, the searches here choose the number. Without noise more
+rounds cost nothing: each client spells fewer positions of a name, and all rounds can run at the
+same time. But the sum of each round then has fewer clients, and shows more of each client. With
+noise, each opened sum costs additional noise.
 """
 
 from __future__ import annotations
@@ -281,8 +281,9 @@ def _exact_width(
 def _least_tau(guesses: Guesses) -> tuple[int, float]:
     """Return the highest accepted risk, and the least tau of guesses within the bytes.
 
-    A lower risk is preferred if it is possible with a tau of at most `_WORTH` times the least tau.
-    With privacy, or if the user allows every risk, only tau counts.
+    The risk is how much the sums show about single clients (see `Guess`). A lower risk is preferred
+    if it is possible with a tau of at most `_WORTH` times the least tau. With privacy, or if the
+    user allows every risk, only tau counts.
 
     Raises:
         InvalidInputError: no guess fits the bytes.
@@ -301,14 +302,18 @@ def _least_tau(guesses: Guesses) -> tuple[int, float]:
 
 
 def _affords(guesses: Guesses, risk: int, tau: float) -> bool:
-    """Return whether a guess for the target `tau` fits the bytes with at most this risk."""
+    """Return whether a guess for the target `tau` fits the bytes with at most this risk.
+
+    The risk is how much the sums show about single clients (see `Guess`).
+    """
     return guesses.of(guesses.design.with_tau(tau)).affords(risk)
 
 
 def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
     """Return the size of a guess, made as wide as the budget and the risk allow.
 
-    Returns None if the size of the guess does not fit, and narrower ones do not fit either.
+    The risk is how much the sums show about single clients (see `Guess`). Returns None if the size
+    of the guess does not fit, and narrower ones do not fit either.
     """
     design = guess.design
 

@@ -81,7 +81,7 @@ class _Shared(NamedTuple):
         tau: the largest error that the finder (the sketch that shows hashes) may have, above 0 and
             below 1.
         clients: the number by which counts are divided to get frequencies.
-        batches: the number of batches, which are groups of rounds that share all hashes.
+        batches: the number of batches, which are groups of rounds that share all hashes and signs.
         blocks: the number of positions of a name that one client spells.
         noise: the variance of the noise in a counter, over all rounds together, for a vector of one
             row. For more rows it grows in proportion to the number of rows.
@@ -163,13 +163,19 @@ class Guesses:
 
     @cached_property
     def ranked(self) -> list[Guess]:
-        """All guesses that may meet the target: lowest risk first, then fewest bytes."""
+        """All guesses that may meet the target: lowest risk first, then fewest bytes.
+
+        Raises:
+            InvalidInputError: the rounds cannot be summed as requested.
+        """
         return sorted(self._guesses(), key=lambda guess: guess[:2])
 
     def affordable(self, risk: int) -> list[Guess]:
         """Return the guesses within the budget of bytes whose risk is at most `risk`, best first.
 
-        The list is empty if the rounds cannot be summed as requested.
+        The risk is how much the sums show about single clients (see `Guess`). The best guess has
+        the lowest risk, and then the fewest bytes. The list is empty if the rounds cannot be summed
+        as requested.
         """
         with suppress(InvalidInputError):  # for example, a secure sum needs more clients
             return [
@@ -178,7 +184,11 @@ class Guesses:
         return []
 
     def affords(self, risk: int) -> bool:
-        """Return whether there is a guess within the budget of bytes with at most this risk."""
+        """Return whether there is a guess within the budget of bytes with at most this risk.
+
+        The risk is how much the sums show about single clients (see `Guess`). The result is False,
+        too, if the rounds cannot be summed as requested.
+        """
         with suppress(InvalidInputError):
             return any(
                 guess.risk <= risk and guess.size <= self.budget for guess in self._guesses()

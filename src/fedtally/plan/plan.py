@@ -82,7 +82,8 @@ class Plan:
     Args:
         rows: the number of rows of the sketch, 1 .. 1024; 1 for a histogram.
         width: the number of counters in a row, 1 .. 2^24.
-        schedule: which rounds share their hashes: a `Schedule` or its name.
+        schedule: which rounds share the locations (counters) and the signs of items: a `Schedule`
+            or its name.
         num_rounds: the number of planned rounds.
         num_clients: the number of clients of all rounds together, at least 1. A client counts once
             for each round that it is in.
@@ -300,10 +301,11 @@ class Plan:
 
     @property
     def fewest_clients(self) -> int:
-        """The fewest clients that may take part.
+        """The fewest different clients that can fill all rounds as planned.
 
-        `num_clients` counts a client once for each round that it may take part in. With a calendar
-        this is the number of clients that the plan was made for.
+        `num_clients` counts a client once for each round that it is in. So there are fewest clients
+        if each takes part in as many rounds as it may. A plan with a calendar was made for this
+        number of clients.
         """
         return self.num_clients // self.protection.lifetime
 
@@ -342,7 +344,8 @@ class Plan:
 
         Args:
             round: the number of the round, 0 .. num_rounds - 1.
-            spell: a function that spells items, for an open domain (see `Clip`).
+            spell: a function that spells items, for an open domain (see `Clip`). None: for a list
+                of candidates.
         """
         norm = self.protection.clip_norm
         return None if norm is None else Clip(self.spec, round, norm, spell)
@@ -361,7 +364,8 @@ class Plan:
     def report_proof(self) -> ReportProof | None:
         """The proof that each client's report to two servers has; None if reports have no proof.
 
-        It shows that a report is valid. If the plan lacks a key, it serves only to count bytes.
+        The proof shows that a report is valid. If the plan lacks a key, the returned proof serves
+        only to count bytes.
         """
         agreed = self.summing.servers
         if agreed is None or not agreed.has_proofs:
@@ -448,7 +452,7 @@ class Plan:
 
     @property
     def largest_entry(self) -> int:
-        """The most that one client adds to an entry of its vector, without noise (absolute)."""
+        """The most (absolute value) that one client adds to an entry of a sum, without noise."""
         return self.clients.largest_entry(self.encoding)
 
     @property
@@ -507,8 +511,9 @@ class Plan:
     ) -> Plan:
         """Return the published plan: this plan with the public keys of the parties that run it.
 
-        It is another plan with another fingerprint, and a ledger charges the two separately. If the
-        same plan is published twice with different keys, these are two campaigns.
+        The published plan is another plan with another fingerprint, and a ledger charges the two
+        separately. If the same plan is published twice with different keys, these are two
+        campaigns. A key that is None is not added: the plan keeps the key that it has, if any.
 
         Args:
             server_key: for secagg, the server's Ed25519 public key, 32 bytes: it verifies the
@@ -666,7 +671,7 @@ class Plan:
 
     @property
     def binary_bytes_per_client(self) -> int:
-        """The bytes that a client would upload if it sent the numbers of its items.
+        """The bytes that a client would upload if it sent the number (id) of each of its items.
 
         Secure summation cannot sum such numbers, so that the server would see each client's items.
         """
@@ -785,6 +790,8 @@ class Plan:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan from a file, which `save` or a person wrote.
+
+        The file is read as JSON if the path ends in .json, otherwise as TOML.
 
         Raises:
             UnreadableFileError: the file cannot be read, is neither TOML nor JSON, or is not a

@@ -1,9 +1,9 @@
 """The prediction of a campaign's error, for any size of its sketch.
 
-For small sketches with one batch of rounds, campaigns may be simulated (`fedtally.plan.trials`). In
-all other cases an error model is used (`fedtally.recovery.error_model`). Its predictions for
-joint recovery are sometimes too good. Two safeguards then replace them by larger ones:
-`Predictor.modelled_failure` and `Predictor._sure`.
+For small sketches of a single batch (all rounds share all hashes and signs), campaigns may be
+simulated (`fedtally.plan.trials`). In all other cases an error model is used
+(`fedtally.recovery.error_model`). Its predictions for joint recovery are sometimes too good. Two
+safeguards then replace them by larger ones: `Predictor.modelled_failure` and `Predictor._sure`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Predictor:
     Args:
         num_clients: the number by which counts are divided to get frequencies: the clients of all
             rounds together, or for silos the people who are expected in them.
-        schedule: which rounds share their hashes: shared, fresh, hybrid or batched:B.
+        schedule: which rounds share the locations and the signs of items: shared, fresh, hybrid or
+            batched:B.
         num_rounds: the number of rounds.
         recovery: the name of the decoder whose errors are predicted.
         noise: the standard deviation of the noise in each counter of each round's sum, in counts.
@@ -80,7 +81,7 @@ class Predictor:
     def from_plan(cls, plan: Plan, recovery: str) -> Self:
         """Return the predictor for a plan.
 
-        The noise is the largest that the plan can have: no client drops out.
+        The noise is the largest that the plan can have, as if no client dropped out.
 
         >>> domain = {"kind": "range", "size": 1000, "public": True}
         >>> plan = Plan(rows=7, width=200, schedule="hybrid", num_rounds=4, num_clients=8000,
@@ -111,7 +112,12 @@ class Predictor:
         return replace(self, repeats=min(most, self.repeats))
 
     def trials(self, distribution: Frequencies, rows: int, width: int) -> Trials | None:
-        """Return the simulated campaigns of a small sketch; None if the error model predicts."""
+        """Return the simulated campaigns of a small sketch; None if the error model predicts.
+
+        The error model predicts if the sketch has more than `MOST_CELLS` counters, if there are
+        several batches, if `repeats` is 0, or if the decoder has no collisions (a histogram). If
+        the decoder builds on another one (`rests_on`), the other one decodes the simulations.
+        """
         schedule = Schedule.parse(self.schedule)
         if not self.repeats or not kind_of(self.recovery).has_collisions:
             return None  # simulation is not allowed, or not needed: the error model is exact

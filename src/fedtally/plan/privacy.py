@@ -333,13 +333,13 @@ def noise_of_release(event: Event, epsilon: float, delta: float, provision: floa
 
 
 def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) -> Collisions:
-    """Return how badly two candidates collide at worst, under the real hashes of the campaign.
+    """Return how badly two candidates collide at worst (`Collisions`), under the real hashes.
 
     Args:
         spec: the parameters of the sketches, with the seed that determines the hashes.
         domain: the candidates.
-        report: a function that is called with "certify", the number of batches that are done, and
-            the number of all batches.
+        report: a function that is called with "certify", the number of batches (groups of rounds
+            that share all hashes and signs) that are done, and the number of all batches.
 
     Raises:
         InvalidInputError: there are more than `MAX_CERTIFIED` candidates.

@@ -74,8 +74,8 @@ class Proposal:
         size: how rows and width were chosen, with a message for the user.
         linf: the predicted largest error; it is exceeded with the plan's `failure_probability`.
         distribution: the frequencies for which the error is predicted. If the target holds for any
-            frequencies, these are the hardest ones; for a histogram, whose error does not depend on
-            them, any.
+            frequencies, these are the hardest ones. The error of a histogram does not depend on the
+            frequencies; they then mean nothing.
         found: the quantity that was made as small as possible: "bytes", "error" or "epsilon".
         minimax: the paper's size for the worst frequencies, and the bytes that a client then
             uploads; None if the domain is open.
@@ -156,7 +156,7 @@ class Proposal:
 
     @cached_property
     def neighbours(self) -> tuple[tuple[Plan, float], ...]:
-        """Plans with other widths, each with its predicted largest error.
+        """Pairs of a plan with another width and its predicted largest error (`neighbours_of`).
 
         They are computed at the first use, because this takes as long as finding the plan.
         """
@@ -312,7 +312,8 @@ def propose(
         seed: the 32 bytes from which the hashes are derived.
         is_drawn: whether the seed was drawn at random, so that a small plan may get another seed,
             which spreads the candidates more evenly (`plan.seeds`).
-        like: a few words that describe the frequencies; the plan has them in its target.
+        like: a few words that describe the frequencies, for the plan's target. None: the target
+            says nothing. It is ignored if the target holds for any frequencies.
         find_epsilon: whether to search for the least epsilon. The request must then have tau,
             max_bytes, and an epsilon, which is replaced.
         wanted: what the user asks for about names, if the domain is open.
@@ -405,7 +406,8 @@ def for_strings(
         law: the frequencies of the strings.
         wanted: what the user asks for about names.
         find_epsilon: whether to search for the least epsilon, see `propose`.
-        like: a few words that describe the frequencies; the plan has them in its target.
+        like: a few words that describe the frequencies, for the plan's target; None: the target
+            says nothing.
 
     Raises:
         InvalidInputError: no plan meets the request, and the message names changes that help; or

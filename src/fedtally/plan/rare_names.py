@@ -2,8 +2,8 @@
 
 The vectors of an open domain contain the clients' strings in compressed form. Without noise nothing
 limits what a sum of them reveals. If a sum has few clients and many counters, whoever opens it can
-read the strings of single clients. For this they need a list of likely strings
-(docs/open-domain.md; a test shows the attack).
+read the strings of single clients. The attack needs a list of likely strings (docs/open-domain.md;
+a test shows the attack).
 """
 
 from __future__ import annotations

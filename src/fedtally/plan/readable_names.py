@@ -247,7 +247,10 @@ def predict(
 
 
 def _theta_find(plan: Plan, law: Frequencies, clients: int, spare: float) -> float:
-    """Return the frequency from which the hashes of strings are found."""
+    """Return the frequency from which the hashes of strings are found.
+
+    `spare` is the safety factor of `predict`.
+    """
     predictor = replace(Predictor.from_plan(plan, OPEN), num_clients=clients)
     scale = predictor.predicted(law, plan.rows, plan.width).scale
     # Only the most frequent items are fitted: their number is at most a share of the number of

@@ -92,9 +92,9 @@ class Request:
             not_private: whether a run with privacy may use options that break privacy: a seed, the
                 true frequencies, or the input's own items as candidates.
             silos: the options of silos; None: the input has no silos. For silos the relation is
-                add-remove of a person, and the schedule is shared. A given plan decides these
-                options: they must then have their defaults here, and be None if its clients are
-                persons.
+                add-remove of a person, and the schedule is shared. With a given plan of silos,
+                `silos` must be given, too; `people` must be None and `silos_per_person` 1, because
+                the plan has both. With a given plan of persons, `silos` must be None.
             recurring: the options of a calendar; None: there is no calendar. With a calendar the
                 schedule is hybrid or fresh.
 
@@ -455,7 +455,7 @@ class CampaignSpec:
         size: the requested size.
         max_items: the most items of one client in a round.
         decoding: the options for decoding. Its decoder may be "auto"; `recovery_of` returns the
-            chosen one.
+            decoder for whose errors the plan is made.
         summation: the way to sum rounds.
         privacy: the requested privacy; None: none is requested, or the given plan has it.
         accounting: the options of privacy accounting, from the given plan or else from the user.
@@ -519,7 +519,7 @@ class CampaignSpec:
         return self.relation is not None
 
     def with_delta(self, num_clients: int) -> CampaignSpec:
-        """Return the spec with the default delta for `num_clients` clients.
+        """Return the spec with the default delta (`default_delta`) for `num_clients` clients.
 
         It is returned unchanged if it has no privacy, or if the user requests a delta or
         `max_clients`.
@@ -531,7 +531,7 @@ class CampaignSpec:
 
     @property
     def lifetime(self) -> int:
-        """The most rounds that one client takes part in: 1 without a calendar."""
+        """The most rounds of the calendar that one client takes part in; 1 without a calendar."""
         return 1 if self.recurring is None else self.recurring.lifetime
 
     def with_epsilon(self, epsilon: float) -> CampaignSpec:
@@ -640,8 +640,9 @@ class CampaignSpec:
     def cannot_end(self) -> dict[Need, str]:
         """Return the needs of the option `until_known` that this request does not meet.
 
-        These needs can be checked before there is a plan. `plan.stopping.check_stopping` checks all
-        of them once the plan is made.
+        The values are texts about what is given instead, as in `plan.rules.unmet`. These needs can
+        be checked before there is a plan. `plan.stopping.check_stopping` checks all needs of the
+        option once the plan is made.
         """
         return unmet(
             sketch=not self.size.allows(Encoding.SKETCH),
@@ -654,6 +655,9 @@ class CampaignSpec:
         self, domain_size: int, rows: int | None = None, encoding: Encoding = Encoding.SKETCH
     ) -> str:
         """Return the name of the decoder whose error is predicted for the plan.
+
+        If the user requests "auto", another decoder may decode the answer: see
+        `plan.chosen_decoder`.
 
         Args:
             domain_size: the number of candidates.

@@ -16,9 +16,9 @@ def possible_schedules(
 ) -> list[Schedule]:
     """Return the schedules from which the planner may choose, the preferred one first.
 
-    A schedule says which rounds share their hashes. "auto" and "batched:auto" leave the choice to
-    the planner: the list then has all schedules that are worth a comparison. Any other `name` is
-    one schedule, and the list has only this one.
+    A schedule says which rounds share the locations and the signs of items. "auto" and
+    "batched:auto" leave the choice to the planner: the list then has all schedules that are worth a
+    comparison. Any other `name` is one schedule, and the list has only this one.
 
     Args:
         name: a `Schedule`, the name of one, "auto", or "batched:auto".
@@ -47,6 +47,8 @@ def possible_schedules(
 
 def numbers_of_batches(num_rounds: int) -> set[int]:
     """Return the numbers of batches that the planner tries for a campaign of `num_rounds` rounds.
+
+    A batch is a group of consecutive rounds that share all hashes and signs.
 
     Trying all numbers would take too long. Small numbers of batches grow by factors of about
     sqrt(2). Large numbers are chosen by the rounds in a batch instead: these grow by factors of

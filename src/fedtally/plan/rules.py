@@ -5,8 +5,8 @@ raises the error of the first row that is broken. All texts of these errors are 
 `docs/troubleshooting.md` is generated from this table.
 
 The bounds of single values are checked elsewhere, by the parts of a plan (`plan.parts`). The parts
-also check the files of plans. Where a plan has the same needs as an option, they use this table,
-too.
+also check the files of plans. Where a plan has the same needs as an option, the parts use this
+table, too.
 """
 
 from __future__ import annotations
@@ -370,7 +370,11 @@ def given(**options: Any) -> dict[str, Any]:
 
 
 def check(options: Mapping[str, Any], lacking: Mapping[Need, str]) -> None:
-    """Refuse the first option, in the order of the table, whose need is not met.
+    """Refuse a combination of options, if a rule in the table `RULES` forbids it.
+
+    The rules are tried in the order of the table. A rule is broken if its need is in `lacking`, and
+    `options` has one of the rule's options. If the rule lists values, the option must have one of
+    these values. A need that is not in `lacking` counts as met.
 
     Args:
         options: the options that the user gave, by name; `given` returns them.
@@ -378,7 +382,9 @@ def check(options: Mapping[str, Any], lacking: Mapping[Need, str]) -> None:
             `unmet` returns them.
 
     Raises:
-        InvalidInputError: the need of an option is not met.
+        InvalidInputError: a rule is broken; the message is of the first such rule.
+
+    The second example passes: the rule about `adversary` is only for the value "active".
 
     >>> check(given(delta=1e-6), unmet(epsilon=True))
     Traceback (most recent call last):

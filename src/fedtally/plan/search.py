@@ -81,8 +81,8 @@ def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True
     """Return the design with the size that meets `tau` with the fewest bytes.
 
     The size is a sketch or a histogram, within the requested `max_bytes`. If the frequencies come
-    from a pilot that is too uncertain, the size meets tau for any frequencies, if there is such a
-    size.
+    from a pilot that is too uncertain, the size meets tau for any frequencies. If there is no such
+    size, the paper's size for the worst frequencies is tried (`size_by_model`).
 
     Args:
         design: the design, whose request has a tau; its size, if any, is replaced.

@@ -318,8 +318,9 @@ def with_noise(
         agreed: the terms of the secure sum, without room for noise.
         largest_entry: the most that one client adds to a counter, without noise.
         noise: a bound on the absolute value of the noise in a counter of the secure sum.
-        folds: whether an aggregator adds the noise after the secure sum. Then sums are folded
-            before it does so (`campaign.release.folded`), and the modulus needs twice the room
+        folds: whether an aggregator adds the noise after the secure sum. Before it adds the noise,
+            it folds the sum: it maps entries that honest clients cannot cause into the range of
+            honest entries (`campaign.release.folded`). The modulus then needs twice the room
             (`secagg.config.check_terms`).
         signed: whether an item may subtract from a counter, as in a sketch (`Encoding.is_signed`).
     """

@@ -5,14 +5,15 @@ depends much on the seed. The reason: each item shares its counter with some oth
 each of these adds to the counter with a sign, +1 or -1. If these signs do not cancel, the rare
 items shift the counter in every campaign by about the same amount.
 
-So if the user gives no seed, `DRAWS` seeds are drawn. For each seed a sketch is made to which every
-candidate is added once. The seed with the smallest mean square of the counters is taken. This
-choice depends only on hashes and on public candidates, never on clients. docs/accuracy.md says how
-much smaller the error becomes.
+So if the user gives no seed, the planner compares `DRAWS` seeds: one seed that is drawn at random,
+and seeds derived from this one. For each seed every candidate is added once to a sketch. The seed
+whose sketch has the smallest mean square of the counters becomes the plan's seed. This choice
+depends only on hashes and on public candidates, never on clients. docs/accuracy.md says how much
+smaller the error becomes.
 
-The prediction of a plan's error comes from simulated campaigns with the plan's assumed frequencies.
-It shows the smaller error only if the rare items of these frequencies are similar to the rare items
-of the population. A plan made for any frequencies is simulated without rare items.
+The predicted error of a plan may not show this gain. The prediction simulates campaigns with the
+plan's assumed frequencies. The simulated error is smaller only if the assumed frequencies have
+about as many rare items as the population. A plan for any frequencies is simulated without them.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ def even_seed(plan: Plan, domain: Domain) -> bytes:
     """Return the seed with the least `unevenness` among `DRAWS` seeds: the plan's own and others.
 
     The other seeds are derived from the plan's own seed (`draws`). The plan's own seed is returned
-    without a search if the plan has more than `MOST_COUNTERS` counters over all batches, or if its
-    candidates are not public, not listed, or more than `MOST_CANDIDATES`. It is also returned for a
-    histogram: this has no hashes, so that all seeds are equally even.
+    without a search if the plan has more than `MOST_COUNTERS` counters over all batches (groups of
+    rounds that share all hashes and signs). It is also returned if the candidates are not public,
+    not listed, or more than `MOST_CANDIDATES`, and for a histogram: this has no hashes, so that all
+    seeds are equally even.
 
     Args:
         plan: a plan whose seed was drawn at random.
@@ -71,8 +73,8 @@ def unevenness(spec: SketchSpec, domain: Domain) -> float:
     """Return how unevenly a seed spreads candidates: the mean square of a sketch's counters.
 
     Every candidate is added to the sketch once. The mean is over the counters and over the batches
-    (rounds that share their hashes). It is about the number of candidates divided by the width. It
-    is smaller if the signs of candidates that share a counter cancel.
+    (groups of rounds that share all hashes and signs). It is about the number of candidates divided
+    by the width. It is smaller if the signs of candidates that share a counter cancel.
 
     >>> from fedtally.domain import IntegerRange
     >>> spec = SketchSpec(5, 12, "shared", 1, bytes(32))

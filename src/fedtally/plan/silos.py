@@ -81,9 +81,10 @@ class Silos:
         return num_silos * self.most if self.expected is None else self.expected
 
     def beyond_column(self) -> dict[str, int]:
-        """Return the options that are set besides the column of silos: a dict of values by name.
+        """Return `people` and `silos_per_person` by name, as far as the user gave them.
 
-        `expected` is never in it.
+        The column of the input that names the silos is not an option of this class. `people` is
+        left out if it is None, and `silos_per_person` if it is 1. `expected` is always left out.
         """
         return given(
             people=self.people,

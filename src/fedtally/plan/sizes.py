@@ -54,7 +54,9 @@ __all__ = [
 MARGIN = 1.1  # the width is this factor above the predicted width
 # Predicted errors may exceed tau with this share of p. The rest of p is for errors of a pilot.
 RISK = 0.5
-TOO_UNCERTAIN = 0.5  # a pilot is not used if its hardness has a larger relative standard error
+# A pilot is not used if the hardness of its frequencies (`Frequencies.hardness`: how wide a sketch
+# they need) has a larger relative standard error.
+TOO_UNCERTAIN = 0.5
 FEW = 3.0  # a pilot shows little of items with fewer holders than this among its clients
 # If the largest possible hardness is more than this times the estimated one, a message says that
 # the width relies on a guess.
@@ -190,7 +192,8 @@ def _tried(
     """Return the smallest width that meets `tau` in simulated campaigns (trials), with a margin.
 
     Returns None if trials are not possible, or if the sketch is so large that the error model is
-    reliable.
+    reliable. Trials are run for sketches of at most `MOST_CELLS` counters. If none of these meets
+    `tau`, the result is the next larger width, which is not tried.
 
     Args:
         predictor: the predictor of errors, which runs the trials.
@@ -304,7 +307,7 @@ def _smallest(fails: Callable[[int, int], bool], rows: Sequence[int]) -> tuple[i
                 break
             low *= 2
         step = max(high // 16, 1)
-        # For other rows the smallest width usually has little less cells than the best so far.
+        # For other rows the smallest width usually has slightly fewer cells than the best so far.
         while best is not None and high - step > low:
             if fails(one, high - step):
                 low = high - step
@@ -411,7 +414,11 @@ class Answering(Predictor):
         return max(SHARE * super().modelled_linf(distribution, p, rows, width), own)
 
     def answers(self, rows: int, width: int) -> bool:
-        """Return whether a sketch of this size is large enough for the decoder that answers."""
+        """Return whether a sketch of this size is large enough for the decoder that answers.
+
+        It is large enough if it has at least `fewest_cells` counters, over all batches (groups of
+        rounds that share all hashes and signs).
+        """
         batches = Schedule.parse(self.schedule).num_batches(self.num_rounds)
         return rows * width * batches >= kind_of(self.answer).fewest_cells
 
@@ -437,10 +444,14 @@ def size_by_answer(
 ) -> Size | None:
     """Return the smallest size with which the decoder of the answer is predicted to meet tau.
 
-    Returns None if the errors of this decoder cannot be predicted, or if it has no advantage over
-    joint recovery: without a pilot, with a pilot of few clients, with noise, few cells, many
-    candidates, several items per client, or rounds that differ. Returns None, too, if no size meets
-    tau.
+    Returns None in these cases:
+
+    - the frequencies are not from a pilot, or the pilot has too few clients for `tau` (`FEW`);
+    - clients add noise, hold several items, or differ between rounds;
+    - the decoder of the answer does not build on joint recovery (`rests_on`), for example because
+      there are too many candidates; or it depends on the number of rows;
+    - no size meets `tau`, or the smallest size is too small for the decoder of the answer
+      (`Answering.answers`).
 
     Args:
         distribution: the frequencies that a pilot suggests.

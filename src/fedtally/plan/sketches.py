@@ -2,9 +2,10 @@
 
 **Schedules.** Without noise, new signs in each round are at least as good as shared signs, because
 collisions cancel. Noise changes this. An aggregator, or two servers, add the same amount of noise
-to each sum that is opened. So it may be better to add up rounds before, in a number of batches:
-docs/accuracy.md says why. The best number of batches depends on the width, and the width depends on
-the number of batches. So the two are chosen one after the other, until nothing changes.
+to each sum that is opened. So it may be better to add up rounds before, in a number of batches
+(groups of rounds that share all hashes and signs): docs/accuracy.md says why. The best number of
+batches depends on the width, and the width depends on the number of batches. So the two are chosen
+one after the other, until nothing changes.
 
 **Targets that cannot be met.** Noise causes an error that no width removes, and a budget of bytes
 limits the width. `Sketches.reach` returns the smallest error that is possible. To find enough
@@ -124,9 +125,10 @@ class Sketches:
         return self._nearby(sized, error, found) if compared else found
 
     def reach(self, rows: int, max_bytes: int | None = None) -> float:
-        """Return the smallest value that the largest error can have, by the error model.
+        """Return the largest error of the best sketch with this number of rows, by the error model.
 
-        It is infinite if not even a width of 2 fits the bytes.
+        The best sketch has the best schedule, and the largest width that is allowed. The error is
+        infinite if not even a width of 2 fits the bytes.
 
         Args:
             rows: the number of rows of the sketch.

@@ -81,9 +81,10 @@ def check_stopping(
 
     Raises:
         InvalidInputError: the domain is open; the vectors are histograms; the clients are silos;
-            two servers sum; an aggregator adds the noise; there are too few rounds, rows, clients,
-            or rounds with signs of their own; the error of the decoder `rule.recovery` cannot be
-            concluded from joint recovery's error; or the privacy hides the number of clients.
+            two servers sum; the plan has privacy, and the server gets exact sums; there are too few
+            rounds, rows, clients, or batches (rounds that share all hashes and signs); the error of
+            the decoder `rule.recovery` cannot be concluded from joint recovery's error; or the
+            privacy hides the number of clients.
     """
     check(
         given(until_known=True),

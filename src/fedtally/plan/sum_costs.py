@@ -64,7 +64,8 @@ class Crowd:
         size: the number of clients that are invited.
         gone: the number of these clients that drop out.
         identities: the number of clients on the allow-list.
-        rows: the number of rows in a silo's table; 0 if clients are persons.
+        rows: the mean number of rows that a silo reads from its own table of items, which are not
+            the rows of the sketch; 0 if clients are persons.
     """
 
     plan: Plan
@@ -92,7 +93,8 @@ def lines_of_sum(
         size: the number of clients that are invited.
         dropout: the share of these clients that drops out; the number is rounded down.
         identities: the number of clients on the allow-list.
-        rows: the number of rows in a silo's table; 0 if clients are persons.
+        rows: the mean number of rows that a silo reads from its own table, see `Crowd`; 0 if
+            clients are persons.
     """
     return LINES[plan.summing.kind](Crowd(plan, size, int(dropout * size), identities, rows))
 
@@ -100,8 +102,13 @@ def lines_of_sum(
 def _planes(entries: int, bits: int) -> int:
     """Return the number of entries times the number of planes after the first one.
 
-    A vector is packed in one plane for each bit that is 1 in the number `bits`. Each entry in a
-    plane after the first one costs more time.
+    A vector is packed in planes (`secagg.packing`): a plane has some bits of every entry. There is
+    one plane for each 1 in the binary form of `bits`. Each plane after the first one costs more
+    time for each entry.
+
+    Args:
+        entries: the number of entries of the vector.
+        bits: the number of bits of an entry.
     """
     return entries * (bits.bit_count() - 1)
 

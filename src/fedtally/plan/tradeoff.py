@@ -174,8 +174,9 @@ def halvings(proposal: Proposal) -> Iterator[Halved]:
 
     If more bytes alone suffice, that plan comes first. Then other changes are tried one at a time
     (such as more clients, a larger epsilon, or larger cohorts), with the bytes of the given plan,
-    with twice and with four times these bytes. The search ends where more bytes alone suffice. Each
-    kind of change is yielded at most once, for the fewest of these bytes.
+    with twice and with four times these bytes. A number of bytes that suffices without another
+    change ends the search. Each kind of change is yielded at most once, for the fewest of these
+    bytes.
 
     Args:
         proposal: a proposed plan over a list of candidates, whose predicted error is above 0.

@@ -100,7 +100,7 @@ class Trials:
         """Return whether the error is above tau in more than a given share of the campaigns.
 
         Campaigns are simulated only until the result is known, or until it is nearly sure that the
-        share is below twice `probability`.
+        share is below twice `probability`. In the second case the result is False.
 
         Args:
             tau: the error, a frequency, that is compared.

@@ -140,7 +140,8 @@ def ways_to_meet(
 class _Looked:
     """The search for single changes that make a design meet its target; see `ways_to_meet`.
 
-    Each method tries one quantity. It returns None if no value of this quantity is enough.
+    Each method tries one quantity. A method returns None if no value of its quantity is enough, or
+    if the request does not have the quantity, such as epsilon without privacy.
     """
 
     design: Design

@@ -112,7 +112,8 @@ class Guarantee:
     """A proven statement: certain events together are (epsilon, delta)-differentially private.
 
     Attributes:
-        epsilon: a proven upper bound on the epsilon of all events together.
+        epsilon: a proven upper bound on the epsilon of all events together; infinity if no method
+            proves any.
         delta: the delta at which `epsilon` holds, secure sums and samplers of noise included. 0:
             pure differential privacy.
         method: the method that computed the bound.
@@ -234,6 +235,7 @@ def _guarantee(events: Sequence[Event], delta: float) -> Guarantee:
 class Composition:
     """The total cost of a population's campaigns so far; one more campaign can be added.
 
+    A population is a named group of clients whose campaigns share one budget (module `budget`).
     Each campaign may be planned in view of what earlier campaigns showed. `set_aside(delta)` is
     reserved for secure sums and samplers of noise, for any number of campaigns. At the rest of
     delta, the campaigns compose as Gaussians. If all of them have geometric noise, and the sum of
@@ -549,6 +551,9 @@ def concentrated(events: Event | Sequence[Event]) -> Concentrated:
     (`gaussian_bound`). With geometric noise, a counter adds epsilon^2 / 2 instead, if that is less.
     Proof: docs/privacy-proofs/skellam.md and geometric.md.
 
+    Raises:
+        InvalidInputError: `events` is refused, as in `epsilon`.
+
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> round(concentrated(event).rho, 5)
     0.02801
@@ -566,6 +571,9 @@ def delta(events: Event | Sequence[Event], epsilon: float) -> Guarantee:
     Args:
         events: one event or several: all campaigns and pilots that one client may take part in.
         epsilon: the epsilon, 0 to 1000.
+
+    Raises:
+        InvalidInputError: `events` is refused, as in `epsilon`, or epsilon is out of bounds.
 
     >>> print(delta(Event("skellam", 5, "zero-out", variance=89.24, honest_survivors=100), 1.0))
     epsilon 1 at delta 9.083e-07 (zero-out, distributed trust, privacy-loss-distribution)

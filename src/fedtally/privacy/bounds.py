@@ -94,6 +94,9 @@ def demanded_delta(delta: float) -> float:
 
     Only geometric noise meets a demand of 0.
 
+    Raises:
+        InvalidInputError: delta is out of these bounds.
+
     >>> demanded_delta(0), demanded_delta(1e-6)
     (0.0, 1e-06)
     """

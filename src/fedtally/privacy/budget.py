@@ -293,7 +293,8 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
             several campaigns more than epsilon 25.
         InvalidInputError: the plan was charged to another population or with another event; the
             neighbouring relations of the events differ, so that their costs cannot be added; the
-            grant is for another population; or `Composition.guarantee` refuses the total.
+            grant is for another population; or `Composition.of` or `Composition.guarantee` refuses
+            the campaigns.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> grant, first = Grant("phones", 1.4, 1e-6), Charge("phones", "plan-a", 0, event)

@@ -47,9 +47,8 @@ class Mechanism(Named, option="mechanism"):
     """The kind of noise that is added to a sum.
 
     `ROUNDED_GAUSSIAN`: the party that opens a sum adds all of the noise, or each of two servers
-    does. `SKELLAM`: every client
-    adds a share of the noise to its own vector, before the secure sum. `GEOMETRIC`: an aggregator
-    adds the noise to a histogram, and the guarantee needs no delta.
+    does. `SKELLAM`: every client adds a share of the noise to its own vector, before the secure
+    sum. `GEOMETRIC`: an aggregator adds the noise to a histogram, and the guarantee needs no delta.
     """
 
     ROUNDED_GAUSSIAN = "rounded-gaussian"
@@ -431,6 +430,8 @@ class Event:
     def of_parts(self, number: int) -> Event:
         """Return the event of a client that contributes this number of times, in whichever rounds.
 
+        It has no `per_rounds`, and this number is its `participations`.
+
         Args:
             number: the number of the client's contributions, at least 1; one contribution a round.
         """
@@ -584,8 +585,8 @@ class Event:
     def to_dict(self) -> dict[str, Any]:
         """Return the event as a dict of JSON-able values, for `from_dict`.
 
-        The dict has an entry `schema`. It lacks entries that are None, and the default of two
-        entries.
+        The dict has an entry `schema`. Entries that are None are left out. So are
+        `silos_per_person` if it is 1, and `encoding` if it is `sketch`.
         """
         values = {name: value for name, value in asdict(self).items() if value is not None}
         values |= {name: str(values[name]) for name in ("mechanism", "relation", "trust")}
@@ -602,8 +603,9 @@ class Event:
         """Return the event of a dict that `to_dict` made.
 
         Raises:
-            InvalidInputError: the schema is another one, an entry is unknown or missing, a value is
-                out of bounds, or an entry has the default that `to_dict` leaves out.
+            InvalidInputError: the schema is another one, an entry is unknown or missing, or a value
+                is out of bounds. Also if `silos_per_person` is given as 1, or `encoding` as
+                `sketch`: `to_dict` leaves these out, so that an event has only one record.
         """
         # The schema is checked first. Otherwise the error for a record of another schema would name
         # its entries, not its schema.

@@ -103,10 +103,14 @@ def fields(
 ) -> dict[str, Any]:
     """Return the privacy statement as a dict of JSON-able values.
 
+    An entry that does not apply is None. `epsilon_replace_one` is None if no epsilon is proven for
+    this relation. The entry `in_a_row` is only there if the plan has `per_rounds`.
+
     Args:
         terms: the privacy terms of the plan.
         fewest_survivors: the fewest clients in any sum of the run, for the epsilon of the noise
-            that clients really added (`epsilon_realised`). None: unknown.
+            that clients really added (`epsilon_realised`). None: unknown, and `epsilon_realised` is
+            None. It is also None if the clients do not add the noise.
         corrupt: the number of clients in a sum that may be corrupt, for `epsilon_realised`.
         clients: the kind of clients: "persons", or "silos", in which one person is protected.
 

@@ -1,4 +1,7 @@
-"""A bound on the noise in each row of a secure sum; `secagg` refuses sums with more noise.
+"""A bound on the noise in each row of a secure sum.
+
+A server cannot see the noise alone. `campaign.server.check_plausible` adds the bound to the most
+that the clients' items can add to a row, and refuses a sum with a row above this.
 
 The claim: let X_i be the noise in the W counters of a row. In every row of a sum, the |X_i| add up
 to at most the bound, except with probability 2^-40 for all rows together.
@@ -8,9 +11,9 @@ for e^(s sum |X_i|) (Chernoff 1952), P[sum |X_i| >= b] <= E[e^(s |X|)]^W e^(-s b
 E[e^(s |X|)] + ln(2^41 rows)) / s the right side is 2^-41 / rows, and 2^-41 for all rows together.
 So every s gives a valid bound b; the code takes the smallest b over a grid of s. E[e^(s |X|)] is
 summed over the table of the noise. All terms are positive, so that the relative rounding error is
-below 2^-20; the bound is raised by this factor. The tails that tables leave out, and the total
-variation of all draws of a sum, are below 2^-60 (docs/privacy-proofs/table_sampler.md): less than
-the other 2^-41.
+below 2^-20; the bound is raised by this factor. Of the 2^-40 of the claim, another 2^-41 is left
+for two things: the tails that tables leave out, and the total variation of all draws of a sum. Both
+together are below 2^-60 (docs/privacy-proofs/table_sampler.md).
 
 If clients add the noise, X is Skellam noise with the variance of all clients' shares. With fewer
 clients the bound still holds: for independent Y and symmetric unimodal X, |X + Y| is stochastically

@@ -68,7 +68,7 @@ def recovery_of(
 
     Raises:
         InvalidInputError: the named decoder is unknown, needs more rows, or is for another
-            encoding.
+            encoding; or "auto" finds none, because there are more candidates than a histogram has.
 
     >>> [str(recovery_of("auto", 1000, rows)) for rows in (5, 4, 2)]
     ['belief', 'joint', 'median']
@@ -82,11 +82,17 @@ def recovery_of(
         found.check_encoding(encoding)
         found.check_rows(rows)
         return found
+    of_encoding = [name for name in Recovery if name.encoding is encoding]
+    most = max(name.kind.most_candidates for name in of_encoding)
+    if domain_size > most:
+        raise InvalidInputError(
+            f"a {encoding} has at most {most:,} candidates, got {domain_size:,}: take the"
+            " encoding sketch"
+        )
     return next(
         name
-        for name in sorted(Recovery, key=lambda one: one.kind.most_candidates)
-        if name.encoding is encoding
-        and domain_size <= name.kind.most_candidates
+        for name in sorted(of_encoding, key=lambda one: one.kind.most_candidates)
+        if domain_size <= name.kind.most_candidates
         and domain_size * rows * batches <= name.kind.most_messages
         and rows >= name.kind.auto_rows
         and not (planned and name.kind.rests_on)
@@ -105,7 +111,16 @@ def resting() -> list[Recovery]:
 
 
 def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
-    """Yield notes to the reader about a decoder that is used with these rows and candidates."""
+    """Yield notes for the user if a decoder is less accurate than it or another one could be.
+
+    The reasons are an even number of rows, or too few rows or too many candidates for joint
+    recovery. No note is yielded if there is nothing to say.
+
+    Args:
+        recovery: the decoder that is used; "auto" is not allowed.
+        rows: the number of rows of the sketch.
+        candidates: the number of candidates.
+    """
     kind, usual = kind_of(recovery), USUAL.kind
     if kind.on_even_rows and rows % 2 == 0:
         yield f"{rows} rows: {kind.on_even_rows}"
@@ -195,6 +210,8 @@ class Decoding:
 def named_kind(intervals: str) -> str:
     """Return the kind of intervals for items that the user named, given the option `intervals`.
 
+    Values of the option other than "auto" are returned unchanged.
+
     >>> named_kind("auto")
     'pointwise'
     """
@@ -204,7 +221,8 @@ def named_kind(intervals: str) -> str:
 def listed_kind(intervals: str) -> str:
     """Return how answers name the kind of intervals for a list of the largest estimates.
 
-    For the option "auto" it is "selective", which is no value of the option.
+    For the option "auto" it is "selective", which is no value of the option. Other values of the
+    option are returned unchanged.
 
     >>> listed_kind("auto")
     'selective'

@@ -19,14 +19,16 @@ class FoundFit:
 
     Attributes:
         most: the largest number of items that may be fitted.
-        selected: the threshold with which the fit began.
-        threshold: the threshold at its end.
+        selected: the number of standard deviations by which an item had to stand out to be fitted,
+            when the fit began.
+        threshold: the same number at the end of the fit; it is larger if the support was full.
         positions: int64 [n], the fitted items, as positions among the candidates.
         values: float64 [n, batches], the frequencies of the fitted items in each batch.
         shrinkage: float64 [n, batches], how much of the distance of each value from the item's mean
             over all batches was kept, 0 .. 1.
         residual: float64 [rows, width, batches], the sums minus the fitted items, as frequencies.
-        draws: the state of the random generator before the last probe.
+        draws: the state of the random generator before the last probe. A probe fits random numbers,
+            to measure how much of an item a fit leaves in the residual (`joint.Fit`).
         kappa: the ratio of the errors of fitted items to those of phantoms, and its source, as in
             `joint_intervals.Kappa`; None: not measured.
         largest_error: the predicted largest error, a frequency; None: not predicted.

@@ -5,9 +5,10 @@ other rounds give it another value. The two errors are independent, since each b
 its own signs. If items change little, the other rounds tell in advance which counts are likely in
 the window: they give a prior. How much items change is learned from all items together.
 
-An item has a rate: the expected number of clients in the window that hold it. Its rate in the rest
-of the history has an unknown distribution G. Its rate in the window is of one of these kinds: the
-same rate, the old rate times a log-normal factor, or a new draw from a distribution H. H is needed
+An item has a rate: the expected number of clients in the window that hold it. Its old rate is its
+rate in the rest of the history, scaled to the number of clients in the window. Old rates have an
+unknown distribution G. An item's rate in the window is of one of these kinds: the old rate, the old
+rate times a log-normal factor, or a new draw from a distribution H. H is needed
 because items that change suddenly may have rates that do not occur in G. G, H and the shares of the
 kinds are those under which the values are most likely (expectation-maximization). Counts are
 Poisson variables given rates. Values are counts with normal errors. The estimate is the mean of the
@@ -17,10 +18,12 @@ The shares of the kinds are learned for each class of old rates. Values of rare 
 which kind they are of. If all items had the same shares, the many rare items would keep the shares
 near their initial values, whatever the frequent items show.
 
-The values of light items are counted in a table. Its axes are the standard deviation, and the ratio
-of the value to it. The likelihood of two values given two rates is a product, so a step of learning
-multiplies small matrices. For heavy items, whose values show their counts without a prior, formulas
-for normal variables are used instead.
+An item is light if its values in the window and in the rest are both below FAR of their standard
+deviations. The values of light items are counted in a table. Its axes are the standard deviation of
+the window's value, and the ratio of each of the two values to its own standard deviation. The
+likelihood of two values given two rates is a product, so a step of learning multiplies small
+matrices. For the other items (heavy), whose values show their counts without a prior, formulas for
+normal variables are used instead.
 """
 
 from __future__ import annotations
@@ -75,8 +78,8 @@ class Rates(NamedTuple):
     """The learned distributions of light items' rates.
 
     Attributes:
-        rates: the possible rates, ascending from 0, float64 [k].
-        old: the probability of each rate in the rest of the history, G, float64 [k].
+        rates: the possible rates, in clients of the window, ascending from 0, float64 [k].
+        old: G, the probability of each old rate, float64 [k].
         kinds: the shares of four kinds of items in each class of old rates, float64 [5, 4]. The
             classes are in ascending order. The kinds are: same rate, changed by a small factor,
             changed by a large factor, new rate.
@@ -162,7 +165,8 @@ class _Table:
         classes: the class of each rate, by `_EDGES`, int64 [k].
         now: the likelihood of each value in the window given each rate, as a density per standard
             deviation, float64 [scales, values, k].
-        counts: the mean count given the value and the rate, shaped like `now`.
+        counts: the mean count in the window given the value and the rate, in clients, shaped like
+            `now`.
         before: likelihoods like `now`, for values in the rest of the history.
     """
 
@@ -245,15 +249,15 @@ def _rates(stddev: F64, theirs: F64) -> F64:
 
 
 def _window_likelihood(stddev: F64, rates: F64) -> tuple[F64, F64]:
-    """Return the likelihood of a window's values given rates, and the mean count given both.
+    """Return the likelihood of a window's values given rates, and mean counts given value and rate.
 
     Args:
         stddev: the standard deviations of the errors, float64 [scales].
         rates: the possible rates, float64 [k].
 
     Returns:
-        The likelihood, as a density per standard deviation, and the mean count: both float64
-        [scales, values, k].
+        The likelihood, as a density per standard deviation, and the mean count, in clients: both
+        float64 [scales, values, k].
     """
     values = _Z * stddev[:, None]
     own = stddev[:, None, None] ** 2
@@ -366,9 +370,15 @@ def _alone(table: _Table, seen: F64) -> float:
 def _heavy(window: Part, rest: Part, ratio: float) -> tuple[F64, F64, F64]:
     """Return the old rates, [n], and the variances of counts and of values, [n, 6] each.
 
-    The 6 columns are the changes in `_CHANGES`. They are relative to the old rate. The last one is
-    relative to the window's value if that is larger, since a new item changes by more than its old
-    rate.
+    The variances are those of the count in the window and of its value, as far as the rest of the
+    history predicts them. The 6 columns are the changes in `_CHANGES`. They are relative to the old
+    rate. The last one is relative to the window's value if that is larger, since a new item changes
+    by more than its old rate.
+
+    Args:
+        window: the values of the heavy items in the window.
+        rest: the values of the same items in the rest of the history.
+        ratio: the number of clients in the rest, divided by the number in the window.
     """
     old = np.maximum(rest.value / ratio, 0.1)
     size = np.repeat(old[:, None], len(_CHANGES), axis=1)
@@ -378,7 +388,14 @@ def _heavy(window: Part, rest: Part, ratio: float) -> tuple[F64, F64, F64]:
 
 
 def _chances(window: Part, rest: Part, ratio: float, shares: F64) -> F64:
-    """Return the probability of each change in `_CHANGES`, for each item: float64 [n, 6]."""
+    """Return the probability of each change in `_CHANGES` given an item's values: float64 [n, 6].
+
+    Args:
+        window: the values of the heavy items in the window.
+        rest: the values of the same items in the rest of the history.
+        ratio: the ratio of clients, as in `_heavy`.
+        shares: the share of items with each change, float64 [6].
+    """
     old, _, square = _heavy(window, rest, ratio)
     found = shares * (_normal((window.value - old)[:, None], square) + _TINY)
     found /= found.sum(axis=1, keepdims=True)

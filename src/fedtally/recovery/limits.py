@@ -106,7 +106,7 @@ class UsualIntervals:
 
 
 def check_confidence(confidence: float) -> float:
-    """Return the confidence as a float; raise InvalidInputError unless it is between 0 and 1.
+    """Return the confidence as a float; raise InvalidInputError unless it is above 0 and below 1.
 
     >>> check_confidence(0.95)
     0.95
@@ -154,8 +154,10 @@ def listed_lows(
 ) -> F64:
     """Return lower limits for a list's items, given that their estimates reached a threshold.
 
-    Frequencies are tried upwards, from the limit that holds however the list was chosen. The lower
-    limit is the first plausible frequency. Bisection could miss it: with uneven tails of errors, a
+    Frequencies are tried upwards, from the limit that holds however the list was chosen. One is
+    plausible if, under it, an estimate that reached the threshold is as large as the item's with at
+    least the probability `given`. The lower limit is the first plausible frequency, or `low` if
+    none below it is plausible. Bisection could miss it: with uneven tails of errors, a
     frequency may be plausible while a higher one is not.
 
     Args:

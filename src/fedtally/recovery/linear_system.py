@@ -196,7 +196,7 @@ class Landed:
 
     @property
     def several(self) -> bool:
-        """Whether clients are spread over several batches; False if nearly all are in one."""
+        """Whether the effective number of batches is above 1.5; False if one has most clients."""
         return self.effective > 1.5
 
     @property
@@ -315,13 +315,19 @@ class Landed:
         return other
 
     def decoder(self, residual: F64, fold: Literal["median", "mean"], expected: int) -> Decoder:
-        """Return a decoder that estimates frequencies from a residual.
+        """Return a decoder whose number for an id is its estimated frequency in a residual.
 
-        It computes in single precision. The rounding error, 1e-7 of the residual in an item's
-        cells, is negligible.
+        In each row, the signed cells of the id are added up over the batches, with the weights of
+        the batches. Then the rows are folded into one number. Under schedule "fresh" the order is
+        the other way round: the rows of each batch are folded, and the weighted results of the
+        batches are added up.
+
+        The decoder computes in single precision. The rounding error, 1e-7 of the residual in an
+        item's cells, is negligible.
 
         Args:
-            residual: the sums minus what is already explained, float64 [rows, width, batches].
+            residual: the sums minus what is already explained, as frequencies, float64 [rows,
+                width, batches].
             fold: how rows are combined: "median", as in the paper, or "mean".
             expected: about how many ids will be estimated.
         """
@@ -339,7 +345,7 @@ class Landed:
         """Return the prepared search for the heavy ones of the ids first_id, first_id + 1, ...
 
         It is prepared at the first call and then stored. Copies of these sums with the same batches
-        share it.
+        share it. It is only for batches that share their locations, so not for schedule "fresh".
         """
         asked = first_id, count
         if asked not in self._halves:
@@ -349,19 +355,20 @@ class Landed:
         return self._halves[asked]
 
     def largest_median(self, residual: F64) -> float:
-        """Return an upper bound on the median over rows of any id.
+        """Return an upper bound on the size of every id's number from `decoder` with fold "median".
 
-        It is the median over rows of the largest value that a cell of the row can give.
+        It is the median over rows of the largest value that an id can get in the row. Under
+        schedule "fresh", where the rows of each batch are folded by themselves, it is the weighted
+        sum of the batches' medians.
 
         Args:
             residual: the sums minus what is already explained, float64 [rows, width, batches].
         """
         sizes = np.abs(residual)
-        # Summing first over the adjacent batches of a cell is only possible with shared locations.
-        largest = (
-            sizes.max(axis=1) @ self.weights if self.fresh else (sizes @ self.weights).max(axis=1)
-        )
-        return median(largest)
+        if self.fresh:
+            return float(np.median(sizes.max(axis=1), axis=0) @ self.weights)
+        # With shared locations an id has the same cell in all batches.
+        return median((sizes @ self.weights).max(axis=1))
 
     def cell_mean(self, values: F64) -> Decoder:
         """Return a decoder whose number for an id is the mean of `values` over the id's cells.
@@ -439,7 +446,7 @@ class Candidates:
     def with_extra(self, extra: U64, only: U64 | None = None) -> Candidates:
         """Return candidates with other extra ids, and with `only` as listed ids if it is given.
 
-        The previous extra ids are left out.
+        The previous extra ids are left out. A test of `passing` is kept.
         """
         other = copy.copy(self)
         other._extra = extra
@@ -538,7 +545,7 @@ class Candidates:
     def decoded_above(self, decoder: Decoder, floor: float) -> Iterator[tuple[int, I64, F64]]:
         """Yield the candidates whose numbers are above a floor, block by block.
 
-        A block is a triple: how many candidates were decoded, the positions of those above the
+        A block is a triple: how many candidates the block has, the positions of those above the
         floor, and their numbers.
         """
         for start, ids in self.blocks():

@@ -206,6 +206,10 @@ class _Reader:
     def _look_at(self, h: int, frequency: float, effort: _Effort) -> None:
         """Try to read the name of a hash, and subtract the hash's symbols from the sums.
 
+        Without a name, only symbols whose scores stand out are subtracted. A hash that is too rare
+        for a short name to be readable is skipped. What an earlier sweep subtracted for the hash is
+        added back first.
+
         Args:
             h: the hash.
             frequency: its frequency.
@@ -289,7 +293,12 @@ class _Reader:
     # ---- one name ----
 
     def _is_readable(self, weights: F64, size: int) -> bool:
-        """Return whether names of `size` symbols are worth trying (`_READABLE`)."""
+        """Return whether names of `size` symbols are worth trying (`_READABLE`).
+
+        Args:
+            weights: the expected score of a symbol at each position, at most `_SURE`, [positions].
+            size: the length of a name in symbols, end mark included.
+        """
         return bool(weights.mean() * (self._positions / size) ** 0.5 > _READABLE)
 
     def _name(self, h: int, z: F64, expected: F64, effort: _Effort) -> None:
@@ -386,7 +395,15 @@ class _Reader:
 
 
 class _Prior:
-    """A Markov chain of the bytes of names, learned from the names that were read so far."""
+    """A Markov chain of the bytes of names, learned from the names that were read so far.
+
+    Attributes:
+        pairs: how often each byte (column) followed each byte (row), float64 [257, 256]. Row 256
+            is the start of a name. The end mark counts as a byte of the name.
+        single: the share of each byte, at any place, float64 [256].
+        follow: the probability of each byte given the byte before, shaped like `pairs`.
+        log: the logarithms of `follow`.
+    """
 
     def __init__(self) -> None:
         self.pairs = np.zeros((257, 256))  # the 257th row: the first byte of a name

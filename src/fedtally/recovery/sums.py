@@ -46,8 +46,8 @@ class Sums(NamedTuple):
         sizes: float64 [batches], proportional to the number of clients in each batch.
         fresh: whether each batch also has its own locations.
         clients: the number of clients in all batches.
-        noise: the variance of the noise in one counter, summed over all rounds, before any
-            rounding.
+        noise: the variance of the noise in one counter, summed over all rounds, in squared counts.
+            The variance that rounding to integers adds is not included.
         candidates: the number of candidates.
         heterogeneity: how much the distributions of the batches differ, from 1 (equal) to the
             effective number of batches; see the argument `heterogeneity` of `of`.
@@ -105,7 +105,8 @@ class Sums(NamedTuple):
                 histogram.
 
         Raises:
-            InvalidInputError: a value is out of its range.
+            InvalidInputError: a value is out of its range, `round_sizes` does not fit `num_rounds`
+                or `num_clients`, or neither `round_sizes` nor `num_clients` is given.
         """
         schedule = Schedule.parse(schedule)
         rounds = _clients_of_rounds(num_rounds, num_clients, round_sizes)
@@ -145,11 +146,13 @@ class Sums(NamedTuple):
 def _clients_of_rounds(
     num_rounds: int, num_clients: int | None, round_sizes: Sequence[int] | None
 ) -> F64:
-    """Return the sizes of the rounds: float64 [num_rounds], in clients, or all 1 if not given.
+    """Return the relative sizes of the rounds: float64 [num_rounds].
+
+    They are the numbers of clients in `round_sizes`. Without `round_sizes` each is 1.
 
     Raises:
-        InvalidInputError: a size is below 1, or sizes, number of rounds and number of clients do
-            not fit together.
+        InvalidInputError: a size is below 1; the sizes do not fit the number of rounds or of
+            clients; or neither sizes nor a number of clients are given.
     """
     rounds = np.ones(validate.integer(1, num_rounds=num_rounds))
     if round_sizes is None:

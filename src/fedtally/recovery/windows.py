@@ -30,7 +30,8 @@ from fedtally.sketch import CountSketch, SketchSpec
 
 LONGEST = 64  # the most rounds in a history
 Make = Callable[[list[int]], CampaignDecoder]  # makes the decoder of the landed rounds in the list
-# The largest product of candidates, rows and rounds of a history whose messages fit into memory.
+# The largest product of candidates, rows and rounds of a history. With belief propagation this is
+# the number of its messages, which must fit into memory. Other decoders have the same limit.
 _ROOM = 1 << 24
 # The lengths of windows, in batches, that `shortest_enough` compares; the whole history is added.
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)
@@ -41,7 +42,8 @@ _BEYOND = 2.5  # standard deviations: a smaller difference is regarded as chance
 _OWN = 2.0
 _TIMES = (1, 2, 4, 8)  # lengths of histories that are tried, in windows; the longest is added
 _JUDGED = 4096  # candidates whose standard deviations say how large the errors are
-# Histories whose errors exceed the least by at most this share are regarded as equally good.
+# Histories are compared by the error of the window's values. A history is regarded as equally good
+# as the best one if its error is at most this share larger.
 _EQUAL = 0.01
 
 
@@ -101,12 +103,12 @@ class Decoded:
 
     Attributes:
         decoder: the decoder that gives the estimates.
-        limits: the decoder from which limits are made.
+        limits: the decoder from which limits are made: that of the window without the prior.
         rounds: the rounds of the window, ascending.
         history: the rounds of the fit that the window's values use, ascending. If more rounds did
             not help, these are only the window's rounds.
-        prior: the rounds that serve as the prior of the window's counts, ascending; empty if they
-            did not raise the likelihood.
+        prior: the rounds that serve as the prior of the window's counts, ascending. Empty if no
+            prior is used: no fit, exact values, or a prior that did not raise the likelihood.
     """
 
     decoder: CampaignDecoder
@@ -227,7 +229,8 @@ def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
     A longer window has smaller random errors, but its frequencies are older. Two numbers are added
     for each window. The first is its distance from the present: the largest difference from shorter
     windows that is not chance. The second is how large its random errors may be. Both are for the
-    worst item. The window with the smallest sum is chosen (Goldenshluger and Lepski 2011).
+    worst item. The window with the smallest sum is chosen (Goldenshluger and Lepski 2011). If no
+    item stands out from the noise, the result is the number of all batches with clients.
 
     Args:
         decoder: the decoder of a history, with a fit (`has_fit`).
@@ -330,7 +333,7 @@ class _Fits:
         """Return the rounds of a history of this length, ascending.
 
         They are the window and the rounds nearest to it, `length` in all. Batches of which some
-        rounds are included are completed.
+        rounds are included are completed, so that there may be more rounds.
         """
         spec = self._landed[self._chosen[0]].spec
         return _whole_batches(spec, self._landed, self._order[:length])

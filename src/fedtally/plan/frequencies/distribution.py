@@ -75,7 +75,8 @@ class Frequencies:
     ) -> Self:
         """Return the distribution of known frequencies.
 
-        Items of frequency 0 are left out.
+        Items of frequency 0 are left out. Each of the most frequent items is a group. Rarer items
+        of nearly equal frequency form a group, which has their mean frequency.
 
         Args:
             frequencies: [d], the frequency of each item, in any order, each in [0, 1]; they sum to
@@ -169,9 +170,9 @@ class Frequencies:
             max_items: the most items of one client.
 
         Raises:
-            InvalidInputError: no sum has clients; there are fewer than two clients per batch; two
-                sums are of the same round; the sketches have fewer than 3 rows; or a value is out
-                of its range.
+            InvalidInputError: no sum has clients; a batch (rounds that share all hashes and signs)
+                has fewer than two clients on average; two sums are of the same round; the sketches
+                have fewer than 3 rows; or a value is out of its range.
             IncompatibleError: the sketches differ in their parameters.
         """
         read = pilot.read(sketches, domain, noise_variance, largest_unseen, max_items)

@@ -92,12 +92,12 @@ class Fit:
 
     Attributes:
         clients: the number of the pilot's clients.
-        batches: the number of batches (groups of rounds that share all hashes) in which clients
-            took part.
+        batches: the number of batches (groups of rounds that share all hashes and signs) in which
+            clients took part.
         heavy: the number of items on the heavy list: the items that stand out from the noise.
         mass: the mass of the tail (all other items), which is the sum of its frequencies. If
             clients hold one item each, it is 1 minus the mass of the heavy list. Otherwise it is an
-                upper bound, estimated from the energy of the counters.
+            upper bound, estimated from the energy of the counters.
         energy: the energy of the tail, as estimated: the sum of its squared frequencies.
         cells_error: the standard error of the energy, as far as it comes from the small number of
             cells (counters).
@@ -213,7 +213,7 @@ class _Energy(NamedTuple):
 
 
 class _Tail(NamedTuple):
-    """The items that do not stand out, in groups of equal frequency.
+    """The items that do not stand out from the noise, in groups of equal frequency.
 
     Attributes:
         frequencies: float64 [k], the frequency of each group.
@@ -304,8 +304,8 @@ def _heads(pilot: _Pilot) -> _Heads:
 def _energy(pilot: _Pilot, heads: _Heads, noise: float) -> _Energy:
     """Return the mass and the energy of the tail, and related sums.
 
-    The tail is all items that do not stand out. Their mass is the sum of their frequencies f, and
-    their energy is the sum of f^2.
+    The tail is all items that do not stand out from the noise. Their mass is the sum of their
+    frequencies f, and their energy is the sum of f^2.
 
     Args:
         pilot: the decoded pilot.
@@ -349,7 +349,7 @@ def _shape(
 ) -> _Tail:
     """Return the power law for the tail, with the tail's mass and energy.
 
-    The tail is all items that do not stand out, see `_energy`.
+    The tail is all items that do not stand out from the noise, see `_energy`.
 
     Args:
         pilot: the decoded pilot.
@@ -390,8 +390,9 @@ def _deconvolution(
 ) -> _Tail:
     """Return the tail that is most likely, given the counts of the clearly fitted items.
 
-    The tail is all items that do not stand out. An item is clearly fitted if its value is well
-    above the threshold for the fit (`_CLEARLY`). The search starts from the power law.
+    The tail is all items that do not stand out from the noise. An item is clearly fitted if its
+    value is well above the threshold for the fit (`_CLEARLY`). The search starts from the power
+    law.
 
     Args:
         pilot: the decoded pilot.
@@ -452,8 +453,8 @@ def _fourth_powers(
 ) -> tuple[float, float]:
     """Return the sum of the fourth powers of the tail's counts, and its standard error.
 
-    The tail is all items that do not stand out. The sum divided by the width is the fourth
-    cumulant of a cell (a counter), to which normal noise adds nothing.
+    The tail is all items that do not stand out from the noise. The sum divided by the width is the
+    fourth cumulant of a cell (a counter), to which normal noise adds nothing.
 
     Args:
         residual: float64 [rows, width, 1], the residual of the only batch.
@@ -487,9 +488,9 @@ def _largest(
 ) -> float:
     """Return the largest frequency of the tail: the cut of its power law.
 
-    The tail is all items that do not stand out. The cut is chosen so that the power law has the
-    given sum of fourth powers. Returns `seen` if this sum is not known well enough, or allows no
-    smaller cut, or if the mass or the energy is not above 0.
+    The tail is all items that do not stand out from the noise. The cut is chosen so that the power
+    law has the given sum of fourth powers. Returns `seen` if this sum is not known well enough, or
+    allows no smaller cut, or if the mass or the energy is not above 0.
 
     Args:
         ranks: the first and the last rank of the tail.

@@ -80,6 +80,8 @@ class Seen(NamedTuple):
 def deconvolved(frequencies: F64, numbers: F64, seen: Seen) -> tuple[F64, F64]:
     """Return the estimated number of items of each frequency, for items that do not stand out.
 
+    An item stands out if its count is clearly above the noise of the pilot (see `Seen`).
+
     Args:
         frequencies: float64 [m], above 0, in any order: the frequencies that items may have.
         numbers: float64 [m], the number of items of each frequency, as a first guess.
@@ -135,7 +137,8 @@ def _with_sum(number: F64, weights: F64, total: float, error: float) -> F64:
         number: float64 [g], the expected numbers without a condition on their sum.
         weights: float64 [g], the weight of each number in the sum.
         total: the value of the weighted sum.
-        error: the standard error of `total`; 0: the weighted sum must be exactly `total`.
+        error: the standard error of `total`; 0: the weighted sum must be exactly `total`. If this
+            is not possible, for example because `total` is 0, `number` is returned unchanged.
     """
     matters = (number > 1e-12) & (weights > 0)
     if not matters.any() or (total <= 0 and error == 0):

@@ -100,9 +100,11 @@ class Clients:
     def most_people(self, persons: int, silos: int) -> int:
         """Return the most people whose items are in a sum. The kind selects one of the two numbers.
 
+        For silos it is `silos` times the attribute `people`.
+
         Args:
-            persons: the number of clients in the sum, used if they are persons.
-            silos: the number of clients in the sum, used if they are silos.
+            persons: the number of clients in the sum, used if clients are persons.
+            silos: the number of clients in the sum, used if clients are silos.
         """
         return persons if self.kind == "persons" else silos * self.people
 
@@ -119,7 +121,9 @@ class Clients:
         return people if self.kind == "persons" or silos else 0
 
     def largest_entry(self, encoding: Encoding) -> int:
-        """Return the most (absolute value) that one client adds to an entry, without noise.
+        """Return the most (absolute value) that one client adds to an entry of a sum.
+
+        The entries are the counters and, for silos, the number of people. Noise is not counted.
 
         Args:
             encoding: whether items are counted in a sketch or in a histogram.
@@ -127,7 +131,9 @@ class Clients:
         return self.people * encoding.most_of_counter(self.max_items)
 
     def rows_of_table(self, people: float) -> float:
-        """Return the number of rows that a silo reads from its table; 0 if clients are persons.
+        """Return the most rows that a silo reads from its table; 0 if clients are persons.
+
+        A silo reads at most `max_items` rows of each person.
 
         Args:
             people: the number of people of the silo.
@@ -141,7 +147,7 @@ class Clients:
 
         Args:
             relation: the relation between the two inputs that must look alike (see `Relation`);
-                None: the plan has no privacy.
+                None: the plan has no privacy, so the result is False.
         """
         return self.kind == "persons" and relation is not None and relation.hides_number
 

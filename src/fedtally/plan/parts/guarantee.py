@@ -84,7 +84,8 @@ def check_number(terms: PrivacyConfig, clients: Clients, summing: Summing) -> No
 def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int) -> None:
     """Refuse a delta that is at least 1 divided by the number of people.
 
-    Such a guarantee would even allow to publish the item of a person drawn at random.
+    Such a guarantee would even allow to publish the item of a person drawn at random. For silos the
+    number of people is the most that all silos together may have.
 
     Args:
         terms: the plan's terms of privacy.

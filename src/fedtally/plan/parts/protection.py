@@ -41,8 +41,8 @@ class Sums(StrEnum):
     """The state of a sum when the server gets it.
 
     `PUBLIC`: the sum is exact, and anybody may see it. `SECRET`: the sum is exact, and nobody may
-    see it before an aggregator adds noise. `NOISED`: the sum already holds noise, added by the
-    clients or by two servers.
+    see it before noise is added, by an aggregator or by the trusted server that sums. `NOISED`: the
+    sum already holds noise, added by the clients or by two servers.
     """
 
     PUBLIC = "public"
@@ -53,9 +53,9 @@ class Sums(StrEnum):
 def releases_by(by: str, schedule: Schedule, num_rounds: int) -> list[range]:
     """Return the releases of a campaign: for each opened sum, the range of rounds that it adds up.
 
-    If an aggregator or two servers add the noise, the rounds of a batch (which share their hashes)
-    are added up first, because their total needs noise only once. Otherwise each round is opened by
-    itself.
+    If an aggregator or two servers add the noise, the rounds of a batch (rounds that share all
+    hashes and signs) are added up first, because their total needs noise only once. Otherwise each
+    round is opened by itself.
 
     Args:
         by: the party that adds the noise: "nobody", "aggregator", "clients" or "servers".
@@ -79,8 +79,8 @@ class Protection:
         schedule: which rounds share their hashes.
         num_rounds: the number of planned rounds.
         has_secure_sum: whether a protocol sums the vectors; False: a trusted server sums.
-        by: the party that adds the noise. If `terms` are given, `by` is replaced by the party in
-            them.
+        by: the party that adds the noise. If `terms` are given, `by` is ignored: the terms name
+            the party.
     """
 
     terms: PrivacyConfig | None
@@ -161,13 +161,13 @@ class Protection:
         return 1 if self.terms is None else self.terms.event.lifetime
 
     def allows(self, taken: Collection[int], round: int) -> bool:
-        """Return whether a client may take part in another round.
+        """Return whether a client may take part in one more round, in any order of rounds.
 
         Without privacy a client may take part in one round only.
 
         Args:
-            taken: the rounds that the client has taken part in.
-            round: the other round.
+            taken: the numbers of the rounds that the client has taken part in.
+            round: the number of the new round; it may lie before rounds in `taken`.
         """
         return not taken if self.terms is None else self.terms.event.allows(taken, round)
 

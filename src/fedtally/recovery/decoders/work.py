@@ -75,7 +75,9 @@ class Task:
 
 
 def looked(task: Task, candidates: int, itemsize: int) -> dict[str, float]:
-    """Return how many operations of each kind a decoder makes that decodes each candidate once.
+    """Return how many operations a decoder makes that decodes each candidate once.
+
+    They are counted by kind: the keys are those of `OPERATIONS`.
 
     Args:
         task: the sizes of the sums.
@@ -101,6 +103,12 @@ def _gathered(
 
     The cost is in units of the operation "gather". Compiled kernels tabulate the sums of batches
     under every pattern of their signs. NumPy kernels read the counter of each batch instead.
+
+    Args:
+        shape: how many batches are decoded together, the number of rows, and the width.
+        itemsize: the bytes of a counter in the decoder's tables.
+        candidates: the number of candidates.
+        backend: the implementation of the kernels.
     """
     batches, _, width = shape
     if backend == "numpy":

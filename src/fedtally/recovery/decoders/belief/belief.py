@@ -674,7 +674,11 @@ class BeliefDecoder(FittedDecoder):
         return self.joint.measured(ids) if self.fallback else Measured(*self.beliefs(ids))
 
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
-        """Return a decoder of the counts in some batches that uses the messages of all batches."""
+        """Return a decoder of the counts in some batches that uses the messages of all batches.
+
+        The new decoder's `batches` and `clients` are those of the window. After a fallback it is
+        joint recovery's decoder of these batches.
+        """
         if self.fallback:
             return self.joint.window(chosen, learned)
         assert self.messages is not None

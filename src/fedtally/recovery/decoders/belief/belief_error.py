@@ -223,7 +223,7 @@ def _settled(frequencies: F64, plan: Sums, number: F64 | float, scale: float) ->
         frequencies: float64 [k], ascending, above 0.
         plan: the sizes and the noise of the sums.
         number: the number of items of each frequency.
-        scale: the predicted scale of joint recovery's errors.
+        scale: the predicted scale of joint recovery's errors, a frequency.
     """
     cells = plan.rows * plan.width * plan.batches
     if scale == 0.0 or plan.rows < MANY_ROWS or cells < FEWEST_CELLS:

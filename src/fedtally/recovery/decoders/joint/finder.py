@@ -145,7 +145,8 @@ class Finder:
             means: returns the mean residual over rows, for ids.
             root: scale * sqrt(share) of each cell, float64 [rows, width], or slightly less.
             floor: the least mean residual.
-            lowest: the lowest z.
+            lowest: the z above which all candidates are returned, unless `share` says earlier that
+                the needed ones were found.
             share: a function of some positions and a z. The positions include all candidates above
                 this z. It returns the share of the needed candidates that are among them. None: all
                 candidates are needed.

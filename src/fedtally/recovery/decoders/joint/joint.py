@@ -195,6 +195,23 @@ class Fit:
             decode in all. A candidate is counted once for each pass over the candidates. Each fit
             counts from 0.
         found: the result of the same fit, made before; None: make the fit now.
+
+    Attributes:
+        support: the fitted items.
+        residual: the sums minus the fitted items, as frequencies, float64 [rows, width, batches].
+        phantoms: ids that no client holds, uint64 [n].
+        share: the b of each measured phantom, float64 [n].
+        null: e sqrt(b) of each measured phantom, float64 [n].
+        scale: the standard deviation of `null`, a frequency. The error of an item with the share b
+            has the standard deviation scale / sqrt(b).
+        own_shares: the b of each fitted item, float64 [support].
+        shrinks: whether the estimate of an unfitted item is b e; otherwise it is e.
+        error: the frequency that the estimate of one phantom in a thousand exceeds.
+        least_own_share: the smallest of `own_shares`; 1 if no item is fitted.
+        worst: the largest standard deviation of a fitted item, a frequency.
+        threshold: the number of standard deviations by which fitted items stand out.
+        selected: the threshold with which the fit began.
+        whole: for a window, the fit of all batches; None: this is the fit of all batches.
     """
 
     def __init__(
@@ -844,7 +861,8 @@ class JointDecoder(FittedDecoder):
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
         """Return a decoder of the counts in some batches that uses the fit of all batches.
 
-        If `learned`, items that stand out only in the window are fitted, too.
+        If `learned`, items that stand out only in the window are fitted, too. The new decoder's
+        `num_clients` counts the window; its `batches` and `clients` stay those of all batches.
         """
         other = copy.copy(self)
         other.fit = self.fit.window(chosen, fitted_there=learned)

@@ -92,6 +92,12 @@ class _Ladder:
         number: float64 [k], the number of items of each frequency.
         plan: the sizes and the noise of the sums.
         largest: the largest support, as a share of the cells.
+
+    Attributes:
+        cells: the number of cells of one sketch.
+        batches: the effective number of batches.
+        most: the most items that may be fitted.
+        selected: the least number of standard deviations by which a fitted item stands out.
     """
 
     def __init__(self, f: F64, number: F64, plan: Sums, largest: float) -> None:
@@ -106,7 +112,7 @@ class _Ladder:
     def _threshold(self, s: F64) -> F64:
         """Return the lowest thresholds at which no more items stand out than may be fitted.
 
-        Thresholds are also at least `selected` scales, and at least half a client.
+        Thresholds are also at least half a client, and at least the scale times `selected`.
 
         Args:
             s: [scales, 1], the scales.

@@ -90,6 +90,9 @@ class JointIntervals(UsualIntervals):
     given that e reached the list. If that is lower than the limit that holds however the list was
     chosen, the latter is used.
 
+    Simultaneous intervals do not use the selection: they are symmetric around e. Their half-width
+    is a normal quantile by Bonferroni's correction, times kappa and `BAND_SLACK`.
+
     Attributes:
         fit: the joint fit.
         kappa: the ratio of the errors of fitted items to those of phantoms.
@@ -248,9 +251,9 @@ def kappa_of(fit: Fit) -> Kappa:
 
     Ids that no client holds are added to the sums, with frequencies like those of the fitted items
     and Poisson numbers of clients in every round. The sums are decoded again. The root mean square
-    error of these items is divided by that of the same ids in `fit`. If the added items spoil the
-    fit, fewer are added. If they still do, or if the domain is too large to be decoded again, the
-    ratio is a constant.
+    error of these items is divided by that of the same ids in `fit`. A quotient below 1 is raised
+    to 1. If the added items spoil the fit, fewer are added. If they still do, or if the domain is
+    too large to be decoded again, the ratio is a constant. It is 1 if there is hardly any noise.
     """
     landed = fit.landed
     constant = usual_kappa(landed)
@@ -397,9 +400,10 @@ def list_lows(
         fitted: bool [n], whether each item was fitted, so that z also exceeds the fit's threshold.
         threshold: the threshold of the fit, in standard deviations.
         kappa: the factor on the standard deviation, as in `selective_limits`.
-        tail: the probability of a limit that is too high, given that z reached its threshold.
-        most: the largest distance of a limit from z.
-        reached: float64 [n], the least z with which an item is listed; None: not known.
+        tail: the probability of a limit that is too high, given that the item is listed.
+        most: the largest distance of a limit from z, in standard deviations with that factor.
+        reached: float64 [n], the least z with which an item is listed; None: not known, and each
+            limit has the distance `most`.
 
     Returns:
         float64 [n], in standard deviations.
@@ -502,7 +506,8 @@ class PhantomLaw:
             # An id has the same cell in all batches, unless hashes are fresh in each batch.
             if not landed.fresh:
                 each = each.sum(axis=2)
-            # Subtract the largest before exp, which would overflow.
+            # The mean of exp(each) is computed with the largest value subtracted, and added back
+            # to the logarithm. Otherwise exp would overflow.
             peak = each.max(axis=1, keepdims=True)
             cumulants[i] = (np.log(np.exp(each - peak).mean(axis=1)) + peak[:, 0]).sum()
         slope = np.gradient(cumulants, t)

@@ -112,8 +112,11 @@ class MedianIntervals(UsualIntervals):
         """Return intervals for the frequencies in several results together.
 
         Quantiles of the median's errors cannot be added, since these errors are rare and large. So
-        the estimates of the same phantoms in all results are added, and the quantile of this sum is
-        used. Returns None unless the median decoded all results.
+        a phantom's estimates in all results are added up. The width comes from the distribution of
+        this total: from a quantile over the same phantoms in all results, or from its exact form,
+        in the cases that the class names.
+
+        Returns None unless all `others` are `MedianIntervals`, too.
         """
         medians = [self, *(one for one in others if isinstance(one, MedianIntervals))]
         if len(medians) <= len(others):
