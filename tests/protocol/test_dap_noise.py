@@ -90,7 +90,43 @@ def test_further_batches_have_noise_of_their_own() -> None:
     assert world.collect(-5, 3).result == [3, -16, -38, -58]
     assert world.collect().result == [5, -14, -36, -56]
     for noise in (world.leader_noise, world.helper_noise):
-        assert noise.events == [47, "draw", 50, "draw"]
+        assert noise.events == [45, "draw", 50, "draw"]  # by the beginning of what is asked for
+
+
+@each_case("which", ["leader_noise", "helper_noise"])
+def test_a_batch_has_one_number_though_an_earlier_report_comes_between_two_tries(
+    which: str,
+) -> None:
+    """A server that was charged and died before it kept its share charges the same again."""
+    world = World(noise=True)
+    world.measure(0, 1, 1)
+    world.run_jobs()
+    noise, draw = getattr(world, which), FixedNoise.draw
+
+    def die(_: int) -> Any:
+        raise KeyboardInterrupt
+
+    noise.draw = die
+    with pytest.raises(KeyboardInterrupt):
+        world.collect(-5, 6)
+    assert noise.events == [45]
+    noise.draw = lambda counters: draw(noise, counters)
+    world.restart()
+    if which == "leader_noise":  # a batch that the leader closed takes no more reports
+        world.measure(1, hours=-3)
+        world.run_jobs()
+        assert world.collect(-5, 6).count == 4
+    else:
+        assert world.collect(-5, 6).count == 3
+    assert noise.events == [45, 45, "draw"]
+
+
+def test_a_batch_may_begin_before_its_task() -> None:
+    world = World(noise=True)
+    world.measure(0, 1, 1)
+    world.run_jobs()
+    assert world.collect(-60, 61).count == 3
+    assert world.leader_noise is not None and world.leader_noise.events == [0, "draw"]
 
 
 @each_case("which", ["leader_noise", "helper_noise"])
@@ -125,6 +161,16 @@ def test_a_request_that_is_refused_draws_nothing() -> None:
     with pytest.raises(Problem):
         world.helper.share(replace(ask, collection=world.query(-1, 3)).encode())
     assert world.helper_noise.events == [50, "draw"]
+
+
+def test_a_batch_that_overlaps_a_collected_one_is_not_charged() -> None:
+    world = noised("histogram", 0, 1, 1)
+    world.collect()
+    for query in (world.query(-1, 3), world.query(-2, 5)):
+        with pytest.raises(Problem, match="was collected"):
+            world.leader.collect(query.encode())
+    for noise in (world.leader_noise, world.helper_noise):
+        assert noise.events == [50, "draw"]
 
 
 @each_case("server", SERVERS)
@@ -267,7 +313,7 @@ def test_the_audit_of_noise(
     field, prime = task.prio3.circuit.field, task.prio3.circuit.field.prime
     counters = task.prio3.circuit.length
     share = field.words([prime - 2] + [5] * (counters - 1))
-    batch = Batch(field.encode(share), 9, bytes(32), Interval(task.interval.start, 1))
+    batch = Batch(field.encode(share), 9, bytes(32), Interval(task.interval.start, 1), 0)
     drawn = []
     for _ in range(batches):
         words = field.decode(made._noised(batch, noise)) - share

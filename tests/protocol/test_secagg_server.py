@@ -18,8 +18,8 @@ from cases import each_case
 from secagg_cohort import FINGERPRINT, NOW, SERVER_KEY, Cohort, five, flips, in_order, reframed
 
 from fedtally.crypto import shamir
-from fedtally.crypto.keys import Label
-from fedtally.crypto.prg import lane
+from fedtally.crypto.keys import Label, Secret
+from fedtally.crypto.prg import Masking, lane
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.secagg import checkpoints, unmasking, wire
 from fedtally.secagg.allow_list import AllowList
@@ -732,6 +732,40 @@ def test_a_dealer_that_lies_ends_the_round_and_is_named(dead: bool) -> None:
     cohort.dropped = {"mask": {2}} if dead else {}
     assert end(cohort) is AbortCode.RECONSTRUCTION_FAILED
     assert cohort.server.blamed == [Blame(2, None)]
+
+
+@pytest.mark.parametrize("dead", [False, True])
+@pytest.mark.parametrize("liars", [[], [5], [5, 9, 10]])
+def test_what_was_recovered_is_wiped_whether_or_not_the_sum_opens(
+    monkeypatch: pytest.MonkeyPatch, liars: list[int], dead: bool
+) -> None:
+    """Also the secrets of those who come before the one whose shares are wrong."""
+    parameters = dataclasses.replace(
+        propose(12, length=3, bits=16, corrupt=1, max_dropout=0),
+        min_survivors=7,
+        ring_neighbours=0,
+        ring_threshold=0,
+    )
+    cohort = Cohort(12, parameters=parameters, dropped={"mask": [7]} if dead else {})
+    cohort.run(ServerState.UNMASK)
+    cohort.to_server = spoil(cohort, 7, liars)
+    recovered, buffers = list[Secret](), list[bytearray]()
+
+    class Recovered(Secret):
+        def __init__(self, value: bytes) -> None:
+            super().__init__(value)
+            recovered.append(self)
+
+    class Buffered(Masking):
+        def __init__(self, vector: npt.NDArray[Any]) -> None:
+            super().__init__(vector)
+            buffers.append(self._buffer)
+
+    monkeypatch.setattr(unmasking, "Secret", Recovered)
+    monkeypatch.setattr(unmasking, "Masking", Buffered)
+    assert (end(cohort) is None) == (len(liars) < 3)
+    assert len(recovered) >= 12 and not any(map(len, recovered))
+    assert len(buffers) == 1 and not any(buffers[0])
 
 
 @pytest.mark.parametrize("adversary", BOTH)

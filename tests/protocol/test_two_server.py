@@ -1412,6 +1412,47 @@ def test_a_round_is_in_one_range_for_ever() -> None:
         before.leader.query(before.helper.offer())
 
 
+def test_a_batch_that_is_refused_is_not_charged() -> None:
+    """Neither one whose rounds another batch has, nor one of another noise, nor a second query."""
+    journals, charged = (MemoryJournal(), MemoryJournal()), list[str]()
+
+    def pair(rounds: range, source: bytes = b"caller") -> Pair:
+        own = P, rounds, ALLOWED, POLICY
+        made = Pair(
+            Leader(*own, journals[0], LEADER_KEY, None, lambda: charged.append("leader"), source),
+            Helper(*own, journals[1], HELPER_KEY, None, lambda: charged.append("helper"), source),
+        )
+        made.receive(*REPORTS)
+        return made
+
+    first, other, wider = pair(range(5, 6)), pair(range(5, 6), b"other"), pair(range(4, 6))
+    ids = sorted(map(id_of, REPORTS))
+    first.leader.stop()
+    query = first.leader.query(first.helper.offer())
+    answer = first.helper.answer(query)
+    assert charged == ["leader", "helper"]
+    for each, offer, asked, message in (
+        (
+            wider,
+            ids_frame(34, 2**32 - 3, ids, rounds=(4, 5)),
+            query_for(ids, rounds=(4, 5)),
+            "is in",
+        ),
+        (other, other.helper.offer(), query, "of another source"),
+    ):
+        each.leader.stop()
+        with pytest.raises(BatchRefusedError, match=message):
+            each.leader.query(offer)
+        with pytest.raises(BatchRefusedError, match=message):
+            each.helper.answer(asked)
+    for helper in (first.helper, pair(range(5, 6)).helper):
+        with pytest.raises(BatchRefusedError, match="there is no second query"):
+            helper.answer(query_for(ids[:3]))
+    assert charged == ["leader", "helper"]
+    assert first.helper.answer(query) == answer
+    assert charged == ["leader", "helper", "helper"]  # perhaps to another ledger than at first
+
+
 def test_nothing_is_said_that_was_not_written() -> None:
     class Broken(MemoryJournal):
         full = False

@@ -131,6 +131,51 @@ def test_under_central_trust_the_leader_waits_for_all_releases(tmp_path: Path) -
     asyncio.run(lands())
 
 
+@pytest.mark.promise
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("dies", [False, True])
+def test_under_central_trust_the_leader_does_not_wait_for_a_release_that_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int, dies: bool
+) -> None:
+    """Nor where it dies before the result is saved."""
+    seeded: dict[str, Any] = {"seed": 2, "not_private": True}
+    world = World(tmp_path, epsilon=4.0, trust="central", num_rounds=2, schedule="fresh", **seeded)
+    answer, place = Asking.answer, world.folders["leader"].path / "result.fed"
+
+    async def wrong(self: Asking, query: bytes) -> bytes:
+        found = await answer(self, query)
+        return found[:-1] + bytes([found[-1] ^ 1])  # in a checksum
+
+    def death(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    async def lands() -> None:
+        for release in range(2):
+            round = world.plan.releases[release].start
+            people = range(world.plan.summing.most_clients)
+            await world.send(*people, round=round, release=release)
+            world.close(release)
+            with monkeypatch.context() as changed:
+                if release == lost:
+                    changed.setattr(Asking, "answer", wrong)
+                if dies and release == 1:
+                    changed.setattr(AggregateFolder, "save_result", death)
+                    with pytest.raises(KeyboardInterrupt):
+                        await world.land(release)
+                else:
+                    tending = await world.land(release)
+                    assert tending.collecting.is_lost == (release == lost)
+            assert place.exists() == (release == 1 and not dies)
+        if dies:
+            world.start("leader")
+            await world.land(1)
+
+    asyncio.run(lands())
+    [sketch] = world.result().sketches
+    assert sketch.round == world.plan.releases[1 - lost].start
+    assert sketch.num_clients == world.plan.summing.most_clients
+
+
 @pytest.mark.parametrize("trust", ["distributed", "central"])
 def test_a_plan_with_privacy_is_charged_to_both_ledgers(tmp_path: Path, trust: str) -> None:
     world = World(tmp_path, epsilon=4.0, trust=trust)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ httpx = pytest.importorskip("httpx")
 from dap_web import COLLECTOR_TOKEN, Web
 from dap_world import HELPER_KEYS, LEADER_KEYS, SEED
 
+from fedtally.campaign.dap_noise import DapNoise, LedgerNoise
 from fedtally.campaign.transports.https.dap_asking import DeniedError, UnansweredError
 from fedtally.campaign.transports.https.dap_driving import FIRST_WAIT, LONGEST_WAIT
 from fedtally.campaign.transports.https.dap_server import DapServer
@@ -39,9 +41,10 @@ from fedtally.dap.draft18 import (
     media_type,
 )
 from fedtally.dap.problems import URN
+from fedtally.dap.state import MemoryStore
 from fedtally.dap.task import TaskSecret, to_text, token_digest
 from fedtally.errors import OvertakenError
-from fedtally.store import StoreError
+from fedtally.store import Ledger, StoreError
 
 PAGE = "https://page.example"
 PREFLIGHT = {"origin": PAGE, "access-control-request-method": "POST"}
@@ -326,6 +329,37 @@ def test_a_batch_whose_noise_is_not_paid_waits(side: str) -> None:
     assert web.notes == ["a batch waits, whose noise is not paid: the budget is spent"]
     noise.limit = 1
     assert web.collected().result == [3, -16, -38, -58]
+
+
+@pytest.mark.parametrize("side", ["leader", "helper"])
+def test_a_ledger_that_lost_its_grant_is_named_to_the_operator(tmp_path: Path, side: str) -> None:
+    """It had the grant when the server started, and was replaced since."""
+    web, place = Web(), tmp_path / "books.db"
+    Ledger.open(place, create=True).grant("clients", 1.0, 1e-6, 0)
+    noise = DapNoise.propose(web.task, epsilon=1.0, delta=1e-6, ledger=str(place))
+    store = MemoryStore()
+    made = LedgerNoise(noise, web.task, store, clock=lambda: 7, random=bytes)
+    setattr(web, f"{side}_noise", made)
+    setattr(web, f"{side}_store", store)
+    web.restart()
+    web.measure(0, 1, 1)
+    web.run_jobs()
+    Ledger.open(tmp_path / "other.db", create=True).grant("others", 1.0, 1e-6, 0)
+    granted = place.rename(tmp_path / "granted.db")
+    (tmp_path / "other.db").rename(place)
+    answer = web.post_collection(web.query())
+    if side == "helper":
+        assert answer.status_code == 202
+        with pytest.raises(UnansweredError, match="HTTP 503"):
+            web.drive()
+    else:
+        assert answer.status_code == 503 and 60 <= int(answer.headers["retry-after"]) <= 300
+        assert problem(answer)["title"] == "the budget of this server does not pay for it"
+    [note] = web.notes
+    assert note.startswith("a batch waits, whose noise is not paid: the ledger")
+    assert f"{place} covered" in note and "nothing was granted to population 'clients'" in note
+    granted.rename(place)
+    assert web.collected().count == 3
 
 
 def test_another_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1433,25 +1433,76 @@ def test_an_abort_after_an_advertisement_is_refused(folder):
     assert world.driver.receive(0, answer, world.now) is Receipt.AGAIN
 
 
+def damaged(world):
+    """Damage the checkpoint of the first session on the disk, and return the session as it was."""
+    store = world.claim()
+    first = store.sessions(world.plan)[0]
+    store.save(world.plan, replace(first, checkpoint=b"damaged", version=first.version + 1), ())
+    return first
+
+
 def test_a_session_that_cannot_be_restored_does_not_stop_the_others(folder):
     world = World(folder, plan_of(rounds=2), people=2 * N)
     gather(world)
-    store = world.claim()
-    first = store.sessions(world.plan)[0]
-    damaged = replace(first, checkpoint=b"damaged", version=first.version + 1)
-    store.save(world.plan, damaged, ())
+    first = damaged(world)
     world.driver = world.start()
-    with pytest.raises(UnreadableFileError):
-        world.driver.tick(world.now)
+    world.driver.tick(world.now)
     assert len(world.driver._live) == 1
-    assert world.driver._retry_at == world.now + RETRY_SECONDS
+    [(name, (saved, why))] = world.driver.aside.items()
+    assert name == saved.session == first.session
+    assert why.startswith("this is not a checkpoint")
+    assert world.driver.is_restored and not world.driver.is_idle
+    with pytest.raises(LocalProtocolError):
+        world.driver.release()
+    # its clients hear nothing, and count as in a session
+    assert all(world.driver.next(client, world.now) is None for client in first.clients)
+    assert all(world.driver.holds(client) for client in first.clients)
     world.now += DEADLINES.session + 1
     world.driver.tick(world.now)
-    assert world.driver.rejected == [first.session]
+    assert world.driver.rejected == [first.session] and not world.driver.aside
     why = {one.session: one.why for one in world.campaigns().status(world.plan).ended}
     assert why.pop(first.session).startswith("rejected: this is not a checkpoint")
     assert list(why.values()) == ["aborted: EXPIRED (5)"]
     world.run()
+    world.check()
+
+
+def test_sessions_begin_and_land_while_another_one_cannot_be_restored(folder):
+    """Nobody is in two of them, and the round gets no more clients than it may."""
+    world = World(folder, plan_of(cohorts=2), people=N)
+    gather(world)
+    first = damaged(world)
+    world.driver = world.start()
+    world.persons += [Person(world, number) for number in range(N, 3 * N)]
+    world.run(passes=40)
+    assert [*world.driver.aside] == [first.session] and world.now < first.not_after
+    assert world.landed()[0][0] == N
+    [others] = [set(clients) for clients in world.contributed.values() if clients]
+    assert len(others) == N and not others & set(first.clients)
+    assert not world.driver.running() and not world.driver.is_complete  # the round has no room
+
+
+def test_a_ledger_that_cannot_be_read_sets_no_session_aside(folder):
+    """Its sum lands once the ledger can be read again, however late that is."""
+    failing = {"before reserve"}
+
+    def step(what):
+        if what in failing:
+            raise UnreadableFileError("the ledger is damaged")
+
+    world = World(folder, plan_of("active", "distributed"))
+    frames_of(world, Kind.CONFIRMATIONS)
+    answer_all(world)
+    keep_sum(world)
+    world.step = step
+    world.now += DEADLINES.session + 100
+    for _ in range(2):
+        with pytest.raises(UnreadableFileError, match="ledger"):
+            world.driver.tick(world.now)
+        world.now += RETRY_SECONDS
+    failing.clear()
+    world.driver.tick(world.now)
+    assert world.driver.rejected == [] and not world.driver.aside
     world.check()
 
 

@@ -578,6 +578,7 @@ class Crowd:
         self.plan, self._holds = plan, holds
         self.is_idle = self.owes_farewells = self.is_gathering = self.is_complete = False
         self.drain = lambda: None
+        self.aside: dict[bytes, Any] = {}
 
     def holds(self, client: Any) -> bool:
         return self._holds

@@ -8,6 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -314,6 +315,30 @@ def test_a_run_does_not_count_the_time_in_which_it_was_suspended(tmp_path: Path)
         steady[0] += seconds
         endings.append(pace.step())
     assert endings == [None] * 11 + [Ending.STALLED]
+
+
+def test_a_run_goes_on_past_a_session_that_cannot_be_restored(tmp_path: Path) -> None:
+    """It says which session that is and what to do, once, and waits for the end of its time."""
+    world, said = World(tmp_path, plan_of()), list[str]()
+    for person in world.persons:
+        world.driver.check_in(person.number, world.now)
+    world.driver.tick(world.now)
+    store = world.claim()
+    [saved] = store.sessions(world.plan)
+    store.save(world.plan, replace(saved, checkpoint=b"damaged", version=2), ())
+    world.driver = world.start()
+    pace = Pace(world.driver, lambda: float(world.now), wait=10.0, warn=said.append)
+    while world.now <= saved.not_after:
+        assert pace.step() is None
+        world.now += 1
+    [warning] = said
+    assert f"round 0, session {saved.session.hex()[:8]}: it cannot be restored" in warning
+    assert "its digest is another one" in warning and "check the disk" in warning
+    for _ in range(12):
+        ending = pace.step()
+        world.now += 1
+    assert world.driver.rejected == [saved.session] and len(said) == 1
+    assert ending is Ending.STALLED  # nobody is there for another session
 
 
 def test_a_store_that_failed_is_asked_whether_it_takes_writes_until_it_does(

@@ -346,6 +346,25 @@ def test_what_cannot_be_looked_at_is_a_problem_unless_nobody_can_use_it(
         of(place, {PEER}).check_closed(place / "none")
 
 
+@pytest.mark.parametrize("holder", [0, OWNER, OWNER + 1, PEER])
+def test_what_peers_may_read_has_a_command_that_its_owner_or_root_can_run(
+    place: Path, holder: int
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to others")
+    path = place / "it's agent.toml"
+    path.write_text("once = 'a label'")
+    path.chmod(0o644)
+    os.chown(path, holder, -1)
+    permissions = Permissions(OWNER, frozenset({PEER}), place / "socket")
+    [problem] = permissions.unread(path)
+    who, _, command = problem.rpartition("tell what is held: ")[2].rpartition("as root ")
+    assert who == ("" if holder == OWNER else f"it belongs to user {holder}, so ")
+    subprocess.run(command, shell=True, check=True)
+    assert permissions.unread(path) == []
+    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (OWNER, 0o600)
+
+
 def test_where_peers_are_named_items_are_one_file(place: Path) -> None:
     (place / "items").mkdir(mode=0o700)
     (place / "items" / "a.csv").write_text("item\n7\n")

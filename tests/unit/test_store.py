@@ -1157,6 +1157,35 @@ def test_a_record_is_behind_its_mark_where_a_copy_was_put_back(tmp_path: Path) -
     assert mine.begin(b"new", 10)
 
 
+def test_a_copy_with_a_larger_cap_or_grant_is_refused(tmp_path: Path) -> None:
+    """It has forgotten that its owner allows less now."""
+    place, mark = tmp_path / "record.db", tmp_path / "mark"
+    mine = ClientRecord.open(place, create=True, mark=mark)
+    mine.cap(20.0, 1e-6, time=0)
+    mine.grant("phones", 20.0, 1e-6, time=0)
+    assert marks.read_mark(mark, "client-record") == 2
+    for lower in (
+        lambda: mine.cap(0.001, 1e-6, time=1),
+        lambda: mine.grant("phones", 0.001, 1e-6, time=1),
+    ):
+        copy = place.read_bytes()
+        lower()
+        newest = place.read_bytes()
+        place.write_bytes(copy)
+        for act in (
+            lambda: ClientRecord.open(place, mark=mark),
+            lambda: mine.take_part("phones", "plan-0", 0, SHARES, time=1),
+        ):
+            with pytest.raises(UnreadableFileError, match="or an old copy of it was put back"):
+                act()
+        place.write_bytes(newest)
+    with pytest.raises(InvalidInputError, match="total delta of 1e-06 for good"):
+        mine.grant("phones", 1.0, 1e-5, time=2)
+    assert marks.read_mark(mark, "client-record") == 4  # what was refused is no write
+    with pytest.raises(OverspentError):
+        mine.take_part("phones", "plan-0", 0, SHARES, time=2)
+
+
 def test_a_record_that_is_ahead_of_its_mark_goes_on(tmp_path: Path) -> None:
     """As after a crash between the two."""
     place, mark = tmp_path / "record.db", tmp_path / "mark"

@@ -289,7 +289,8 @@ class Permissions:
                 if readers:
                     found.append(
                         f"user {readers[0].uid}, one of the peers, may read {way.end}, which may"
-                        f" tell what is held: chmod 600 {shlex.quote(way.end.path)}"
+                        f" tell what is held: {self._own(way.end)}chmod 600"
+                        f" {shlex.quote(way.end.path)}"
                     )
         return found
 
@@ -429,6 +430,16 @@ class Permissions:
         # `_groups_of_the_socket`.
         private = [seen.gid] if not self.peers and _is_alone(self.owner, seen.gid) else []
         return others_may_write(seen, self.owner, private=private, is_passed=is_passed)
+
+    def _own(self, seen: Seen) -> str:
+        """Return how a file of another user becomes the agent's; "" if it is the agent's already.
+
+        Only its owner and root may change its mode. With mode 600 the agent could not read it.
+        """
+        if seen.uid == self.owner:
+            return ""
+        chown = f"chown {self.owner} {shlex.quote(seen.path)}"
+        return f"it belongs to user {seen.uid}, so as root {chown} && "
 
     def _unkept(self, seen: Seen) -> str:
         path = shlex.quote(seen.path)

@@ -436,8 +436,8 @@ class AggregateFolder:
         """Save the result in `result.fed`, after adding the noise if the leader adds it.
 
         The function does nothing if `books.db` has no sum. If a trusted leader adds the noise, it
-        does so to all sums at once. Then the function does nothing until each release has its sum.
-        So a release that never gets a sum (`Closing.lost`) prevents the result.
+        does so to all sums at once. Then the function does nothing until each release has its sum
+        or is lost (`Closing.lost`).
 
         Args:
             claimed: the objects of the server, from `claim`.
@@ -445,7 +445,7 @@ class AggregateFolder:
             command: the command line of this process, which is written into the result.
         """
         landed = claimed.books.status(self.plan).landed
-        is_whole = len(landed) == len(self.plan.releases)
+        is_whole = len(self.landed()) == len(self.plan.releases)
         if not landed or (self.plan.protection.sums is Sums.SECRET and not is_whole):
             return
         sums = claimed.server.release(random)

@@ -133,7 +133,7 @@ class CohortRun:
             journal_lands: whether `journal` also adds the sum to the round, as for `begin`.
 
         Raises:
-            UnreadableFileError: `checkpoint` is no checkpoint, or was made with another allow-list.
+            CheckpointError: `checkpoint` is no checkpoint, or was made with another allow-list.
             InvalidInputError: the checkpoint is of another plan, or the session's sum was added and
                 the checkpoint is from before, or `server` runs the session already.
             RejectedSumError, LocalProtocolError: the checkpoint has a sum that cannot be added, see

@@ -26,13 +26,18 @@ from fedtally.base.encoding import Encoding
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.dap.state import Store, Table
 from fedtally.dap.task import Task
-from fedtally.errors import InvalidInputError
+from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.privacy.events import Event, Mechanism, Relation, Trust
 
 if TYPE_CHECKING:
     from fedtally.privacy.budget import Charge
     from fedtally.privacy.config import PrivacyConfig
     from fedtally.store import Ledger
+
+
+class UnchargedError(FedtallyError):
+    """Say that the ledger cannot be charged, although it could when the server was started."""
+
 
 # The key, in the store's table of terms, of the name under which this server charges its ledger.
 _OWNER = b"owner"
@@ -219,9 +224,22 @@ class LedgerNoise:
         Raises:
             OverspentError: the population has too little budget left.
             AlreadySpentError: a server with another database has charged this task.
-            InvalidInputError: the ledger grants no budget to the population.
+            UnchargedError: the ledger has no grant for the population any more, or has other noise
+                of this task.
         """
-        self._ledger.reserve(self._noise.charge(self._task, batch), self._owner, self._clock())
+        from fedtally.privacy.budget import AlreadySpentError, OverspentError
+
+        charge = self._noise.charge(self._task, batch)
+        try:
+            self._ledger.reserve(charge, self._owner, self._clock())
+        except (AlreadySpentError, OverspentError):
+            raise
+        except InvalidInputError as error:
+            raise UnchargedError(
+                f"the ledger {self._noise.ledger} covered the noise when this server started, and"
+                f" does not now; if it was replaced, put back the one that this server charged:"
+                f" {error}"
+            ) from error
 
     def draw(self, counters: int) -> npt.NDArray[np.int64]:
         """Return this server's noise for each counter, int64 [counters].

@@ -49,7 +49,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fedtally.base import validate
 from fedtally.campaign.books import Books, charge
@@ -61,10 +61,11 @@ from fedtally.campaign.release import releases_by_round
 from fedtally.campaign.screening import PoisonedError, Screen, Screening
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.crypto.keys import SigningKey
-from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
+from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.secagg import wire
 from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.checkpoints import CheckpointError
 from fedtally.secagg.messages import (
     EXCHANGES,
     AbortCode,
@@ -248,6 +249,18 @@ class RunningSession:
     not_after: int
 
 
+class SetAside(NamedTuple):
+    """A session of the store that cannot be restored.
+
+    Attributes:
+        saved: the session as the store has it.
+        why: why it cannot be restored, in words for the operator.
+    """
+
+    saved: SavedSession
+    why: str
+
+
 @dataclass
 class _Live:
     """A session in this process, and what the driver remembers of its clients.
@@ -325,6 +338,9 @@ class Driver:
             vectors can add up to the sum, or the release of the round was made, or the books have
             the sum already, or the session could not be restored in time. `store.Campaigns.status`
             also lists the sessions that earlier drivers rejected, with the reasons.
+        aside: the sessions of the store whose checkpoint cannot be read, by name. Nothing is sent
+            to their clients, and these are drawn for no other session. Each ends without a sum when
+            its time is over, unless a later process can read it before.
         is_overtaken: whether this driver must send nothing for ever, because another process runs
             the campaign, or the campaign was cancelled.
 
@@ -371,6 +387,7 @@ class Driver:
         self._phases = [step.phase for step in EXCHANGES[self._parameters.adversary]]
         self._replies = [step.reply for step in EXCHANGES[self._parameters.adversary]]
         self._live: dict[bytes, _Live] = {}
+        self.aside: dict[bytes, SetAside] = {}
         self._farewells = Farewells(REPEAT_SECONDS)
         deadlines = self._deadlines
         self._pool = Pool(
@@ -560,7 +577,7 @@ class Driver:
             OverspentError: the population has too little privacy budget left for the campaign. No
                 client was invited.
             Exception: an error that the store raised, or of a session in it that cannot be
-                restored. Call again later.
+                restored, but for those in `aside`. Call again later.
         """
         if self.is_overtaken:
             raise OvertakenError(
@@ -575,7 +592,7 @@ class Driver:
         # Otherwise, after an error in this tick, the next tick would return early and do nothing.
         self._is_stirred = True
         try:
-            recovers = self._retry_at is not None and now >= self._retry_at
+            recovers = now >= self._recovers_at
             if is_away or recovers:
                 # A later process may have taken over, and this driver must not contradict it. After
                 # a restart or a pause, frames are sent again without a write to the store. Only a
@@ -660,6 +677,7 @@ class Driver:
 
     def _fall_silent(self) -> None:
         self._live.clear()
+        self.aside.clear()
         self._pool.keep(())
         self._farewells.clear()
         self.is_overtaken = True
@@ -705,12 +723,12 @@ class Driver:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no session runs, and all sessions of the store were read."""
-        return not self._live and self.is_restored
+        """Whether no session runs or is set aside, and all sessions of the store were read."""
+        return not self._live and not self.aside and self.is_restored
 
     @property
     def is_restored(self) -> bool:
-        """Whether all sessions of the store are in memory, as after a tick without error."""
+        """Whether all sessions of the store were read, as after a tick without error."""
         return self._retry_at is None
 
     @property
@@ -734,7 +752,7 @@ class Driver:
         It is None if a session runs or must be restored, if a session may open now, or if no round
         will open.
         """
-        round = None if self._live or self._retry_at is not None else self._next_round()
+        round = self._next_round() if self.is_idle else None
         if round is None or (at := self._periods.opens(round)) <= self._time:
             return None
         return at
@@ -952,13 +970,16 @@ class Driver:
     def _recover(self) -> None:
         """Restore the sessions of the store that are not in memory, after a restart or an error.
 
+        Sessions whose checkpoint cannot be read are set aside, or rejected if their time is over.
+
         Raises:
-            Exception: an error of the store, or of a session that cannot be restored. The others
-                are restored nevertheless if only a session is at fault.
+            Exception: an error of the store, or of a session that cannot be restored for another
+                reason. The others are restored nevertheless if only a session is at fault.
         """
         self._retry_at = None  # `tick` sets it again if anything here raises
         # After an error, a session may be out of memory while the pool still has its clients.
         self._pool.keep(self._live)
+        self.aside.clear()
         self._read_books()
         problem: Exception | None = None
         for saved in self._store.sessions(self.plan):
@@ -974,15 +995,37 @@ class Driver:
                 except InvalidInputError as error:
                     # Only this session is at fault, so the others are restored first, and the error
                     # is raised at the end. Any other type of error is a fault of the whole store,
-                    # and is raised at once. A session that cannot be read is rejected when its time
-                    # is over. A session with another fault is kept, because its sum may be added
-                    # once the fault is mended, for instance a wrong ledger.
-                    if isinstance(error, UnreadableFileError) and self._now > saved.not_after:
-                        self._finish(self._reject(_next(saved), error))
+                    # and is raised at once. A session with another fault than a checkpoint that
+                    # cannot be read is kept, because its sum may be added once the fault is mended,
+                    # for instance a wrong ledger.
+                    if isinstance(error, CheckpointError):
+                        self._set_aside(saved, error)
                     else:
                         problem = error
         if problem is not None:
             raise problem
+
+    def _set_aside(self, saved: SavedSession, error: CheckpointError) -> None:
+        """Keep a session whose checkpoint cannot be read until its time is over, then reject it.
+
+        Until then a later process may be able to read it, and its sum may still be added. So its
+        clients are drawn for no other session, and count as clients of its round.
+
+        Args:
+            saved: the session as the store has it.
+            error: why it cannot be read.
+        """
+        if self._now > saved.not_after:
+            self._finish(self._reject(_next(saved), error))
+            return
+        self.aside[saved.session] = SetAside(saved, str(error))
+        self._pool.begin(saved.session, saved.clients)
+
+    @property
+    def _recovers_at(self) -> float:
+        """When the sessions of the store are read next, Unix seconds; inf if never."""
+        ends = [one.saved.not_after + 1.0 for one in self.aside.values()]
+        return min([math.inf if self._retry_at is None else self._retry_at, *ends])
 
     def _read_books(self) -> None:
         """Read from the store which clients were asked, how full the rounds are, and what is out.
@@ -1126,9 +1169,10 @@ class Driver:
         if self._rooms is not None and rounds == self._rooms_of:
             return self._rooms
         room = {round: self._room(round) for round in rounds}
-        for live in self._live.values():
-            if live.saved.round in room:
-                room[live.saved.round] -= len(live.saved.clients)
+        kept = [live.saved for live in self._live.values()]
+        for saved in (*kept, *(saved for saved, _ in self.aside.values())):
+            if saved.round in room:
+                room[saved.round] -= len(saved.clients)
         emptiest = sorted(room.items(), key=lambda one: (-one[1], one[0]))
         self._rooms_of = rounds
         self._rooms = {round: left for round, left in emptiest if left >= self._parameters.n_min}
@@ -1157,7 +1201,7 @@ class Driver:
         has no stopping rule; a session runs or must be restored; a round that has a sum may have
         another session; or the last round has a sum, so that the campaign is over anyway.
         """
-        if self._is_known is None or self._live or self._retry_at is not None:
+        if self._is_known is None or not self.is_idle:
             return False
         if self.plan.num_rounds - 1 in self._landed:
             return False  # the last round has a sum: this is no early end, even if rounds lack sums
@@ -1277,7 +1321,7 @@ class Driver:
 
     def _next_time(self) -> float:
         """Return when something is due next, Unix seconds, even if no client sends anything."""
-        times = [math.inf if self._retry_at is None else self._retry_at]
+        times = [self._recovers_at]
         for live in self._live.values():
             soft, hard = live.saved.closes
             # The phase is due from the first whole second after `not_after` on, see `_is_due`.

@@ -167,7 +167,7 @@ class FrequencyServer:
             journal: the function that stores checkpoints, as for `open`.
 
         Raises:
-            UnreadableFileError: `checkpoint` is no checkpoint, or was made with another allow-list.
+            CheckpointError: `checkpoint` is no checkpoint, or was made with another allow-list.
             InvalidInputError: the checkpoint is of another plan; or this object still runs the
                 session; or the session's sum is in the books already, and the checkpoint is from
                 before.

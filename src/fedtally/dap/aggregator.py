@@ -101,12 +101,14 @@ class Batch:
         checksum: the XOR of the SHA-256 digests of the reports' ids, 32 bytes.
         interval: from the time of the earliest report to the time of the latest one, both included,
             in units of the precision.
+        number: the number under which the batch is charged, see `Noise.charge`.
     """
 
     share: bytes
     count: int
     checksum: bytes
     interval: Interval
+    number: int
 
 
 class Aggregator:
@@ -322,7 +324,10 @@ class Aggregator:
             self._store.drop(Table.BUCKET, key)
         self._store.put(Table.COLLECTED, _key(query.end), _key(query.start))
         smallest = Interval(times[0], times[-1] + 1 - times[0])
-        return Batch(total.share, total.count, total.checksum, smallest)
+        # The query does not change if a late report comes between two tries, but `smallest` may.
+        # At most one batch begins before its task: no report is as early.
+        number = max(0, query.start - self.task.interval.start)
+        return Batch(total.share, total.count, total.checksum, smallest, number)
 
     def _seal(self, batch: Batch, request: CollectionJobReq) -> HpkeCiphertext:
         """Add noise to this server's share of a batch, if it adds noise; seal it to the collector.
@@ -343,7 +348,7 @@ class Aggregator:
 
     def _noised(self, batch: Batch, noise: Noise) -> bytes:
         """Charge a batch to the privacy budget; return its share with noise added, encoded."""
-        noise.charge(batch.interval.start - self.task.interval.start)
+        noise.charge(batch.number)
         field = self.task.prio3.circuit.field
         share = field.decode(batch.share)
         drawn = field.words(noise.draw(len(share)))

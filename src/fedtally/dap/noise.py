@@ -31,8 +31,8 @@ class Noise(Protocol):
         and must cost nothing more.
 
         Args:
-            batch: the number of the batch: the time of its first report minus the start of the
-                task, in units of the task's precision.
+            batch: the number of the batch: the start of the interval that the collector asked for
+                minus the start of the task, in units of the task's precision; 0 if it is earlier.
 
         Raises:
             FedtallyError: the budget does not allow this batch. The server then returns no share

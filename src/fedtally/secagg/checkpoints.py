@@ -15,11 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.errors import UnreadableFileError
+
 SCHEMA = "fedtally-secagg-checkpoint/2"
 _DIGEST = hashlib.sha256().digest_size
 _LENGTH = 4  # the size in bytes of the field that has the length of the JSON
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+
+class CheckpointError(UnreadableFileError):
+    """Report that bytes are no checkpoint of a session, or that this program cannot read it."""
 
 
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:

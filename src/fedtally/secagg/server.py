@@ -27,7 +27,7 @@ from fedtally.base import validate
 from fedtally.crypto import keys
 from fedtally.crypto.keys import Label, RejectedError, SigningKey
 from fedtally.crypto.prg import Lanes, lane
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError
 from fedtally.secagg import checkpoints, wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.graph import Neighbourhood
@@ -867,7 +867,7 @@ class Server:
                 if the checkpoint is of the unmasking phase or has a sum.
 
         Raises:
-            UnreadableFileError: the bytes are no checkpoint, or have another allow-list.
+            CheckpointError: the bytes are no checkpoint, or have another allow-list.
             Exception: any error of `reserve`, unchanged.
         """
         try:
@@ -883,7 +883,7 @@ class Server:
         # On damaged bytes NumPy and JSON raise errors of many types, and a list of them would never
         # be complete.
         except Exception as error:
-            raise UnreadableFileError(
+            raise checkpoints.CheckpointError(
                 f"this is not a checkpoint of a session with this allow-list: {error}"
             ) from error
         if server.state in (ServerState.UNMASK, ServerState.DONE):

@@ -13,6 +13,7 @@ error correction.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import numpy as np
 import numpy.typing as npt
@@ -102,8 +103,7 @@ class Unmasking:
     def open(self, total: Lanes) -> I64:
         """Remove the masks from the sum of the survivors' masked vectors.
 
-        All shares are erased once every mask is removed. If a secret cannot be recovered, they are
-        not erased.
+        All shares and recovered secrets are erased at the end, also if an error is raised.
 
         Args:
             total: lane(bits) [V + checksum entries], see `crypto.prg.lane`; the sum of the masked
@@ -117,21 +117,11 @@ class Unmasking:
                 mask is left (code CHECKSUM_WRONG).
         """
         present, masking = np.flatnonzero(self._present), Masking(total)
-        for start in range(0, len(present), _OWNERS):
-            owners = present[start : start + _OWNERS]
-            for owner, secret in zip(owners.tolist(), self._secrets(owners), strict=True):
-                # A survivor's pair masks with other survivors cancel in the sum. Its pair masks
-                # with a dead client, which is not in the sum, are removed when the loop comes to
-                # that client.
-                if self._alive[owner]:
-                    mask = keys.self_mask_key(secret, self._ctx2, owner)
-                    masking.subtract(mask)
-                    mask.wipe()
-                else:
-                    self._remove_pair_masks(masking, owner, secret)
-                secret.wipe()
-        masking.wipe()
-        self.wipe()
+        with ExitStack() as made:
+            made.callback(self.wipe)
+            made.callback(masking.wipe)
+            for start in range(0, len(present), _OWNERS):
+                self._remove_masks(masking, present[start : start + _OWNERS])
         bits, checksum_entries = self._parameters.bits, self._parameters.checksum_entries
         total &= total.dtype.type(2**bits - 1)
         # Every client set each of its checksum entries to 1. A wrong, missing or extra mask makes
@@ -144,6 +134,31 @@ class Unmasking:
     def wipe(self) -> None:
         """Erase all shares that were added."""
         self._shares.fill(0)
+
+    def _remove_masks(self, masking: Masking, owners: I64) -> None:
+        """Remove the masks that the secrets of some owners give, and wipe these secrets.
+
+        Args:
+            masking: the total from which the masks are removed.
+            owners: int64 [owners]; indexes in the roster.
+
+        Raises:
+            RemoteProtocolError: the shares of an owner do not give its secret.
+        """
+        with ExitStack() as recovered:
+            for owner, secret in zip(
+                owners.tolist(), self._secrets(owners, recovered), strict=True
+            ):
+                # A survivor's pair masks with other survivors cancel in the sum. Its pair masks
+                # with a dead client, which is not in the sum, are removed when the loop comes to
+                # that client.
+                if self._alive[owner]:
+                    mask = keys.self_mask_key(secret, self._ctx2, owner)
+                    masking.subtract(mask)
+                    mask.wipe()
+                else:
+                    self._remove_pair_masks(masking, owner, secret)
+                secret.wipe()
 
     def _remove_pair_masks(self, masking: Masking, dead: int, secret: Secret) -> None:
         """Remove the pair masks that survivors have in common with a client that is not in the sum.
@@ -165,7 +180,7 @@ class Unmasking:
                 mask.wipe()
         key.wipe()
 
-    def _secrets(self, owners: I64) -> list[Secret]:
+    def _secrets(self, owners: I64, recovered: ExitStack) -> list[Secret]:
         """Recover one secret of each owner: of a survivor b, else the seed of its mask key.
 
         For each owner, t shares are combined and the secret is checked. If it is wrong, all shares
@@ -175,6 +190,8 @@ class Unmasking:
 
         Args:
             owners: int64 [owners]; indexes in the roster.
+            recovered: a stack; when it is closed, it wipes all that was recovered here, wrong
+                secrets too.
 
         Returns:
             The secrets, in the order of `owners`.
@@ -191,6 +208,8 @@ class Unmasking:
             secrets = self._combined(
                 np.argsort(order, axis=1, kind="stable")[:, : self._graph.threshold], shares[rows]
             )
+            for secret in secrets:
+                recovered.callback(secret.wipe)
             is_right = [
                 self._is_committed(int(owners[row]), secret)
                 for row, secret in zip(rows, secrets, strict=True)
@@ -205,7 +224,7 @@ class Unmasking:
                 row = int(rows[0])
                 points = np.flatnonzero(given[row]) + 1
                 found[row] = self._decode(
-                    int(owners[row]), points, shares[row, given[row]], holders[row]
+                    int(owners[row]), points, shares[row, given[row]], holders[row], recovered
                 )
                 rows = rows[1:]
         return [found[row] for row in range(len(owners))]
@@ -248,9 +267,13 @@ class Unmasking:
         """
         if self._alive[owner]:
             return keys.commitment(secret, self._ctx) == self._adverts[owner].commitment
-        return keys.mask_key(secret, self._ctx).public == self._adverts[owner].mask_key
+        key = keys.mask_key(secret, self._ctx)
+        key.wipe()  # its public key stays
+        return key.public == self._adverts[owner].mask_key
 
-    def _decode(self, owner: int, points: I64, shares: shamir.U32, holders: I64) -> Secret:
+    def _decode(
+        self, owner: int, points: I64, shares: shamir.U32, holders: I64, recovered: ExitStack
+    ) -> Secret:
         """Recover a secret although some shares are wrong, and add the wrong ones to `blamed`.
 
         Args:
@@ -258,6 +281,7 @@ class Unmasking:
             points: int64 [shares]; the points x of the shares, ascending.
             shares: uint32 [shares, 5]; the shares at these points.
             holders: int64 [k + 1]; the index of the holder at each slot.
+            recovered: the stack that wipes the secret.
 
         Raises:
             RemoteProtocolError: too many shares are wrong, or the secret is not the one in the
@@ -266,6 +290,7 @@ class Unmasking:
         try:
             elements, wrong = shamir.decode(points, shares, self._graph.threshold)
             secret = Secret(shamir.to_bytes(elements))
+            recovered.callback(secret.wipe)
             # An owner that lies can send shares of another secret than the one in its advert. These
             # shares fit one polynomial, so that `decode` finds nothing wrong with them.
             if not self._is_committed(owner, secret):

@@ -156,9 +156,8 @@ class ClientRecord(GrantDatabase):
     campaigns in this record would exceed the budget. A ledger has the same rule.
 
     If somebody puts an old copy of the file back, it lacks what the client did since the copy was
-    made. A *mark* in another folder shows this (`store.marks`). Every write, except of caps and
-    grants, is counted in the mark before the method returns. A record with fewer writes than its
-    mark is refused.
+    made. A *mark* in another folder shows this (`store.marks`). Every write is counted in the mark
+    before the method returns. A record with fewer writes than its mark is refused.
 
     A *part* is one round that the client took part in. It is stored with the *record's time*: the
     time of the clock, or the time of the newest part if that is later. A cap with `per_days` covers
@@ -256,7 +255,7 @@ class ClientRecord(GrantDatabase):
             "per_days": new.per_days,
             "time": seconds(time),
         }
-        with self._transaction(write=True) as connection:
+        with self._limiting() as connection:
             _check_coverable(connection)
             connection.execute(sa.insert(_caps).values(**values))
 
@@ -272,7 +271,7 @@ class ClientRecord(GrantDatabase):
     def capped(self) -> Cap | None:
         """Return the cap on the total cost of everything in the record; None if there is no cap."""
         with self._transaction(write=False) as connection:
-            return self._cap(connection)
+            return _last_cap(connection)
 
     def begin(self, session: bytes, not_after: int) -> bool:
         """Record a session (one secure sum) before the client takes part in it.
@@ -425,7 +424,7 @@ class ClientRecord(GrantDatabase):
             )
         if charge is not None:
             self._check_charge(connection, charge)
-        _check_capped(connection, charge, cap or self._cap(connection), time)
+        _check_capped(connection, charge, cap or _last_cap(connection), time)
 
     def _check_charge(self, connection: sa.Connection, charge: Charge) -> None:
         """Refuse a round that its plan's event or the owner's grant does not allow.
@@ -445,12 +444,6 @@ class ClientRecord(GrantDatabase):
         grant = self._grant(connection, charge.population)
         if grant is not None:
             check_spend(grant, charges, charge)
-
-    def _cap(self, connection: sa.Connection) -> Cap | None:
-        row = connection.exec_driver_sql(_LAST_CAP).first()
-        if row is None:
-            return None
-        return Cap(row.epsilon, row.delta, Relation.parse(row.relation), row.per_days)
 
     def participations(self, plan: str) -> list[int]:
         """Return the rounds of a plan that the client took part in: their numbers, rising."""
@@ -513,7 +506,7 @@ class ClientRecord(GrantDatabase):
         try:
             with self._transaction(write=False) as connection:
                 begun = int(connection.exec_driver_sql(_COUNT_SESSIONS, times).scalar_one())
-                found = Standing(begun, self._cap(connection))
+                found = Standing(begun, _last_cap(connection))
                 round = _checked_part(population, plan, round, item)
                 part = (population, plan, round, event, seconds(time), item)
                 self._check_part(connection, *part, found.cap)
@@ -640,6 +633,16 @@ class ClientRecord(GrantDatabase):
         return None
 
     # ---- the mark ----
+
+    @contextmanager
+    def _limiting(self) -> Iterator[sa.Connection]:
+        """Run the transaction that writes a cap or a grant, and count it in the mark.
+
+        An old copy has an earlier limit, which may be larger.
+        """
+        with self._marked() as connection:
+            count_write(driver_connection(connection))
+            yield connection
 
     @contextmanager
     def _marked(self) -> Iterator[sa.Connection]:
@@ -837,6 +840,13 @@ def _check_coverable(connection: sa.Connection) -> None:
             f"the record holds a part in plan {bare.plan}, which is without differential privacy:"
             " no cap covers it; begin anew with a new key and a new record"
         )
+
+
+def _last_cap(connection: sa.Connection) -> Cap | None:
+    row = connection.exec_driver_sql(_LAST_CAP).first()
+    if row is None:
+        return None
+    return Cap(row.epsilon, row.delta, Relation.parse(row.relation), row.per_days)
 
 
 def _check_capped(

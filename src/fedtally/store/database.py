@@ -266,7 +266,7 @@ class GrantDatabase(Database):
                 first grant.
         """
         new, time = Grant(population, epsilon, delta), seconds(time)
-        with self._transaction(write=True) as connection:
+        with self._limiting() as connection:
             known = self._grant(connection, population)
             if known is None:
                 connection.execute(
@@ -280,6 +280,12 @@ class GrantDatabase(Database):
             values = {"population": population, "epsilon": new.epsilon, "time": time}
             connection.execute(sa.insert(self._granted).values(**values))
         return new
+
+    @contextmanager
+    def _limiting(self) -> Iterator[sa.Connection]:
+        """Run the transaction that writes a grant."""
+        with self._transaction(write=True) as connection:
+            yield connection
 
     def granted(self, population: str) -> Grant | None:
         """Return the last grant of a population; None if nothing was granted."""

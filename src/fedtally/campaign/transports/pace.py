@@ -87,7 +87,7 @@ class Pace:
         self._now = self.clock if self.steady is None else self.steady
         self._idle_since = self.due = self._check_at = self._probe_at = self._now()
         self._seen: tuple[tuple[bytes, str], ...] = ()
-        self._warned: set[bytes] = set()  # the sessions for which `_warn_of_silence` has warned
+        self._warned: set[bytes] = set()  # the sessions of which a warning was given
         self._is_silent = False  # whether at the last step no client had answered an invitation
         self._clocks = self.clock(), self._now()  # what both clocks showed at the last step
         self._has_jumped = False  # whether the clock jumped past the end of the calendar
@@ -110,7 +110,7 @@ class Pace:
             OverspentError: the population has too little privacy budget left. No client was
                 invited.
             FedtallyError: another error of the driver, for instance a session that cannot be
-                restored.
+                restored, although it can be read.
         """
         self._note_clocks()
         self._warn_of_silence()
@@ -126,6 +126,7 @@ class Pace:
             pause = LONGEST_PAUSE
         else:
             self.is_broken = False
+            self._warn_of_aside()
             self._probe()
         now, running = self._now(), self.driver.running()
         phases = tuple((one.session, one.phase) for one in running)
@@ -237,10 +238,10 @@ class Pace:
         """Return whether the time of `wait` begins again in this step.
 
         Without a session, it begins again if sessions must be restored after an error of the store,
-        or if a round waits for more clients. With sessions, it begins again if a client has
-        answered in one of them. If no client has answered in any of them, it begins again only in
-        the first of the steps in which this is so. So a session that opens later, and gets no
-        answer either, does not get new time.
+        if one is set aside, or if a round waits for more clients. With sessions, it begins again if
+        a client has answered in one of them. If no client has answered in any of them, it begins
+        again only in the first of the steps in which this is so. So a session that opens later, and
+        gets no answer either, does not get new time.
 
         Args:
             running: the sessions that run now.
@@ -249,6 +250,19 @@ class Pace:
             return not self.driver.is_idle or self.driver.is_gathering
         before, self._is_silent = self._is_silent, not any(map(_is_answered, running))
         return not (before and self._is_silent)
+
+    def _warn_of_aside(self) -> None:
+        """Warn of sessions that cannot be restored, once for each session."""
+        for name in sorted(self.driver.aside.keys() - self._warned):
+            saved, why = self.driver.aside[name]
+            self._warned.add(name)
+            self.warn(
+                f"round {saved.round}, session {name.hex()[:8]}: it cannot be restored, and is set"
+                f" aside ({why}); the others go on, and it ends without a sum at"
+                f" {_utc(saved.not_after)}, until when its {len(saved.clients):,} clients wait: if"
+                " campaign.db or its disk was damaged, check the disk; if another version of"
+                " fedtally began the session, end this process and start that version before then"
+            )
 
     def _warn_of_silence(self, has_ended: bool = False) -> None:
         """Warn of invited clients that have not answered, once for each session.

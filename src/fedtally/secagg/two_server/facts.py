@@ -125,15 +125,10 @@ class BatchFacts:
             self._check_noise_source(self._journal.kept(self._noise))
         return entry
 
-    def record(self, query: bytes, message: bytes) -> bytes:
-        """Record a query and this server's message, which closes the batch; return the entry.
+    def claim(self) -> None:
+        """Record that the rounds are in this range, and where the batch's noise comes from.
 
-        There is one entry for these rounds. If another process has recorded its own before, the
-        result is that entry.
-
-        Args:
-            query: the leader's query, a frame.
-            message: a helper's answer; or a leader's share of the sum and the refused reports.
+        Call it before the batch is charged, so that a batch that is refused here costs nothing.
 
         Raises:
             BatchRefusedError: a round is in another batch, or the batch has noise from another
@@ -148,6 +143,21 @@ class BatchFacts:
                     f"round {round} is in a batch of rounds {shown(range(first, last + 1))}"
                 )
         self._check_noise_source(self._journal.keep(self._noise, self._noise_source))
+
+    def record(self, query: bytes, message: bytes) -> bytes:
+        """Record a query and this server's message, which closes the batch; return the entry.
+
+        There is one entry for these rounds. If another process has recorded its own before, the
+        result is that entry.
+
+        Args:
+            query: the leader's query, a frame.
+            message: a helper's answer; or a leader's share of the sum and the refused reports.
+
+        Raises:
+            BatchRefusedError: as for `claim`.
+        """
+        self.claim()  # also here, so that no caller can leave it out
         entry = b"".join((_LENGTH.pack(len(query)), query, message))
         return self._journal.keep(self._batch, entry)
 

@@ -642,9 +642,8 @@ class Helper(_Server):
 
         Raises:
             BatchRefusedError: the query is malformed, has other rounds, has reports that are not
-                held, has fewer than min_batch or more than n_max reports, overlaps another batch
-                (it was charged all the same), or is not the query that was answered; or the answer
-                was recorded with noise from another source.
+                held, has fewer than min_batch or more than n_max reports, overlaps another batch,
+                or is not the query that was answered; or the batch has noise from another source.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn.
             InvalidInputError: the noise that was drawn has another type or shape, or is too large;
@@ -654,13 +653,10 @@ class Helper(_Server):
         """
         rounds, ids = self._ids_of(query, Kind.QUERY, LEADER)
         self._check_rounds(rounds)
-        # Another process may have recorded the answer, and charged another ledger. So `reserve` is
-        # called also for a recorded answer.
         recorded = self._facts.recorded()
+        is_new = recorded is None
         if recorded is None:
             recorded = self._facts.record(query, self._summed(rounds, ids))
-        else:
-            self._make_reservation()
         self._close(recorded)
         asked, answer = parts_of(recorded, self._answer_bytes)
         # A second batch of the same rounds could differ from the first one by few reports. The two
@@ -669,6 +665,10 @@ class Helper(_Server):
             raise BatchRefusedError(
                 "this batch was answered; there is no second query, only the same again"
             )
+        # Another process may have recorded the answer, and charged another ledger. So `reserve` is
+        # called also for a recorded answer, but not for a query that is refused.
+        if not is_new:
+            self._make_reservation()
         return answer
 
     def _summed(self, rounds: range, ids: Ids) -> bytes:
@@ -693,6 +693,7 @@ class Helper(_Server):
                 f"{unknown} of {len(ids)} reports of the query are not held here"
             )
         total = self._total_of(ids)
+        self._facts.claim()
         self._make_reservation()
         # Charged first, so that no noise is drawn for a batch that cannot be charged. The helper
         # adds its own noise, since the leader knows the noise that it drew itself.
@@ -903,8 +904,8 @@ class Leader(_Server):
 
         Raises:
             BatchRefusedError: the offer is malformed or for other rounds, the servers have too few
-                reports in common, a round is in another batch, or another process has recorded the
-                batch with noise from another source. In the last two cases the batch was charged.
+                reports in common, a round is in another batch, or the batch has noise from another
+                source.
             LocalProtocolError: the leader has not stopped, or the batch is closed.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn, and the leader stays stopped.
@@ -947,6 +948,7 @@ class Leader(_Server):
         ids = Ids.of(id for id in offered if id in self._countable)
         self._check_batch(rounds, len(ids))
         total = self._total_of(ids)
+        self._facts.claim()
         self._make_reservation()
         share = self._check.message(total, self._drawn())
         query = frame_of(Kind.QUERY, self._context, LEADER, encode_ids(rounds, ids))

@@ -41,7 +41,7 @@ class Tending:
         server: the server of the whole campaign, to which the sum is added.
         asking: sends requests to the helper.
         closings: the file that says when the release closes.
-        land: saves the result of the campaign; called after the sum has landed.
+        land: saves the result of the campaign; called after the sum has landed or was lost.
         note: shows a message to the operator.
 
     Attributes:
@@ -106,6 +106,8 @@ class Tending:
         if self.is_over:
             if self.collecting.is_lost:  # the reports are not needed: there will be no sum of them
                 await self._of(lambda leader: leader.erase())
+                # A trusted leader's result may have waited for this release alone.
+                await self.collecting.apart(self.land)
             # A helper that was told before may have ended its process. Another call would fail, and
             # this loop would never end.
             if not self.closings.read().releases[self.number].told:

@@ -34,6 +34,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from fedtally.campaign.dap_noise import UnchargedError
 from fedtally.campaign.transports.https.collecting import UNCACHED, Watcher, one_thread
 from fedtally.campaign.transports.https.resource import MOST_JOB, MOST_UPLOAD, PROBLEM_TYPE
 from fedtally.campaign.transports.https.web import (
@@ -264,7 +265,7 @@ class DapServer:
                 self.note(f"a request was not served: {error}")
             self._why = str(error)
             raise Refused(503, "the store does not answer: send the same again", BUSY) from None
-        except (AlreadySpentError, OverspentError) as error:
+        except (AlreadySpentError, OverspentError, UnchargedError) as error:
             self.note(f"a batch waits, whose noise is not paid: {error}")
             raise Refused(503, "the budget of this server does not pay for it", _FULL) from None
         self._why = ""
