@@ -102,7 +102,11 @@ class Tabular(Table):
 
     @abstractmethod
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
-        """Return the estimates of named items, in the order given."""
+        """Return the estimates of named items, in the order given.
+
+        Raises:
+            OutsideDomainError: an item is not in the domain.
+        """
 
     @abstractmethod
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
@@ -115,9 +119,9 @@ class Tabular(Table):
         """
 
     def uncertainty(self, items: Sequence[str | int]) -> Uncertainty | None:
-        """Return how far the estimates of named items may be off, by three distances.
+        """Return how far the estimates of named items may be off: three distances for each item.
 
-        They are the distances
+        The distances are shares, and hold with the confidence of the limits. They are the distances
 
         - from the estimate to the share among the clients that took part,
         - from this share to the share in a wider population, of which the clients are a sample,

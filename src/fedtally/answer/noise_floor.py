@@ -83,8 +83,8 @@ def doubted(result: Answer, listed: Sequence[Estimate]) -> list[Estimate]:
     """Return the listed estimates as terminals and pages show them, in the same order.
 
     An item that does not stand above noise (`Answer.above_noise`) gets the lower limit 0: perhaps
-    nobody holds it. `is_told_from_zero` is then False for it. If it is unknown which items stand
-    above noise, no estimate changes.
+    nobody holds it. `is_told_from_zero` is then False for it, unless its count is exact. If it is
+    unknown which items stand above noise, no estimate changes.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
