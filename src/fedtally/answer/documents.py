@@ -65,6 +65,10 @@ def of_result(
 def of_trends(result: Result, trends: Trends) -> dict[str, Any]:
     """Return the JSON document on items whose shares changed over the rounds of a result.
 
+    Args:
+        result: the result.
+        trends: what `Result.trends` returned for it.
+
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)
     >>> of_trends(result, result.trends())["changed"]
@@ -75,6 +79,10 @@ def of_trends(result: Result, trends: Trends) -> dict[str, Any]:
 
 def of_series(result: Result, series: Series) -> dict[str, Any]:
     """Return the JSON document on the shares of items in each round of a result.
+
+    Args:
+        result: the result.
+        series: what `Result.series` returned for it.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)

@@ -20,7 +20,7 @@ _MOST_ROWS = 1 << 32  # `distinct_rows` takes fewer rows than this
 def group(ids: U64) -> tuple[I64, I64]:
     """Return the index at which each distinct id first occurs, ascending, and how often it occurs.
 
-    Both are int64, with one entry for each distinct id.
+    Both are int64, with one entry for each distinct id, in the order of their first occurrence.
 
     >>> [part.tolist() for part in group(np.array([7, 5, 7], np.uint64))]
     [[0, 1], [2, 1]]

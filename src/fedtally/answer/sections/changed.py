@@ -107,8 +107,8 @@ def rows(trends: Trends) -> list[tuple[str, str]]:
 def digits_of(listed: Sequence[Change]) -> int:
     """Return how many decimals a list needs, in percent, for all its shares and changes.
 
-    There are so many that the smallest change, and the smallest half-width of a change's limits,
-    other than 0, show two digits. The number is from 2 to 6.
+    The smallest change, and the smallest half-width of a change's limits, other than 0, then show
+    two digits. The number is from 2 to 6.
     """
     return amounts.decimals([*(change.change for change in listed), *_halves(listed)])
 

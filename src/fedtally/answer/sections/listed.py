@@ -150,9 +150,9 @@ def has_widths(estimates: Sequence[Estimate]) -> bool:
 def digits_of(estimates: Sequence[Estimate]) -> int:
     """Return how many decimals a list needs, in percent, for all its frequencies and limits.
 
-    There are so many that the smallest frequency, and the smallest half-width of limits, other than
-    0, show two digits. The number is from 2 to 6. Without the half-widths, two limits could look
-    equal. Half-widths up to 1e-9 are only rounding, and do not count.
+    The smallest frequency, and the smallest half-width of limits, other than 0, then show two
+    digits. The number is from 2 to 6. Without the half-widths, two limits could look equal.
+    Half-widths up to 1e-9 are only rounding, and do not count.
 
     >>> digits_of([Estimate("tea", 0.5, 0.499998, 0.500002, 5e5)])
     5
