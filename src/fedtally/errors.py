@@ -173,7 +173,10 @@ class FedtallyError(Exception):
 
     @property
     def in_shell(self) -> str:
-        """The message for users of a shell, where each `arg` keeps its plain name."""
+        """The message for users of a shell, if it is unknown which options the command has.
+
+        Options are spelled such as --seed. Arguments (marks of `arg`) keep their plain names.
+        """
         return render(self.marked, for_="shell")
 
     def speak_shell(self, flags: Collection[str]) -> None:
@@ -199,7 +202,7 @@ class OutsideDomainError(InvalidInputError):
 
 
 class IncompatibleError(InvalidInputError):
-    """Sketches, plans or results do not fit together."""
+    """Sketches, plans or results do not fit together, such as sums of another plan."""
 
 
 class UnreadableFileError(InvalidInputError):

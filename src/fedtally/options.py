@@ -1366,7 +1366,9 @@ def spoken(text: str, name: Callable[[NamedOption], str]) -> str:
 
 
 def help_of(known: Option) -> str:
-    """Return the help text of an option on the command line, with its default in brackets.
+    """Return the help text of an option on the command line.
+
+    If a default is shown (`Option.shown_default`), it follows in brackets.
 
     >>> help_of(OPTIONS["max_bytes"].places["demo"])
     'Bound the upload per client and round, such as 16kB or 64KiB [8kB]'

@@ -302,6 +302,12 @@ def _draw_errors(
     """Draw estimate minus truth of each item, with its limits, in a panel with a scale of its own.
 
     On the scale of the bars, tens of percent, an error of 0.1 points could not be seen.
+
+    Args:
+        axes: the panel.
+        estimates: the listed items; item i is drawn at height i.
+        truth: the true share of each item.
+        thin: for each item, whether it cannot be told from 0: its limits are drawn thinner.
     """
     _draw_limits(axes, estimates, truth, thin)
     errors = [100 * (e.frequency - true) for e, true in zip(estimates, truth, strict=True)]

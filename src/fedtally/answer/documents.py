@@ -97,7 +97,10 @@ def of_series(result: Result, series: Series) -> dict[str, Any]:
 
 
 def _of_rounds(result: Result) -> dict[str, Any]:
-    """Return the fields that the documents of trends and of series have in common."""
+    """Return the fields that the documents of trends and of series have in common.
+
+    They are the plan's fingerprint, the decoder, the plan's privacy, and the warnings.
+    """
     return {
         "fingerprint": result.plan.fingerprint,
         "recovery": result.recovery,

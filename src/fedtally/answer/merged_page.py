@@ -140,7 +140,11 @@ def _sections(
     queried: Sequence[Estimate],
     command: str,
 ) -> list[dict[str, Any]]:
-    """Return the sections of the page in their order, as `page.section` returns each."""
+    """Return the sections of the page in their order, as `page.section` returns each.
+
+    `names` are the names of the results, from `_names`. The other arguments are as in
+    `write_merged_page`.
+    """
     return [
         page.section("How sure it is", _certainty(merged, estimates, queried)),
         page.section("Notes", [], page.sentences(merged.warnings)),
@@ -190,7 +194,7 @@ def _listed(merged: Answer, estimates: Sequence[Estimate]) -> page.Listed:
 
 
 def _parts(merged: Answer, names: Sequence[str]) -> Iterable[tuple[str, Part]]:
-    """Yield pairs of a result's name and the result."""
+    """Yield pairs of a result's name (from `_names`) and the result."""
     return zip(names, merged.parts, strict=True)
 
 
@@ -389,7 +393,11 @@ def _each(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _by_result(names: Sequence[str], said: Sequence[T]) -> list[tuple[T, list[str]]]:
-    """Return each different text once, with the names of the results that have it.
+    """Return each different value once, with the names of the results that have it.
+
+    Args:
+        names: the name of each result.
+        said: a value, such as a text, for each result.
 
     >>> _by_result(["a", "b", "c"], ["exact", "noised", "exact"])
     [('exact', ['a', 'c']), ('noised', ['b'])]

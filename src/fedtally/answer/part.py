@@ -357,7 +357,10 @@ class Part:
 
     @cached_property
     def intervals(self) -> Intervals | None:
-        """The intervals that give items their limits; None if the confidence is 0."""
+        """The object that gives items the limits of their frequencies; None if the confidence is 0.
+
+        It has the kind and the confidence of this part. The first read fits the sums.
+        """
         return None if self.confidence == 0 else self.intervals_of(self.interval_kind)
 
     def intervals_of(self, kind: str, confidence: float | None = None) -> Intervals:

@@ -236,6 +236,10 @@ def _read_fit(
 ) -> FoundFit | None:
     """Return the fit of joint recovery in a file; None if the file has none.
 
+    Args:
+        fit: the entry "fit" of the file's header; None: no fit.
+        arrays: all arrays of the file, by name.
+
     Raises:
         InvalidInputError: an array has the wrong dtype, or a number is out of range.
     """

@@ -267,7 +267,7 @@ def _unread(result: Result) -> str:
 
 
 def noted(notes: Iterable[str]) -> list[tuple[str, RenderableType]]:
-    """Return a row named "Note" for each note, in yellow.
+    """Return a row ("Note", text in yellow) for each note; control characters are escaped.
 
     >>> noted(["the sums are exact"])[0][0]
     'Note'

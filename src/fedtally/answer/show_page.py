@@ -81,7 +81,10 @@ def at_most(share: float) -> str:
 
 
 def _document(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data for the page's script: counters in base64, counts, and bounds as text."""
+    """Return the data for the page's script: counters in base64, counts, and bounds as text.
+
+    `shown` is as in `show_page`. The result becomes JSON.
+    """
     truth = np.bincount(shown["held"]).tolist()
     return {
         **{name: shown[name] for name in ("bits", "rows", "width", "words")},

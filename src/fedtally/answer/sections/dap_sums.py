@@ -49,9 +49,10 @@ def report_bytes(traffic: Mapping[str, Any]) -> int | None:
 
 
 def of_reports(text: str, traffic: Mapping[str, Any] | None) -> str:
-    """Return a statement about privacy, in which "client" is replaced by "report" for sums of DAP.
+    """Return a statement about privacy, made to be about reports if DAP servers made the sums.
 
-    DAP does not know which client sent a report. For other sums the text is returned unchanged.
+    DAP does not know which client sent a report, so phrases about clients are replaced by phrases
+    about reports. For other sums the text is returned unchanged.
 
     Args:
         text: a statement about clients.
