@@ -467,9 +467,9 @@ def _threshold(answer: Answer, reached: float) -> float | None:
     """Return the frequency that an estimate had to reach to be listed; None if it is unknown.
 
     Limits are made around the estimates of one part before shrinkage (which pulls noisy estimates
-    together to lower their error). If these estimates chose the list, its threshold is `reached`.
-    If they were shrunk, or several parts were added up, other numbers chose the list. Then the
-    threshold is unknown.
+    together to lower their error). If these estimates chose the list, the threshold is `reached`
+    divided by the number of contributions. If they were shrunk, or several parts were added up,
+    other numbers chose the list. Then the threshold is unknown.
 
     Args:
         answer: an answer.

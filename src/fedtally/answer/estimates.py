@@ -51,8 +51,9 @@ class Uncertainty(NamedTuple):
             distance to the further limit.
         sampling: how far the share among these clients may be from the share in a wider population.
         population: how far the estimate may be from the share in the population. The errors
-            `clients` and `sampling` are independent: if the estimate lies within its limits, this
-            is the root of the sum of their squares. It is never less than `clients`.
+            `clients` and `sampling` are independent. So if the estimate lies within its limits,
+            this is the root of the sum of their squares; otherwise it may be larger. It is never
+            less than `clients`.
         limits: the limits of the share in the population, within 0 and 1.
     """
 

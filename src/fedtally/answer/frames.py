@@ -112,10 +112,10 @@ class Tabular(Table):
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
         """Return for each estimate whether its item stands above noise; None if that is unknown.
 
-        It is True for an item if the lower limit of its frequency exceeds 0, where the limits are
-        made to hold for all candidates at once. So with the confidence of the limits, somebody
-        holds every item that gets True. It is unknown if there are no limits, and in an open
-        domain, which has no list of candidates.
+        It is True for an item if the lower limit of its frequency exceeds 0. These limits are not
+        the `low` of the estimates: they are made to hold for all candidates at once. So with their
+        confidence, somebody holds every item that gets True. It is unknown if there are no limits,
+        and in an open domain, which has no list of candidates.
         """
 
     def uncertainty(self, items: Sequence[str | int]) -> Uncertainty | None:

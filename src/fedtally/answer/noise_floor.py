@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # commands that show only a plan must not load decoders
 class Standing:
     """The estimates of all candidates, and the candidates that stand above noise.
 
-    A candidate stands above noise if its lower limit exceeds 0, where the limits are made to hold
-    for all candidates at once. So with the confidence of the limits, somebody holds each of these
-    candidates.
+    A candidate stands above noise if the lower limit of its frequency exceeds 0. For this, limits
+    are made that hold for all candidates at once. So with the confidence of the limits, somebody
+    holds every candidate that stands above noise.
 
     Attributes:
         frequencies: the estimates of all candidates, float64 [candidates], largest first.

@@ -67,6 +67,8 @@ def warnings(part: Part) -> Iterator[str]:
 def on_parts(parts: Sequence[Part], num_contributions: int) -> Iterator[str]:
     """Yield the notes on all parts together: early ends, and clients that are in several parts.
 
+    An answer of one part has only notes on an early end.
+
     Args:
         parts: the parts of an answer.
         num_contributions: the number of contributions in the sums of all parts. A contribution is

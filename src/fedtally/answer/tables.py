@@ -33,9 +33,9 @@ class Column:
         cells: the text of each row.
         rank: if there is no room, columns are left out in the order of their ranks, 1 first.
             Columns of the same rank are left out together. 0: the column is never left out.
-        wishes: whether the column is optional: it is left out if names would get fewer than
-            `_WISHED` terminal columns. Any other column is left out only if they would get fewer
-            than `_SHORTEST`.
+        wishes: whether the column is less important than readable names. Then it is left out if
+            names would be cut to fewer than `_WISHED` characters. Another column is left out only
+            if names would be cut to fewer than `_SHORTEST` characters.
         group: a heading above this and neighbouring columns; "": none.
         justify: the alignment; "left" for words.
     """

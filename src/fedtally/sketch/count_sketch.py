@@ -200,8 +200,8 @@ class SketchSpec:
     Only sketches with equal specs can be added, or decoded together.
 
     Args:
-        rows: the number of rows, 1 .. 1024. The median of an even number of rows is the mean of the
-            two middle ones.
+        rows: the number of rows, 1 .. 1024. If decoding takes the median of an even number of rows,
+            it is the mean of the two middle values.
         width: the number of counters in a row, 1 .. 2^24.
         schedule: says which rounds share hashes: a schedule or its name.
         num_rounds: the number of planned rounds. Rounds are numbered from 0.
