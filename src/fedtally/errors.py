@@ -46,8 +46,8 @@ class Option(str):
 class Marks:
     """Makes the marks (placeholders) of names: `opt.seed`, or `opt[name]` with a variable.
 
-    A name that no option can have gets no mark and stays plain text, such as `target.tau` of a
-    plan.
+    Whether there is such an option is not checked. But a name with other characters than a to z and
+    "_" gets no mark and stays plain text, such as `target.tau` of a plan.
     """
 
     def __init__(self, kind: str) -> None:
@@ -67,7 +67,7 @@ arg: Final = Marks(_ARGUMENT)
 
 
 def flag(name: str) -> str:
-    """Return the option of a keyword as it is typed in a shell.
+    """Return the option of a keyword as it is typed in a shell; whether it exists is not checked.
 
     >>> flag("max_items"), flag("num_rounds")
     ('--max-items', '--rounds')
@@ -82,7 +82,7 @@ def render(message: str, *, for_: Audience, flags: Collection[str] = ()) -> str:
         message: a text with marks of `opt` and `arg`.
         for_: the audience: "python", "shell" or "file".
         flags: the options that the command has, such as "--seed". In a shell, a mark of `arg`
-            becomes an option only if it is among these.
+            becomes an option only if it is among these; otherwise it becomes the plain name.
 
     >>> message = f"{arg.top} must be a number; leave {opt.seed} out, or add {opt.evaluate(True)}"
     >>> render(message, for_="python")
@@ -156,7 +156,10 @@ class FedtallyError(Exception):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The names of all options and arguments in the message, in the order of the text."""
+        """The names of all options and arguments in the message, in the order of the text.
+
+        A name that occurs twice in the message occurs twice here.
+        """
         return tuple(mark["name"] for mark in _MARK.finditer(self.marked))
 
     @property
@@ -170,7 +173,10 @@ class FedtallyError(Exception):
 
     @property
     def in_shell(self) -> str:
-        """The message for users of a shell, where each `arg` keeps its plain name."""
+        """The message for users of a shell, if it is unknown which options the command has.
+
+        Options are spelled such as --seed. Arguments (marks of `arg`) keep their plain names.
+        """
         return render(self.marked, for_="shell")
 
     def speak_shell(self, flags: Collection[str]) -> None:
@@ -196,7 +202,7 @@ class OutsideDomainError(InvalidInputError):
 
 
 class IncompatibleError(InvalidInputError):
-    """Sketches, plans or results do not fit together."""
+    """Sketches, plans or results do not fit together, such as sums of another plan."""
 
 
 class UnreadableFileError(InvalidInputError):
@@ -204,15 +210,21 @@ class UnreadableFileError(InvalidInputError):
 
 
 class MemoryLimitError(InvalidInputError):
-    """The work would need more memory than is allowed."""
+    """The work would need more memory than is allowed, by the caller or by this machine."""
 
 
 class OvertakenError(FedtallyError):
-    """Another process runs this campaign now. This process must neither write nor send anything."""
+    """Another process has taken over this campaign.
+
+    This process must neither write nor send anything for the campaign from now on.
+    """
 
 
 class UnsentError(FedtallyError):
-    """A client's report has not been made yet, or has not reached both servers yet."""
+    """A client's report has not been made yet, or has not reached both servers yet.
+
+    The same command, run again, makes it and sends it.
+    """
 
 
 class MissingExtraError(FedtallyError, ImportError):

@@ -75,6 +75,8 @@ class Check:
 def read_size(text: str) -> int:
     """Return the number of bytes that a text means, such as 32kB, 1.5MB, 64KiB or 17; at least 1.
 
+    A text that is no size raises ValueError.
+
     >>> read_size("32kB"), read_size("64KiB"), read_size("1.5 mb"), read_size("17")
     (32000, 65536, 1500000, 17)
     """
@@ -85,7 +87,7 @@ def read_size(text: str) -> int:
 
 
 def read_positive(text: str) -> int:
-    """Return the integer that a text means, from 1 to 10^18 - 1.
+    """Return the integer that a text means, from 1 to 10^18 - 1. Other texts raise ValueError.
 
     >>> read_positive("12"), read_positive("1_000_000"), read_positive("1e6")
     (12, 1000000, 1000000)
@@ -102,7 +104,8 @@ def read_positive(text: str) -> int:
 def read_share(text: str) -> float:
     """Return the share that a text means, such as 0.001 or 0.1%, as a float.
 
-    Whether it is from 0 to 1 is not checked here, but where the share is used.
+    Whether it is from 0 to 1 is not checked here, but where the share is used. A text that is no
+    number raises ValueError.
 
     >>> read_share("0.001"), read_share("0.1%"), read_share("0.1 %"), read_share("1e-3")
     (0.001, 0.001, 0.001, 0.001)
@@ -117,6 +120,8 @@ def read_share(text: str) -> float:
 
 def read_list(text: str) -> tuple[str, ...]:
     """Return the values in a comma-separated list, without the spaces around them.
+
+    An empty text gives one empty value.
 
     >>> read_list("hybrid, fresh")
     ('hybrid', 'fresh')
@@ -143,6 +148,8 @@ def read_window(text: str) -> str:
 
 def read_against(text: str) -> int | None:
     """Return with how many earlier rounds a window is compared; None: with all earlier rounds.
+
+    The text is "before" (None) or a positive integer. Other texts raise ValueError.
 
     >>> read_against("7"), read_against("before")
     (7, None)
@@ -1323,7 +1330,7 @@ OPTIONS: Mapping[str, NamedOption] = MappingProxyType(
 def options_of(place: str) -> Iterator[NamedOption]:
     """Yield the options of one command or function, in the order of the sections.
 
-    Each option is the variant that this command or function takes.
+    Each option is the variant that this command or function takes. An unknown name has no options.
 
     Args:
         place: the name of the command, without the leading `fedtally`, or of the function.
@@ -1359,7 +1366,9 @@ def spoken(text: str, name: Callable[[NamedOption], str]) -> str:
 
 
 def help_of(known: Option) -> str:
-    """Return the help text of an option on the command line, with its default in brackets.
+    """Return the help text of an option on the command line.
+
+    If a default is shown (`Option.shown_default`), it follows in brackets.
 
     >>> help_of(OPTIONS["max_bytes"].places["demo"])
     'Bound the upload per client and round, such as 16kB or 64KiB [8kB]'

@@ -42,10 +42,11 @@ class Answer(Tabular):
 
     `Result` is a subclass, an answer of one part, so this description holds for it, too.
 
-    A frequency is a share of all contributions in all parts. A contribution is what one client adds
-    in one round. `PooledLimits` says how the limits of several parts are combined. In an open
-    domain (nobody lists its strings), an answer of several parts lists the strings whose names at
-    least one part read.
+    A part is the sums of one plan, with their decoder (`Part`). A frequency is a share of all
+    contributions in all parts. A contribution is what one client adds in one round. Limits are the
+    lower and the upper end of an interval for a frequency. `PooledLimits` says how the limits of
+    several parts are combined. In an open domain (nobody lists its strings), an answer of several
+    parts lists the strings whose names at least one part read.
 
     Args:
         parts: two results or more. They have different plans and the same domain. All have limits
@@ -104,7 +105,10 @@ class Answer(Tabular):
 
     @property
     def not_private(self) -> str:
-        """The warning that the results are not private (`Part.not_private`); "": no such part."""
+        """The warning for runs with `not_private`; "" if no part is marked in this way.
+
+        It is the first one that a part has (`Part.not_private`).
+        """
         return next((part.not_private for part in self.parts if part.not_private), "")
 
     @property
@@ -142,12 +146,15 @@ class Answer(Tabular):
 
     @cached_property
     def _shares(self) -> F64:
-        """The share of all contributions that each part has, float64 [parts]; the sum is 1."""
+        """The share of all contributions that each part has, float64 [parts]; the sum is 1.
+
+        A contribution is what one client adds in one round.
+        """
         return np.array([part.num_contributions / self.num_contributions for part in self.parts])
 
     @cached_property
     def _pooled(self) -> dict[str, PooledLimits]:
-        """A cache of `pooled_limits`, by the kind of the limits."""
+        """The results of `pooled_limits` so far, by the kind of the limits."""
         return {}
 
     def pooled_limits(self, kind: str | None = None) -> PooledLimits | None:
@@ -165,21 +172,29 @@ class Answer(Tabular):
 
     @property
     def about(self) -> str:
-        """How the limits were made, in words; "" if there are no limits or the counts are exact."""
+        """How the limits of frequencies were made, in words.
+
+        It is "" if the confidence is 0 (then there are no limits), or if the counts are exact.
+        """
         pooled = self.pooled_limits()
         return "" if pooled is None else pooled.about
 
     @property
     def rows(self) -> Rows:
-        """The rows that `top` and `to_arrow` show: all candidates, or strings of an open domain."""
+        """The rows from which `top` and `to_arrow` take items: one row for each candidate.
+
+        In an open domain (nobody lists its strings) the rows are the strings that stand out from
+        the noise, see `answer_rows.Strings`.
+        """
         return rows_of(self.parts)
 
     def estimates(self, items: Sequence[str | int] | str | int) -> list[Estimate]:
         """Return the estimates of one item or several, in the order given.
 
-        In a domain of hashed strings (`domain.Strings`), an item need not be a candidate. In an
-        open domain, strings with the same hash cannot be told apart: each gets the estimate of all
-        of them together.
+        In a domain of hashed strings (`domain.Strings`), any string has an estimate, whether it is
+        a candidate or not. In an open domain, strings with the same hash cannot be told apart: each
+        gets the estimate of all of them together. An estimate has limits unless the confidence is
+        0. They hold for items that somebody named before the estimates were known.
 
         Raises:
             OutsideDomainError: an item is not in the domain.
@@ -198,10 +213,10 @@ class Answer(Tabular):
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
         """Return for each estimate whether its item stands above noise; None if that is unknown.
 
-        It is True for an item if the lower limit of its frequency exceeds 0, where the limits are
-        made to hold for all candidates at once. So with the answer's confidence, somebody holds
-        every item that gets True. It is unknown if the answer has no limits, or if the domain is
-        open.
+        It is True for an item if the lower limit of its frequency exceeds 0. These limits are not
+        the `low` of the estimates: they are made to hold for all candidates at once. So with the
+        answer's confidence, somebody holds every item that gets True. It is unknown if the answer
+        has no limits (confidence 0), or if the domain is open.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
@@ -231,7 +246,8 @@ class Answer(Tabular):
 
         Args:
             k: the most estimates to return, at least 0.
-            min_frequency: the smallest frequency to list, from 0 to 1; None: no bound.
+            min_frequency: the smallest frequency to list, from 0 to 1: a share of all
+                contributions. None: no bound.
             progress: called as ("decode", candidates done, all candidates); never in an open
                 domain.
 
@@ -260,6 +276,8 @@ class Answer(Tabular):
     def frequencies(self, memory: int | None = None) -> F64:
         """Return the estimated frequencies of all candidates, by position, float64 [domain.size].
 
+        They are shares of all contributions, and may be below 0.
+
         Args:
             memory: the most bytes for the table; None: half of the machine's memory.
 
@@ -281,8 +299,9 @@ class Answer(Tabular):
     def limits(self, memory: int | None = None, kind: str | None = None) -> Limits | None:
         """Return the limits of the frequencies of all candidates; None if the confidence is 0.
 
-        The two arrays, low and high, are float64 [domain.size], by position. They do not allow for
-        selection: they hold for items that somebody named before the estimates were known.
+        The two arrays, low and high, are float64 [domain.size], by position, from 0 to 1. They do
+        not allow for selection: each holds for an item that somebody named before the estimates
+        were known. Limits of the kind "simultaneous" hold for all candidates at once.
 
         Args:
             memory: the most bytes for the table; None: half of the machine's memory.
@@ -303,10 +322,11 @@ class Answer(Tabular):
         """Return a `pyarrow.Table` of all rows, largest estimate first.
 
         Its columns are the fields of `Estimate`, and `above_noise`. The limits do not allow for
-        selection: they hold for items that somebody named beforehand. The entry `intervals` in the
-        schema's metadata is the kind of the limits. `above_noise` says whether the item stands
-        above noise (see the method `above_noise`). It is null where this is unknown: if there are
-        no limits, if the domain is open, or if there are more than 2^20 candidates.
+        selection: they hold for items that somebody named beforehand. They are null if the
+        confidence is 0. The entry `intervals` in the schema's metadata is the kind of the limits.
+        `above_noise` says whether the item stands above noise (see the method `above_noise`). It is
+        null where this is unknown: if there are no limits, if the domain is open, or if there are
+        more than 2^20 candidates.
 
         If the run is marked not private, a column `note` says so. If the answer covers a window of
         rounds, a column `window` names the window.
@@ -353,7 +373,7 @@ class Answer(Tabular):
         A column is None if it needs limits and there are none.
 
         Args:
-            counts: the estimated counts in each part, float64 [n] each.
+            counts: for each part of the answer, the estimated counts of the n items: float64 [n].
             limits: the limits of the frequencies, float64 [n] each; None: there are none.
         """
         total = _total(counts)
@@ -429,10 +449,10 @@ class Answer(Tabular):
 
 
 def _ids(answer: Answer, items: Sequence[str | int]) -> list[U64]:
-    """Return the ids of the items in each part, uint64 [items] for each part.
+    """Return the ids of the items: a list of uint64 [items], one array for each part of the answer.
 
-    An id is the integer that a sketch counts. In an open domain each part hashes strings with its
-    own key, so the ids of an item differ from part to part.
+    An id is the integer that a sketch counts. In an open domain each part hashes strings with the
+    key of its own plan, so the ids of an item differ from part to part. Otherwise they are equal.
 
     Raises:
         OutsideDomainError: an item is not in the domain.
@@ -447,9 +467,9 @@ def _threshold(answer: Answer, reached: float) -> float | None:
     """Return the frequency that an estimate had to reach to be listed; None if it is unknown.
 
     Limits are made around the estimates of one part before shrinkage (which pulls noisy estimates
-    together to lower their error). If these estimates chose the list, its threshold is `reached`.
-    If they were shrunk, or several parts were added up, other numbers chose the list. Then the
-    threshold is unknown.
+    together to lower their error). If these estimates chose the list, the threshold is `reached`
+    divided by the number of contributions. If they were shrunk, or several parts were added up,
+    other numbers chose the list. Then the threshold is unknown.
 
     Args:
         answer: an answer.
@@ -461,15 +481,17 @@ def _threshold(answer: Answer, reached: float) -> float | None:
 
 
 def _largest(blocks: Iterable[tuple[int, list[F64]]], k: int, floor: float) -> tuple[I64, F64]:
-    """Return the k rows with the largest estimates, largest first: places int64 [n], and counts.
+    """Return the k rows with the largest estimates, largest first: their places and their counts.
 
-    The counts are float64 [parts, n]: of each row, the estimated count in each part.
+    The places are the numbers of the rows, int64 [n], with n <= k. The counts are float64 [parts,
+    n]: the estimated count of each row in each part of the answer. Rows are compared by the sum of
+    their counts over all parts; equal sums are ordered by place.
 
     Args:
-        blocks: pairs of the place of a block's first row, and the block's counts in each part,
-            float64 [rows] each.
+        blocks: the rows in blocks, as `Rows.blocks` yields them: the place of the first row, and
+            for each part the counts, float64 [rows of the block].
         k: the most rows to return.
-        floor: the smallest count to list, added over all parts.
+        floor: the smallest sum of counts to list, in clients.
     """
     places, counts, totals = np.empty(0, np.int64), np.empty((0, 0)), np.empty(0)
     for start, block in blocks:
@@ -486,7 +508,11 @@ def _largest(blocks: Iterable[tuple[int, list[F64]]], k: int, floor: float) -> t
 
 
 def _total(counts: Sequence[F64] | F64) -> F64:
-    """Return the estimated count of each item, added over all parts, float64 [n]."""
+    """Return the sum over all parts of some numbers of each item, float64 [n].
+
+    Args:
+        counts: for each part of the answer the numbers of the n items, such as estimated counts.
+    """
     total: F64 = reduce(np.add, counts)
     return total
 
@@ -524,7 +550,14 @@ def _check_parts(parts: Sequence[Part]) -> None:
 
 
 def _no_candidates(answer: Answer, named: Sequence[str | int]) -> OutsideDomainError:
-    """Return the error which says that items are not in the answer's domain."""
+    """Return the error (to raise) which says that items are not in the answer's domain.
+
+    It names the first such item. In a small dictionary it also suggests a similar candidate.
+
+    Args:
+        answer: an answer.
+        named: the items that were asked for; at least one is not in the domain.
+    """
     domain = answer.domain
     lacking = [n for n, known in zip(named, domain.contains(named), strict=True) if not known]
     many = f" ({len(lacking):,} of {len(named):,} items)" if len(lacking) > 1 else ""
@@ -540,7 +573,8 @@ def _no_candidates(answer: Answer, named: Sequence[str | int]) -> OutsideDomainE
 def _all_above_noise(answer: Answer, limits: Limits | None, memory: int | None) -> Bools | None:
     """Return for each candidate whether it stands above noise, bool [domain.size], by position.
 
-    Returns None if this is unknown, or if there are too many candidates to decode again.
+    See `Answer.above_noise`. Returns None if this is unknown, or if there are more than
+    `MOST_AGAIN` candidates: to decode them again would take too long.
 
     Args:
         answer: an answer.

@@ -48,7 +48,8 @@ class Rows(ABC):
     def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, list[F64]]]:
         """Yield the rows block by block: the place of the first row, and the estimated counts.
 
-        The counts are a list of float64 [rows of the block], one array for each part.
+        The place of a row is its number, from 0. The counts are a list: for each part of the answer
+        one array, float64 [rows of the block]. A part is the sums of one plan, with their decoder.
 
         Args:
             progress: called as ("decode", rows done, all rows); never in an open domain.
@@ -56,13 +57,17 @@ class Rows(ABC):
 
     @abstractmethod
     def ids(self, places: I64) -> list[U64]:
-        """Return the ids of the rows at `places`, uint64 [places], one array for each part."""
+        """Return the ids of the rows at `places`: a list of one array for each part of the answer.
+
+        Each array is uint64 [n], with the id of row places[i] at index i. An id is the integer that
+        the part's sketches count for the row's item.
+        """
 
     @abstractmethod
     def labels(self, places: I64) -> list[Any]:
-        """Return the items of the rows at `places`, as users write them.
+        """Return the items of the rows at `places` (numbers of rows, from 0), as users write them.
 
-        For a string whose name was not read it is an `Unread` label.
+        For a string whose name was not read it is a `domain.Unread`, which shows the string's hash.
         """
 
     @abstractmethod
@@ -79,10 +84,17 @@ class Rows(ABC):
 
     @abstractmethod
     def id_blocks(self) -> Iterator[Sequence[Ids]]:
-        """Yield the ids of the rows, block by block: for each block one array for each part."""
+        """Yield the ids of the rows, block by block, in the order of their places.
+
+        A block is a list with an entry for each part of the answer: the ids of the block's rows in
+        this part, as uint64 [rows of the block] or as a range.
+        """
 
     def columns(self, places: I64) -> dict[str, Any]:
-        """Return the columns of a table that say which item a row is about, "item" first."""
+        """Return the table columns that say which item a row is about: Arrow arrays by name.
+
+        Entry i of a column is about the row with the number places[i]. The column "item" is first.
+        """
         import pyarrow as pa
 
         return {"item": pa.array(self.labels(places))}
@@ -92,7 +104,7 @@ class Rows(ABC):
         return True
 
     def counts(self) -> list[F64]:
-        """Return the estimated counts of all rows: float64 [rows], one array for each part."""
+        """Return the estimated counts of all rows: a list of float64 [rows], one for each part."""
         blocks = (counts for _, counts in self.blocks())
         return [np.concatenate(own) for own in zip(*blocks, strict=True)]
 
@@ -122,10 +134,10 @@ class Candidates(Rows):
         return self._domain.size
 
     def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, list[F64]]]:
-        """Yield the place of the first row of each block, and the block's counts in each part.
+        """Yield (place of the first row, counts) for each block of candidates; see `Rows.blocks`.
 
-        The parts decode each block one after the other, and only the last part calls `progress`. So
-        progress is reported once for each block.
+        The parts of the answer decode each block one after the other, and only the last part calls
+        `progress`. So progress is reported once for each block.
         """
         reports = [None] * (len(self._parts) - 1) + [progress]
         runs = [part.blocks(report) for part, report in zip(self._parts, reports, strict=True)]
@@ -133,23 +145,33 @@ class Candidates(Rows):
             yield blocks[0][0], [block for _, _, block in blocks]
 
     def ids(self, places: I64) -> list[U64]:
-        """Return the ids of the candidates at `places`, uint64 [places], an array for each part."""
+        """Return the ids of the candidates at some positions: one array for each part.
+
+        Each array is uint64 [n]: its entry i is the id of the candidate at position places[i], the
+        integer that the part's sketches count for it.
+
+        Args:
+            places: int64 [n], the positions in the domain, which are also the numbers of the rows.
+        """
         return [part.domain.ids_at(places) for part in self._parts]
 
     def labels(self, places: I64) -> list[Any]:
-        """Return the labels of the candidates at `places`."""
+        """Return the labels of the candidates at the positions `places`, as users write them."""
         return self._domain.labels(places)
 
     def id_blocks(self) -> Iterator[Sequence[Ids]]:
-        """Yield the ids of the candidates, block by block: in each block an array for each part."""
+        """Yield the ids of the candidates, block by block, in the order of their positions.
+
+        A block is a list with an entry for each part of the answer (see `Rows.id_blocks`).
+        """
         for bounds in block_bounds(self._domain):
             yield [ids_between(part.domain, *bounds) for part in self._parts]
 
     def check_table(self, memory: int | None) -> None:
         """Raise MemoryLimitError if a table of all candidates needs more than `memory` bytes.
 
-        If a decoder keeps messages (belief propagation), their memory counts, too. If `memory` is
-        None, the bound is half of the machine's memory.
+        Belief propagation keeps messages between candidates and counters. Their memory counts, too.
+        If `memory` is None, the bound is half of the machine's memory.
         """
         for part in self._parts:
             part.check_table_fits(memory)
@@ -163,14 +185,22 @@ class Candidates(Rows):
 
 
 class Strings(Rows):
-    """The strings of an open domain that can be listed: half a client or more, all parts added."""
+    """The strings of an open domain that can be listed, one row for each.
+
+    In an open domain nobody lists the strings beforehand. A string gets a row if its estimated
+    counts, added over all parts of the answer, are at least half a client (`part.LEAST`).
+    """
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
 
     @abstractmethod
     def hashes(self) -> list[U64]:
-        """Return the hashes of all strings that may become rows, one uint64 array for each part."""
+        """Return the hashes of all strings that may become rows: one array for each part.
+
+        Each array is uint64 [strings], and index i is the same string in all arrays. The parts of
+        the answer hash a string with different keys.
+        """
 
     @property
     def what(self) -> str:
@@ -179,10 +209,10 @@ class Strings(Rows):
 
     @cached_property
     def _all(self) -> tuple[I64, list[U64], list[F64]]:
-        """The rows, as three values: places in `hashes`, hashes, and estimated counts.
+        """The rows, as three values: indices into the arrays of `hashes`, hashes, estimated counts.
 
-        The places are int64 [rows]. The hashes, uint64 [rows], and the counts, float64 [rows], have
-        one array for each part.
+        The indices are int64 [rows]. The hashes are a list of uint64 [rows], and the counts a list
+        of float64 [rows], with one array for each part of the answer.
         """
         ids = self.hashes()
         counts = [part.decoder.at(own) for part, own in zip(self._parts, ids, strict=True)]
@@ -194,18 +224,18 @@ class Strings(Rows):
         return len(self._all[0])
 
     def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, list[F64]]]:
-        """Yield all rows as one block: the place 0, and the counts in each part.
+        """Yield all rows as one block: the place 0, and a list of counts (see `Rows.blocks`).
 
         `progress` is never called.
         """
         yield 0, self._all[2]
 
     def ids(self, places: I64) -> list[U64]:
-        """Return the hashes of the strings at `places`, uint64 [places], an array for each part."""
+        """Return the hashes of the rows at `places`: a list of uint64 [n], one for each part."""
         return [own[places] for own in self._all[1]]
 
     def id_blocks(self) -> Iterator[Sequence[Ids]]:
-        """Yield the hashes of all strings as one block: one array for each part."""
+        """Yield the hashes of all rows as one block: a list of uint64 [rows], one for each part."""
         yield self._all[1]
 
     def check_table(self, memory: int | None) -> None:
@@ -231,11 +261,14 @@ class ReadStrings(Strings):
         return sorted({name for part in self._parts for name in part.names.values()})
 
     def hashes(self) -> list[U64]:
-        """Return the hashes of all names: uint64 [names], one array for each part."""
+        """Return the hashes of all names, sorted by name: a list of uint64 [names], one per part.
+
+        A hash depends on the seed of the part's plan, so the arrays differ.
+        """
         return [part.domain.encode(self._names) for part in self._parts]
 
     def labels(self, places: I64) -> list[Any]:
-        """Return the names of the strings at `places`."""
+        """Return the names of the rows at `places` (numbers of rows, from 0)."""
         return [self._names[place] for place in self._all[0][places].tolist()]
 
 
@@ -243,16 +276,22 @@ class FoundStrings(Strings):
     """The strings of an answer with one part, with or without a name, ascending by hash."""
 
     def hashes(self) -> list[U64]:
-        """Return the hashes that stand out from the noise, ascending: a list of one array."""
+        """Return the hashes that stand out from the noise: a list of one array, ascending uint64.
+
+        The list has one entry since the answer has one part. See `Part.found`.
+        """
         return [self._parts[0].found.view(np.uint64)]
 
     def labels(self, places: I64) -> list[Any]:
-        """Return the names of the strings at `places`; an `Unread` label if a name was not read."""
+        """Return the names of the rows at `places` (numbers of rows, from 0).
+
+        For a string whose name was not read it is a `domain.Unread`, which shows the string's hash.
+        """
         hashes, names = self.ids(places)[0].tolist(), self._parts[0].names
         return [names.get(each, Unread.of(each)) for each in hashes]
 
     def columns(self, places: I64) -> dict[str, Any]:
-        """Return two columns for the rows at `places`: "item" and "hash".
+        """Return two Arrow columns, "item" and "hash", for the rows at `places`.
 
         "item" is the name, or null if it was not read. "hash" is the hash in hexadecimal digits.
         """
@@ -266,7 +305,11 @@ class FoundStrings(Strings):
 
 
 def rows_of(parts: Sequence[Part]) -> Rows:
-    """Return the rows of an answer with these parts, as the class that fits their domain."""
+    """Return the rows of an answer with these parts: an object of the class that fits the domain.
+
+    The class is `Candidates` if the domain lists its items. In an open domain it is `FoundStrings`
+    for one part and `ReadStrings` for several.
+    """
     if not parts[0].plan.is_open:
         return Candidates(parts)
     return FoundStrings(parts) if len(parts) == 1 else ReadStrings(parts)

@@ -1,4 +1,7 @@
-"""The landed sums of one plan, round by round: decode some rounds alone, or a window of rounds."""
+"""The landed sums of one plan, round by round: decode some rounds alone, or a window of rounds.
+
+A sum has landed if the server has it. A window is some of the landed rounds, such as the last 7.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,16 @@ from fedtally.recovery.decoders.kind import CampaignDecoder, FittedDecoder
 from fedtally.recovery.windows import LONGEST, Decoded, decode, longest, shortest_enough
 from fedtally.sketch import CountSketch
 
-# The most decoders in the cache. A window fits up to five histories of different lengths, and the
-# window "auto" fits one more.
+# The most decoders in the cache. To decode a window, up to five fits are compared: each uses the
+# window and a different number of rounds near it. The window "auto" needs one more fit.
 _MOST_FITS = 6
 
 
 class ByRound:
     """The sums of a part, which can be chosen by round, and a cache of the last few decoders.
+
+    A part is the landed sums of one plan, with their decoder (`Part`). The number of a sum is the
+    number of its round, from 0. If a sum adds up several rounds, it is the first of them.
 
     Args:
         part: the part, with the sums of all rounds.
@@ -30,7 +36,8 @@ class ByRound:
     Attributes:
         part: the given part.
         labels: the given labels.
-        landed: the rounds whose sums the part has, and the windows that can be taken of them.
+        landed: a `LandedRounds`: the rounds whose sums the part has. It turns the text of a window,
+            such as "last:7", into numbers of sums.
     """
 
     def __init__(self, part: Part, labels: Sequence[str] | None) -> None:
@@ -41,7 +48,8 @@ class ByRound:
     def sums(self, rounds: Sequence[int]) -> list[CountSketch]:
         """Return the sums whose numbers are in `rounds`, in the order of the part's sums.
 
-        If a sum adds up several rounds, its number is that of the first of them.
+        If a sum adds up several rounds, its number is that of the first of them. A number without a
+        sum is ignored.
         """
         chosen = set(rounds)
         return [sketch for sketch in self.part.sketches if sketch.round in chosen]
@@ -49,13 +57,15 @@ class ByRound:
     def alone(self, number: int) -> CampaignDecoder:
         """Return a new decoder of a single sum, of the same kind as the decoder of all sums.
 
+        The decoder is not cached.
+
         Args:
             number: the number of the sum (see `sums`).
         """
         return fit(self.part, self.sums([number]), self.part.decoding.recovery)
 
     def chosen(self, asked: str) -> list[int]:
-        """Return the numbers of the sums of a window, ascending (see `sums`).
+        """Return the numbers of the sums that make up a window, ascending (see `sums`).
 
         Args:
             asked: the window, such as "last:7" or "auto", as `Result.window` takes it, but not
@@ -89,12 +99,15 @@ class ByRound:
         )
 
     def history(self, most: int = LONGEST) -> FittedDecoder | None:
-        """Return a decoder of the last landed rounds; windows and trends read values from it.
+        """Return one decoder that fits the last landed rounds together.
 
-        Returns None in an open domain, and if the decoder has no values for single rounds.
+        The window "auto" and trends read from it the values of items in single batches (runs of
+        rounds with the same hashes). Returns None in an open domain. It also returns None if the
+        decoder has no such values: recovery "median" or "direct", or a fit that was given up.
 
         Args:
-            most: the most rounds to fit, up to 64.
+            most: the most rounds to fit, up to 64. Batches are completed, so there may be more; a
+                large domain allows fewer.
         """
         part, plan = self.part, self.part.plan
         if plan.is_open:
@@ -104,7 +117,7 @@ class ByRound:
         return decoder if isinstance(decoder, FittedDecoder) and decoder.has_fit else None
 
     def _recovery(self, batches: int) -> str:
-        """Return the name of the decoder that decodes the sums; "auto" is resolved.
+        """Return the name of the decoder for some sums, such as "joint"; never "auto".
 
         Args:
             batches: the number of batches that the sums are from. A batch is a run of consecutive
@@ -116,12 +129,13 @@ class ByRound:
     def _now(self) -> list[int]:
         """Return the numbers of the sums in the window "auto", ascending.
 
-        The window has the last landed batches. Their number is chosen so that the estimates of the
-        current frequencies have the smallest error (`shortest_enough`).
+        The window has the last landed batches (runs of rounds with the same hashes). Their number
+        is chosen so that the estimates of the current frequencies have the smallest error
+        (`shortest_enough`).
 
         Raises:
-            InvalidInputError: the domain is open, the decoder has no fit, or fewer than two batches
-                have clients.
+            InvalidInputError: the domain is open; the decoder has no values for single batches
+                (see `history`); or fewer than two batches have clients.
         """
         auto = opt.window("auto")
         self.part.plan.candidates.check_listed(f"{auto} looks", f"take {opt.window('last:7')}")
@@ -141,7 +155,7 @@ class ByRound:
         return sorted(one.round for one in self.part.sketches if self.batch(one.round) in last)
 
     def batch(self, number: int) -> int:
-        """Return the number of the batch that a round is in.
+        """Return the number of the batch, from 0, that the round `number` is in.
 
         A batch is a run of consecutive rounds with the same hashes.
         """

@@ -11,8 +11,8 @@ from typing import Any
 
 from fedtally.base.text import FORMULA_SIGNS
 
-# _FORMULA matches a character that begins a formula, at the start of a cell and after a character
-# that some programs take as the end of one.
+# _FORMULA matches a character that begins a formula: at the start of a cell, or after a character
+# that some programs take as the end of a cell.
 # _DROPPED matches a leading tab or carriage return, which some programs remove before they look for
 # a formula.
 _FORMULA = rf"(^|[;\t\r\n])([\"']*[{FORMULA_SIGNS}])"

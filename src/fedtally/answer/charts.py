@@ -183,6 +183,10 @@ def top_items(
 def _took_part(number: int, unit: str) -> tuple[str, str]:
     """Return two texts on who took part: for the legend, and for the label of the axis.
 
+    Args:
+        number: the number of clients, people or contributions.
+        unit: the plural noun for them.
+
     >>> _took_part(1000, "clients"), _took_part(1, "people")
     (('these clients', '1,000 clients'), ('this one person', '1 person'))
     """
@@ -196,6 +200,11 @@ def _leader(estimates: Sequence[Bar], labels: Sequence[str], narrow: bool) -> st
 
     It is sure if there are at least two items, and the lower limit of the first is above the upper
     limits of all other listed items.
+
+    Args:
+        estimates: the listed items, most frequent first.
+        labels: the label of each item, as it is drawn.
+        narrow: whether the figure is for a phone: the title is then broken into lines.
     """
     least = estimates[0].low if len(estimates) > 1 else None
     if least is None or not all(one.high is not None and least > one.high for one in estimates[1:]):
@@ -229,7 +238,15 @@ def _draw_both_readings(
     confidence: float | None,
     those: str,
 ) -> None:
-    """Draw both kinds of limits: for these clients as dark lines, for a population as pale bars."""
+    """Draw both kinds of limits: for these clients as dark lines, for a population as pale bars.
+
+    Args:
+        axes: the panel.
+        estimates: the listed items; item i is drawn at height i.
+        thin: for each item, whether it cannot be told from 0: its limits are drawn thinner.
+        confidence: the confidence of the limits, for the legend; None: not shown.
+        those: a text on who took part, for the legend, such as "these clients".
+    """
     level = "limits" if confidence is None else f"{100 * confidence:.12g} %"
     _draw_limits(axes, estimates, [0.0] * len(estimates), thin, f"{level}: among {those}")
     ends = [
@@ -253,8 +270,15 @@ def _draw_limits(
 ) -> None:
     """Draw the limits of each estimate, minus its number in `origins`, as a line with ends.
 
-    An item that may be 0 (`thin`) gets a thin line with an upper end only. If no limits are wider
-    than rounding, as for exact counts, nothing is drawn.
+    If no limits are wider than rounding, as for exact counts, nothing is drawn.
+
+    Args:
+        axes: the panel.
+        estimates: the listed items; item i is drawn at height i.
+        origins: for each item the share that is drawn as 0: 0.0, or the true share.
+        thin: for each item, whether it cannot be told from 0: it gets a thin line with an upper end
+            only.
+        label: the entry in the legend; "": none.
     """
     limits = [
         (place, 100 * (e.low - origin), 100 * (e.high - origin), is_thin)
@@ -278,6 +302,12 @@ def _draw_errors(
     """Draw estimate minus truth of each item, with its limits, in a panel with a scale of its own.
 
     On the scale of the bars, tens of percent, an error of 0.1 points could not be seen.
+
+    Args:
+        axes: the panel.
+        estimates: the listed items; item i is drawn at height i.
+        truth: the true share of each item.
+        thin: for each item, whether it cannot be told from 0: its limits are drawn thinner.
     """
     _draw_limits(axes, estimates, truth, thin)
     errors = [100 * (e.frequency - true) for e, true in zip(estimates, truth, strict=True)]
@@ -565,7 +595,14 @@ def _runs(rounds: Sequence[int]) -> list[slice]:
 def _label_rounds(
     axes: Axes, rounds: Sequence[int], labels: Mapping[int, str], drawn: Set[int]
 ) -> None:
-    """Write labels below about six of the rounds, including the last one."""
+    """Write labels below about six of the rounds, including the last one.
+
+    Args:
+        axes: the panel.
+        rounds: the numbers of the rounds, ascending.
+        labels: the labels of rounds by number. A round without a label shows its number.
+        drawn: the code points that the fonts have (see `figures.fonts_for`).
+    """
     step = max(1, -(-len(rounds) // 6))
     shown = list(rounds[::-1][::step])[::-1]
     texts = [shortened(drawable(labels.get(number, number), drawn), 12) for number in shown]
@@ -578,7 +615,9 @@ def _label_rounds(
 
 
 def _spread_ranks(number: int) -> list[int]:
-    """Return ranks between 1 and `number` for drawing a curve: dense at first, then sparse.
+    """Return ranks from 1 to `number` for drawing a curve: ascending, dense at first, then sparse.
+
+    Both ends are among them.
 
     >>> _spread_ranks(5), len(_spread_ranks(30_000)) < 400
     ([1, 2, 3, 4, 5], True)
@@ -593,7 +632,15 @@ def _spread_ranks(number: int) -> list[int]:
 def _draw_curve(
     axes: Axes, method: str, points: Sequence[Point], number: int, shift: float
 ) -> None:
-    """Draw the errors of a method with their bands, at x = bytes times `shift`."""
+    """Draw the errors of a method as a curve with bands, at x = bytes times `shift`.
+
+    Args:
+        axes: the panel.
+        method: the name of the method, for the legend.
+        points: the points: x is the bytes per client, and errors are shares of clients.
+        number: the number of the curve, from 0: it chooses colour and marker.
+        shift: a factor near 1, so that points of several curves do not cover each other.
+    """
     points = sorted(points)
     look = {
         "color": _CYCLE[number % len(_CYCLE)],
@@ -622,7 +669,14 @@ def _largest(
 
 
 def _draw_bands(axes: Axes, xs: Sequence[float], points: Sequence[Point], **look: Any) -> None:
-    """Draw points with vertical bands, at the given `xs`. Errors become percentage points."""
+    """Draw points with vertical bands: errors are given as shares, and drawn in percentage points.
+
+    Args:
+        axes: the panel.
+        xs: where to draw each point; `Point.x` is not used.
+        points: the points, with the middle and the ends of their bands.
+        look: colours and other keywords of matplotlib's `errorbar`.
+    """
     spread = [
         [100 * (p.middle - p.low) for p in points],
         [100 * (p.high - p.middle) for p in points],
@@ -667,6 +721,12 @@ def _label(rank: int, item: str | int, drawn: Set[int], narrow: bool = False) ->
 
     Letters outside `drawn` (the code points that the fonts have) become the replacement character.
     Two items may then look alike, so such a label begins with the item's rank.
+
+    Args:
+        rank: the place of the item in the list, from 1.
+        item: the item.
+        drawn: the code points that the fonts have.
+        narrow: whether the figure is for a phone: labels are then shorter.
     """
     text = drawable(item, drawn)
     longest = _LONGEST_IF_NARROW if narrow else _LONGEST_LABEL

@@ -65,6 +65,10 @@ def of_result(
 def of_trends(result: Result, trends: Trends) -> dict[str, Any]:
     """Return the JSON document on items whose shares changed over the rounds of a result.
 
+    Args:
+        result: the result.
+        trends: what `Result.trends` returned for it.
+
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)
     >>> of_trends(result, result.trends())["changed"]
@@ -75,6 +79,10 @@ def of_trends(result: Result, trends: Trends) -> dict[str, Any]:
 
 def of_series(result: Result, series: Series) -> dict[str, Any]:
     """Return the JSON document on the shares of items in each round of a result.
+
+    Args:
+        result: the result.
+        series: what `Result.series` returned for it.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)
@@ -89,7 +97,10 @@ def of_series(result: Result, series: Series) -> dict[str, Any]:
 
 
 def _of_rounds(result: Result) -> dict[str, Any]:
-    """Return the fields that the documents of trends and of series have in common."""
+    """Return the fields that the documents of trends and of series have in common.
+
+    They are the plan's fingerprint, the decoder, the plan's privacy, and the warnings.
+    """
     return {
         "fingerprint": result.plan.fingerprint,
         "recovery": result.recovery,

@@ -51,8 +51,9 @@ class Uncertainty(NamedTuple):
             distance to the further limit.
         sampling: how far the share among these clients may be from the share in a wider population.
         population: how far the estimate may be from the share in the population. The errors
-            `clients` and `sampling` are independent: if the estimate lies within its limits, this
-            is the root of the sum of their squares. It is never less than `clients`.
+            `clients` and `sampling` are independent. So if the estimate lies within its limits,
+            this is the root of the sum of their squares; otherwise it may be larger. It is never
+            less than `clients`.
         limits: the limits of the share in the population, within 0 and 1.
     """
 
@@ -78,7 +79,8 @@ def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
     Args:
         frequencies: the estimated frequencies, float64 [n].
         limits: the limits of the share among the clients, float64 [n] each.
-        sampling: the half-widths of the sampling error (`sampling_error`), float64 [n].
+        sampling: how far the share among the clients may be from the share in the population, in
+            either direction, float64 [n] (`intervals.sampling_error`).
 
     >>> found = uncertainty(np.array([0.5]), Limits(np.array([0.47]), np.array([0.52])),
     ...                     np.array([0.04]))
@@ -99,7 +101,8 @@ def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
 def is_told_from_zero(estimate: Estimate) -> bool:
     """Return whether an estimate can be told from 0: its lower limit is above 0.
 
-    An estimate without limits counts as told from 0. So does an exact count, even a count of 0.
+    An estimate without limits counts as told from 0. So does an exact count, even a count of 0. A
+    count is exact if both limits equal the estimate.
 
     >>> [is_told_from_zero(Estimate("tea", 0.1, low, 0.2, 10.0)) for low in (0.0, 0.01, None)]
     [False, True, True]
@@ -147,7 +150,7 @@ def largest_uncertainty(estimates: Sequence[Estimate]) -> tuple[float, float] | 
 
 
 def uncertainty_of(estimates: Sequence[Estimate]) -> Uncertainty | None:
-    """Return how far each of these estimates may be off.
+    """Return how far each of these estimates may be off: arrays in the order of the estimates.
 
     Returns None if there are no estimates, or one of them has no limits.
 

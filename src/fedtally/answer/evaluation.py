@@ -101,20 +101,28 @@ class Truth(NamedTuple):
     held: I64 | None = None
 
     def at(self, positions: I64) -> I64:
-        """Return the true counts at these positions (in an open domain: hashes), int64."""
+        """Return the true counts at these positions (in an open domain: hashes), int64 [n].
+
+        A count is a number of contributions. It is 0 for an item that nobody holds.
+        """
         return _looked_up(self.positions, self.counts, positions)
 
     def of_strings(self, fingerprints: U64) -> I64:
-        """Return the true counts of the strings with these fingerprints, int64.
+        """Return the true counts of the strings with these fingerprints, int64 [n].
 
-        Only the truth of an open domain has them.
+        A fingerprint is a hash of a string that is longer than the hash in the sketch, so that it
+        tells strings with the same hash apart (`OpenStrings.fingerprints`). A count is 0 for a
+        string that nobody holds. Call this only if the domain is open.
         """
         assert self.fingerprints is not None
         assert self.held is not None
         return _looked_up(self.fingerprints, self.held, fingerprints)
 
     def within(self, start: int, stop: int) -> F64:
-        """Return the true counts at the positions start .. stop - 1, float64 [stop - start]."""
+        """Return the true counts at the positions start .. stop - 1, float64 [stop - start].
+
+        Call this only if the domain is not open.
+        """
         dense = np.zeros(stop - start)
         part = slice(*np.searchsorted(self.positions, [start, stop]))
         dense[self.positions[part] - start] = self.counts[part]
@@ -122,7 +130,13 @@ class Truth(NamedTuple):
 
 
 def _looked_up(keys: npt.NDArray[Any], values: I64, wanted: npt.NDArray[Any]) -> I64:
-    """Return the value of each wanted key; 0 for a key that is not in `keys`, which is sorted."""
+    """Return the value of each wanted key, int64 [wanted]; 0 for a key that is not in `keys`.
+
+    Args:
+        keys: the known keys, ascending.
+        values: the value of each known key.
+        wanted: the keys to look up, in any order.
+    """
     if not len(keys):
         return np.zeros(len(wanted), np.int64)
     found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
@@ -224,6 +238,12 @@ def _overlap(
     """Return precision and recall of the k largest estimates (see `Evaluation`).
 
     Both are 0 if k is 0 or nobody holds an item.
+
+    Args:
+        truth: the true counts.
+        domain: the candidates.
+        listed: the k largest estimates, or fewer.
+        k: the length of the two lists that are compared.
     """
     if not k:
         return 0.0, 0.0

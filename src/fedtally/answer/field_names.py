@@ -79,7 +79,7 @@ def told(fields: Mapping[str, Any]) -> dict[str, Any]:
 def field_name(name: str, of_silos: bool = False) -> str:
     """Return a field's name in plain words.
 
-    If there are none for it, its underscores become spaces.
+    If no plain words are known for it, its underscores become spaces.
 
     Args:
         name: the name of a field of a JSON document.

@@ -59,7 +59,8 @@ def label_ticks(axis: Axis, label: Callable[[float, object], str]) -> None:
 
     Args:
         axis: the axis, with its limits set.
-        label: a function that returns the text of a tick, from its value and its place.
+        label: a function that returns the text of a tick. It gets the value, and the tick's index,
+            as matplotlib's formatters do.
     """
     low, high = axis.get_view_interval()
     axis.set_ticks(_round_numbers(low, high))
@@ -70,8 +71,8 @@ def label_ticks(axis: Axis, label: Callable[[float, object], str]) -> None:
 def _round_numbers(low: float, high: float) -> list[float]:
     """Return at least four round numbers from `low` to `high`, rising; both must be above 0.
 
-    Their ratios are about equal. If `low` and `high` are too close for this, their differences are
-    equal.
+    The ratios between neighbours are about equal. If `low` and `high` are too close for this, the
+    differences between neighbours are equal.
 
     >>> _round_numbers(0.9, 2000), _round_numbers(90, 700)
     ([1.0, 10.0, 100.0, 1000.0], [100.0, 150.0, 200.0, 300.0, 500.0, 700.0])

@@ -102,22 +102,26 @@ class Tabular(Table):
 
     @abstractmethod
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
-        """Return the estimates of named items, in the order given."""
+        """Return the estimates of named items, in the order given.
+
+        Raises:
+            OutsideDomainError: an item is not in the domain.
+        """
 
     @abstractmethod
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
         """Return for each estimate whether its item stands above noise; None if that is unknown.
 
-        It is True for an item if the lower limit of its frequency exceeds 0, where the limits are
-        made to hold for all candidates at once. So with the confidence of the limits, somebody
-        holds every item that gets True. It is unknown if there are no limits, and in an open
-        domain, which has no list of candidates.
+        It is True for an item if the lower limit of its frequency exceeds 0. These limits are not
+        the `low` of the estimates: they are made to hold for all candidates at once. So with their
+        confidence, somebody holds every item that gets True. It is unknown if there are no limits,
+        and in an open domain, which has no list of candidates.
         """
 
     def uncertainty(self, items: Sequence[str | int]) -> Uncertainty | None:
-        """Return how far the estimates of named items may be off, by three distances.
+        """Return how far the estimates of named items may be off: three distances for each item.
 
-        They are the distances
+        The distances are shares, and hold with the confidence of the limits. They are the distances
 
         - from the estimate to the share among the clients that took part,
         - from this share to the share in a wider population, of which the clients are a sample,

@@ -88,7 +88,11 @@ def cell_map(
 
 
 def _colours(shares: Any) -> Any:
-    """Return a colour scale for shares in percent; logarithmic if they differ over fivefold."""
+    """Return a matplotlib `ScalarMappable`: the colour scale of a map for shares in percent.
+
+    It is logarithmic if the largest share is more than five times the smallest. Otherwise it is
+    linear and begins at 0.
+    """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 
@@ -101,6 +105,8 @@ def has_closer_views(
     centres: Sequence[Sequence[float]], frequencies: Sequence[float], step: float
 ) -> bool:
     """Return whether `cell_map` draws at least one closer view of these cells.
+
+    The arguments are as in `cell_map`.
 
     >>> has_closer_views([(40.0, -74.0), (40.1, -74.0)], [0.5, 0.25], 0.1)
     False
@@ -137,9 +143,9 @@ def _side_by_side(centres: Sequence[Sequence[float]]) -> Any:
 
 
 def _stretch(latitudes: Sequence[float]) -> float:
-    """Return how much longer a degree of latitude is than a degree of longitude; at most 10.
+    """Return the length of a degree of latitude divided by that of a degree of longitude.
 
-    The ratio is taken half-way between the smallest and the largest latitude.
+    The ratio is taken half-way between the smallest and the largest latitude. It is at most 10.
     """
     middle = (min(latitudes) + max(latitudes)) / 2
     return 1.0 / max(0.1, math.cos(math.radians(middle)))
@@ -148,14 +154,27 @@ def _stretch(latitudes: Sequence[float]) -> float:
 def _extent(places: Any, step: float) -> tuple[float, float]:
     """Return the height and the width of a map with all cells, both in degrees of latitude.
 
-    A degree of longitude is shorter than a degree of latitude, and the width is converted.
+    A degree of longitude is shorter than a degree of latitude, so the width is converted.
+
+    Args:
+        places: (latitude, longitude) of each cell's centre in degrees, float64 [cells, 2].
+        step: the width of a cell in degrees.
     """
     height, width = (float(ends) + step for ends in places.max(axis=0) - places.min(axis=0))
     return height, width / _stretch(places[:, 0])
 
 
 def _map_height(places: Any, step: float, crowds: Sequence[Any], narrow: bool) -> float:
-    """Return the height of the figure in inches, so that little of it stays empty."""
+    """Return the height of the whole figure in inches: map, title and closer views.
+
+    It is chosen so that little of the figure stays empty.
+
+    Args:
+        places: (latitude, longitude) of each cell's centre in degrees, float64 [cells, 2].
+        step: the width of a cell in degrees.
+        crowds: the areas that are drawn closer, as `_crowds` returns them.
+        narrow: whether the figure is for a phone.
+    """
     whole, across = max(_drawn_height(places, step, narrow), 1.8), _across(narrow)
     return whole + 0.7 + (across / len(crowds) * 0.9 + 0.5 if crowds else 0.0)
 
@@ -166,24 +185,27 @@ def _across(narrow: bool) -> float:
 
 
 def _drawn_height(places: Any, step: float, narrow: bool) -> float:
-    """Return the height of the map in inches, without title and closer views; at most 4.5."""
+    """Return the height of the map in inches, without title and closer views; at most 4.5.
+
+    The arguments are as in `_map_height`.
+    """
     height, width = _extent(places, step)
     return min(_across(narrow) * height / width, 4.5)
 
 
 def _crowds(places: Any, shares: Any, step: float) -> list[tuple[float, float, float, float]]:
-    """Return the places where many cells lie close together, each with its bounds in degrees.
+    """Return the bounds of areas in which many cells lie close together, to be drawn closer.
 
-    Places around more frequent cells come first. There is none if the map is so small that each
-    cell can be seen on it.
+    Areas around more frequent cells come first. The list is empty if no cells crowd, or if the map
+    spans so few cells that each can be seen on it.
 
     Args:
-        places: (latitude, longitude) of each cell, float64 [cells, 2].
+        places: (latitude, longitude) of each cell's centre in degrees, float64 [cells, 2].
         shares: the share of each cell, float64 [cells].
         step: the width of a cell in degrees.
 
     Returns:
-        (south, north, west, east) of each place.
+        (south, north, west, east) of each area, in degrees.
     """
     import numpy as np
 
@@ -213,10 +235,10 @@ def _draw_cells(
 
     Args:
         axes: the panel.
-        places: (latitude, longitude) of each cell, float64 [cells, 2].
+        places: (latitude, longitude) of each cell's centre in degrees, float64 [cells, 2].
         shares: the share of each cell in percent, float64 [cells].
         step: the width of a cell in degrees.
-        colours: the colour scale.
+        colours: the colour scale, from `_colours`.
         least: the smallest width and height of a drawn cell, in points (1/72 inch).
     """
     from matplotlib.collections import PolyCollection

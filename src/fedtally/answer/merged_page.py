@@ -140,7 +140,11 @@ def _sections(
     queried: Sequence[Estimate],
     command: str,
 ) -> list[dict[str, Any]]:
-    """Return the sections of the page in their order, as `page.section` returns each."""
+    """Return the sections of the page in their order, as `page.section` returns each.
+
+    `names` are the names of the results, from `_names`. The other arguments are as in
+    `write_merged_page`.
+    """
     return [
         page.section("How sure it is", _certainty(merged, estimates, queried)),
         page.section("Notes", [], page.sentences(merged.warnings)),
@@ -163,7 +167,12 @@ def _sections(
 
 
 def _listed(merged: Answer, estimates: Sequence[Estimate]) -> page.Listed:
-    """Return the settings of the page's lists, and of its pictures."""
+    """Return the settings that the page's lists and pictures share.
+
+    Args:
+        merged: the merged answer.
+        estimates: the estimates of the top items, which the picture of bars shows.
+    """
     from fedtally.answer import charts
 
     return page.Listed(
@@ -185,7 +194,7 @@ def _listed(merged: Answer, estimates: Sequence[Estimate]) -> page.Listed:
 
 
 def _parts(merged: Answer, names: Sequence[str]) -> Iterable[tuple[str, Part]]:
-    """Yield pairs of a result's name and the result."""
+    """Yield pairs of a result's name (from `_names`) and the result."""
     return zip(names, merged.parts, strict=True)
 
 
@@ -193,6 +202,10 @@ def _banner(merged: Answer, names: Sequence[str]) -> str:
     """Return the warning at the top of the page; "" if all results are private.
 
     If some results are private, the warning names the others.
+
+    Args:
+        merged: the merged answer.
+        names: the name of each result, from `_names`.
     """
     banners = [sections.privacy.banner(part.plan) for part in merged.parts]
     return "; ".join(
@@ -205,8 +218,12 @@ def _banner(merged: Answer, names: Sequence[str]) -> str:
 def _privacy(merged: Answer, names: Sequence[str]) -> str:
     """Return a sentence on what protects clients in each result, and in all together.
 
-    Returns "" if the results differ in this, or some of them are not private: then other parts of
-    the page say it.
+    Returns "" if this differs from result to result, or if some results are not private: then other
+    sections of the page say what protects clients.
+
+    Args:
+        merged: the merged answer.
+        names: the name of each result, from `_names`.
     """
     private = {
         sections.privacy.line(part.plan, part.secure_sum)
@@ -220,9 +237,14 @@ def _privacy(merged: Answer, names: Sequence[str]) -> str:
 
 
 def _protected(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the rows on what each result protects; if any is private, also their joint cost.
+    """Return rows of (names of results, text) on what each result protects.
 
-    Results with the same protection share a row.
+    Results with the same protection share a row. If any result has differential privacy, a last row
+    has the joint privacy cost of all results.
+
+    Args:
+        merged: the merged answer.
+        names: the name of each result, from `_names`.
     """
     protected = [
         tuple(sections.privacy.protects(part.plan, part.secure_sum)) for part in merged.parts
@@ -236,7 +258,14 @@ def _protected(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _learned(merged: Answer, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the sections on who could learn what. Results with the same rows share a section."""
+    """Return sections for the template (`page.section`) on who could learn what.
+
+    Results with the same rows share a section.
+
+    Args:
+        merged: the merged answer.
+        names: the name of each result, from `_names`.
+    """
     learned = [tuple(sections.trust.learned(p.plan, p.secure_sum)) for p in merged.parts]
     return [
         page.section(f"Who could learn what{_of(those, names)}", rows)
@@ -289,7 +318,17 @@ def _short(
     estimates: Sequence[Estimate],
     queried: Sequence[Estimate],
 ) -> list[tuple[str, str]]:
-    """Return the rows of an answer on one screen: error, privacy, upload and results."""
+    """Return the facts below the list on one screen, as rows of (name, text).
+
+    They are "Error", "Privacy", "Together" (the joint privacy cost, if any result has privacy),
+    "Upload" and "Results".
+
+    Args:
+        merged: the merged answer.
+        paths: the path of each result's file.
+        estimates: the estimates of the top items.
+        queried: the estimates of items that were asked for by name.
+    """
     results = merged.parts
     sure = (
         sections.error.doubt(
@@ -331,7 +370,12 @@ def _certainty(
 
 
 def _each(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return a row for each result: its name, and its clients, sketch, plan and guarantee."""
+    """Return a row (name, text) for each result: its clients, sketch, plan and privacy guarantee.
+
+    Args:
+        merged: the merged answer.
+        names: the name or the path of each result.
+    """
     said = []
     for name, part in _parts(merged, names):
         private = sections.privacy.fields(part.plan, part.secure_sum)
@@ -349,7 +393,11 @@ def _each(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _by_result(names: Sequence[str], said: Sequence[T]) -> list[tuple[T, list[str]]]:
-    """Return each different text once, with the names of the results that have it.
+    """Return each different value once, with the names of the results that have it.
+
+    Args:
+        names: the name of each result.
+        said: a value, such as a text, for each result.
 
     >>> _by_result(["a", "b", "c"], ["exact", "noised", "exact"])
     [('exact', ['a', 'c']), ('noised', ['b'])]
@@ -367,7 +415,12 @@ def _of(those: Sequence[str], names: Sequence[str]) -> str:
 def _together(merged: Answer, names: Sequence[str]) -> str:
     """Return in words the joint privacy cost to a client or person that is in all results.
 
-    If some results have exact sums, the text says that the results are not private together.
+    If some results have exact sums, the text names these results, and says that all together are
+    not private.
+
+    Args:
+        merged: the merged answer.
+        names: the name of each result, from `_names`.
     """
     exact = [name for name, part in _parts(merged, names) if part.plan.privacy is None]
     if exact:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # commands that show only a plan must not load decoders
 class Standing:
     """The estimates of all candidates, and the candidates that stand above noise.
 
-    A candidate stands above noise if its lower limit exceeds 0, where the limits are made to hold
-    for all candidates at once. So with the confidence of the limits, somebody holds each of these
-    candidates.
+    A candidate stands above noise if the lower limit of its frequency exceeds 0. For this, limits
+    are made that hold for all candidates at once. So with the confidence of the limits, somebody
+    holds every candidate that stands above noise.
 
     Attributes:
         frequencies: the estimates of all candidates, float64 [candidates], largest first.
@@ -43,9 +43,10 @@ class Standing:
     def floor(self) -> float:
         """The noise floor: the share below which an estimate may be noise alone.
 
-        With n candidates above noise, it lies between the n-th and the next estimate, so that n
-        estimates exceed it. It is an approximation, since limits differ a little from item to item.
-        It is 0 if all or no candidates stand above noise, and if estimates are exact.
+        If n candidates stand above noise, it lies between the n-th largest estimate and the next,
+        so that n estimates exceed it. These need not be exactly the n candidates, since limits
+        differ a little from item to item. It is 0 if all or no candidates stand above noise, and if
+        estimates are exact.
         """
         number = len(self.above)
         if self.is_exact or not 0 < number < len(self.frequencies):
@@ -57,9 +58,9 @@ class Standing:
 def standing(result: Answer) -> Standing | None:
     """Return the estimates of all candidates, and which candidates stand above noise.
 
-    Returns None if this is unknown: if there are no limits, if the domain is open (and has no list
-    of candidates), or if it has more than `MOST_AGAIN` candidates, which would take too long to
-    decode again.
+    `Standing` says what this means. Returns None if it is unknown: if there are no limits, if the
+    domain is open (and has no list of candidates), or if it has more than `MOST_AGAIN` candidates,
+    which would take too long to decode again.
 
     >>> import fedtally
     >>> found = standing(fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], seed=1))
@@ -79,10 +80,11 @@ def standing(result: Answer) -> Standing | None:
 
 
 def doubted(result: Answer, listed: Sequence[Estimate]) -> list[Estimate]:
-    """Return the listed estimates as terminals and pages show them.
+    """Return the listed estimates as terminals and pages show them, in the same order.
 
-    An item that perhaps nobody holds gets the lower limit 0, which marks it as one that cannot be
-    told from 0. If it is unknown which items these are (`above_noise`), no estimate changes.
+    An item that does not stand above noise (`Answer.above_noise`) gets the lower limit 0: perhaps
+    nobody holds it. `is_told_from_zero` is then False for it, unless its count is exact. If it is
+    unknown which items stand above noise, no estimate changes.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)

@@ -26,17 +26,18 @@ RARE_ITEMS = (
 
 
 def alarms(part: Part) -> Iterator[str]:
-    """Yield the notes which say that clients may have lied (docs/threat-model.md).
+    """Yield the notes on a part which say that clients may have lied (docs/threat-model.md).
 
-    They are the first of `cautions`.
+    A note is a text of one or more sentences. A part is the sums of one plan, with their decoder.
+    These notes are the first that `cautions` yields.
     """
     return on_screening(part.plan, part.secure_sum)
 
 
 def cautions(part: Part) -> Iterator[str]:
-    """Yield the notes on the data and on privacy: they can change what the numbers mean.
+    """Yield the notes on a part that can change what the numbers mean: on data and on privacy.
 
-    They are the first of `warnings`, and begin with `alarms`.
+    `alarms` come first. These notes are the first that `warnings` yields. No fit is started.
     """
     yield from alarms(part)
     yield from on_spaces(part.domain)
@@ -66,6 +67,8 @@ def warnings(part: Part) -> Iterator[str]:
 def on_parts(parts: Sequence[Part], num_contributions: int) -> Iterator[str]:
     """Yield the notes on all parts together: early ends, and clients that are in several parts.
 
+    An answer of one part has only notes on an early end.
+
     Args:
         parts: the parts of an answer.
         num_contributions: the number of contributions in the sums of all parts. A contribution is
@@ -84,7 +87,9 @@ def on_parts(parts: Sequence[Part], num_contributions: int) -> Iterator[str]:
 
 
 def on_reports(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
-    """Yield notes on reports to two servers: how many were refused, or that none was checked.
+    """Yield notes on reports to two servers: how many were refused, or that none has a proof.
+
+    Nothing is yielded if the sums were made in another way.
 
     Args:
         plan: the plan of the campaign.
@@ -131,7 +136,10 @@ def on_ends(parts: Sequence[Part]) -> Iterator[str]:
 
 
 def on_names(part: Part) -> Iterator[str]:
-    """Yield a note if some strings stand out, but their names could not be read."""
+    """Yield a note if some strings stand out from the noise, but their names could not be read.
+
+    Before the names are read, there is no note.
+    """
     if part.num_unread:
         yield (
             f"{part.num_unread:,} of the {part.num_found:,} strings that stand out could not be"
@@ -144,7 +152,8 @@ def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
 
     A cohort is a group of clients that are summed together. Screening compares the sums of the
     cohorts of a round. Clients are dealt to cohorts at random, so cohorts of honest clients have
-    similar sums.
+    similar sums. Nothing is yielded if there was no screening, or it is "off". That sums could not
+    be checked is an alarm only if screening was to refuse them, or earlier findings are lost.
 
     Args:
         plan: the plan of the campaign.
@@ -215,7 +224,8 @@ def on_draw(plan: Plan, draw: Mapping[str, Any] | None, has_rounds: bool) -> Ite
     Args:
         plan: the plan of the campaign.
         draw: the field `draw` of a result: how many items were left out; None: none, or private.
-        has_rounds: whether the input table has a column of rounds.
+        has_rounds: whether the input table has a column of rounds. Then the bound applies to the
+            items of a client in each round.
     """
     if draw is None or not draw["drawn_away"]:
         return
@@ -259,7 +269,8 @@ def on_window(window: Window | None, has_left_out: bool) -> Iterator[str]:
 
     Args:
         window: the window; None: the answer is about all landed rounds, and there are no notes.
-        has_left_out: whether the answer says how many rows or items were left out.
+        has_left_out: whether the answer says how many rows or items were left out. Then a note says
+            that these numbers are of all rounds.
     """
     if window is None:
         return
@@ -278,14 +289,18 @@ def on_window(window: Window | None, has_left_out: bool) -> Iterator[str]:
 
 
 def on_spaces(domain: Domain) -> Iterator[str]:
-    """Yield the note on candidates that begin or end with white space."""
+    """Yield a note if some candidates begin or end with white space, with their number."""
     if number := domain.num_spaced:
         begin = in_number(number, "1 candidate begins or ends", "{} candidates begin or end")
         yield f"{begin} with white space, which counts: 'tea ' is another item than 'tea'"
 
 
 def on_oddities(domain: Domain) -> Iterator[str]:
-    """Yield notes on candidates that may be mistakes: invisible characters, or rows of a table."""
+    """Yield notes on candidates that may be mistakes in the list of candidates.
+
+    Mistakes are invisible characters, another Unicode form, an apostrophe that a CSV file put in
+    front, and rows of a table that were read as items.
+    """
     odd = domain.oddities
 
     def shown(text: str) -> str:
@@ -330,7 +345,10 @@ def _on_lists(odd: Oddities, shown: Callable[[str], str]) -> Iterator[str]:
 
 
 def on_candidates(domain: Domain) -> Iterator[str]:
-    """Yield the notes on candidates that are not public, and on candidates that may share an id."""
+    """Yield a note if the candidates are not public, and one if two of them may share an id.
+
+    An id is the integer that sketches count. Candidates may share one if ids are hashes.
+    """
     if not domain.public:
         yield (
             "the candidate items are the distinct items of the input itself: in a real campaign"
@@ -344,7 +362,10 @@ def on_candidates(domain: Domain) -> Iterator[str]:
 
 
 def on_sketch(plan: Plan) -> Iterator[str]:
-    """Yield a note if a histogram would be no larger than the sketch."""
+    """Yield a note if a histogram, a counter for each candidate, is no larger than the sketch.
+
+    There is no note if the plan has a histogram already.
+    """
     if plan.is_histogram:
         return
     if plan.domain_size <= plan.rows * plan.width:

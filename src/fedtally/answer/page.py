@@ -274,11 +274,13 @@ def _content(
 
 
 def changed(result: Result) -> dict[str, Any] | None:
-    """Return what changed over a result's rounds, for the template: sentences, table and chart.
+    """Return what changed over a result's rounds, for the template: a dict of three entries.
 
-    Returns None if it is unknown: the input has no column of rounds (rounds were then drawn at
-    random), there is one round only, the domain is open, the answer has no limits, or the decoder
-    has no values for single rounds.
+    "lines" has sentences; "table" and "figure" are None if no item changed. If the result is about
+    a window, the changes are of all landed rounds. Returns None if it is unknown what changed: the
+    input has no column of rounds (rounds were then drawn at random), all rounds have the same
+    hashes, the domain is open, the answer has no limits, or the decoder has no values for single
+    rounds.
     """
     if result.columns and "round" not in result.columns:
         return None
@@ -336,7 +338,8 @@ def _tabled(
     Args:
         caption: the caption; `LIST` makes a table with ranks.
         columns: the other columns.
-        rows: the rows: each has its cells, and whether it cannot be told from 0.
+        rows: the rows. Each has "cells", the first of which is the item, and "is_doubtful": whether
+            its item cannot be told from 0.
         doubts: a text on rows that cannot be told from 0; "": none.
     """
     return {
@@ -353,7 +356,7 @@ def _tabled(
 
 
 def titled(head: Head, items: str) -> dict[str, str]:
-    """Return the title of a page, and the line below it, as fields of `Content`.
+    """Return the fields "title" and "origin" of `Content`: the title, and the line below it.
 
     Args:
         head: the title, the sources and the day.
@@ -381,7 +384,15 @@ def _listed(result: Result, estimates: Sequence[Estimate], num_unread: int = 0) 
 def tables(
     of: Listed, estimates: Sequence[Estimate], queried: Sequence[Estimate]
 ) -> list[dict[str, Any]]:
-    """Return the lists of a page that have rows: the top items, and the items asked for by name."""
+    """Return the lists of a page as tables for the template: top items, then items asked for.
+
+    A list without rows is left out.
+
+    Args:
+        of: the settings of the page's lists.
+        estimates: the estimates of the top items.
+        queried: the estimates of items that were asked for by name.
+    """
     both = ((estimates, LIST), (queried, ASKED))
     return [table(of, shown, caption) for shown, caption in both if shown]
 
@@ -406,11 +417,11 @@ class Numbers:
 
 
 def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, Any]:
-    """Return a list of estimates as a table for the template.
+    """Return the table of a list of estimates, as the template takes it (see `_tabled`).
 
     Args:
         of: the settings of the page's lists.
-        estimates: the estimates, one a row.
+        estimates: the estimates, one for each row.
         caption: the caption: `LIST` or `ASKED`.
     """
     truth = of.truth([estimate.item for estimate in estimates])
@@ -434,7 +445,13 @@ def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, 
 def _columns(
     of: Listed, estimates: Sequence[Estimate], truth: Sequence[float] | None
 ) -> list[Numbers]:
-    """Return the columns of numbers: shares, true shares if known, counts, and limits if any."""
+    """Return the columns of numbers: shares, true shares if known, counts, and limits if any.
+
+    Args:
+        of: the settings of the page's lists.
+        estimates: the estimates, one for each row.
+        truth: the true frequency of each item; None: unknown.
+    """
     digits = sections.listed.digits_of(estimates)
 
     def share(value: float) -> str:
@@ -493,9 +510,14 @@ def _cell(column: Numbers, place: int) -> dict[str, str]:
 
 
 def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
-    """Return the figures of a page: a map, bars and a curve, each if it adds something to the list.
+    """Return the figures of a page, as `drawn_twice` returns each; [] if there are no estimates.
 
-    Each is drawn for a screen and for a phone, and has a caption.
+    They are a map (`_map`), the bars of the top items, and a curve of all estimates (`_curve`). The
+    map and the curve may be left out.
+
+    Args:
+        of: the settings of the page's lists.
+        estimates: the estimates of the top items.
     """
     if not estimates:
         return []
@@ -504,9 +526,10 @@ def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
 
 
 def drawn_twice(figure: Figure) -> dict[str, str]:
-    """Return a figure for the template: drawings for a screen and for a phone, caption, alt text.
+    """Draw a figure for a screen and for a phone, and return it for the template.
 
-    The drawings are base64 of SVG.
+    Returns a dict of texts: "wide" and "narrow", the drawings as base64 of SVG; "caption"; "alt",
+    the text for readers who do not see the figure.
     """
     from fedtally.answer import figures
 
@@ -522,8 +545,9 @@ class Figure(NamedTuple):
     """A figure of the page.
 
     Attributes:
-        draw: a function that draws it; its argument says whether it is for a phone.
-        caption: the caption.
+        draw: a function that draws it and returns a matplotlib figure. Its argument says whether it
+            is for a phone.
+        caption: the caption; "": none.
         alt: the text for readers who do not see the figure.
     """
 
@@ -533,9 +557,10 @@ class Figure(NamedTuple):
 
 
 def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
-    """Return a list with the map of a grid's cells; [] if the domain is no grid or no cell is sure.
+    """Return a list with the map of a grid's cells; [] if there is no map.
 
-    It shows all cells above noise; if these are unknown, the listed cells that can be told from 0.
+    The map shows all cells above noise. If these are unknown, it shows the listed cells that can be
+    told from 0. There is no map if the domain is no grid, or no cell is to be shown.
     """
     from fedtally.answer import maps
 
@@ -571,7 +596,11 @@ def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
 
 
 def _curve(of: Listed) -> list[Figure]:
-    """Return a list with the curve of all estimates by rank; [] if it would tell nothing new."""
+    """Return a list with the curve of all estimates by rank; [] if there is no curve.
+
+    There is none if the noise floor is unknown or 0, or if fewer than 10 candidates stand above
+    noise: the list then says as much.
+    """
     from fedtally.answer import charts
 
     found = of.standing
@@ -659,9 +688,12 @@ def _experts(result: Result) -> list[dict[str, Any]]:
 def section(
     title: str, rows: Sequence[tuple[str, str]], lines: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return a section for the template: a heading, rows of (name, text), and lines below them.
+    """Return a section for the template: a dict with heading, rows of (name, texts), and lines.
 
-    A row with the name "" continues the row before it.
+    Args:
+        title: the heading.
+        rows: pairs of a name and a text. A pair with the name "" adds its text to the row before.
+        lines: the lines of text below the rows.
     """
     grouped: list[tuple[str, list[str]]] = []
     for name, text in rows:
@@ -696,7 +728,10 @@ def _named(fields: dict[str, Any], plan: Plan) -> list[tuple[str, str]]:
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return the value of a field as text: floats with four digits, upper bounds rounded up.
+    """Return the value of a field as text: floats with four significant digits.
+
+    Values of fields whose names begin with epsilon, delta or rho are upper bounds, so they are
+    rounded up.
 
     >>> _shown("epsilon", 1.9999992), _shown("noise_variance", 136.0044), _shown("rows", 1200)
     ('2', '136', '1,200')

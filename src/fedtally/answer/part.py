@@ -65,15 +65,15 @@ def reporting(part: Part, progress: Progress | None) -> Iterator[None]:
 def fit(
     part: Part, sketches: Sequence[CountSketch], recovery: str, known: FoundFit | None = None
 ) -> CampaignDecoder:
-    """Return the decoder of some of a part's sums.
+    """Return the decoder of some of a part's sums. This may take long: items are fitted now.
 
-    If the part was made with recovery "auto" and the decoder turns out not to fit the sums, the
-    decoder that takes its place is returned.
+    If the part was made with recovery "auto", another decoder may be returned: belief propagation
+    that turns out not to fit the sums is replaced by joint recovery (`CampaignDecoder.instead`).
 
     Args:
         part: the part: it gives domain, plan and progress.
         sketches: the sums to decode.
-        recovery: the name of the decoder.
+        recovery: the name of the decoder, not "auto".
         known: a fit that was found in these sums before, and is used again; None: make a new one.
 
     Raises:
@@ -104,7 +104,8 @@ class Part:
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
             no client is in more than one, or the number is private.
-        num_silos: the number of silos, each counted once; None: no silo is in two of the sums.
+        num_silos: the number of silos, each counted once; None: no silo is in two of the sums. A
+            silo is a client with many people behind it, such as a hospital.
         draw: how many items the bound on a client's items (max_items) dropped, JSON-able; None:
             none were dropped, or the number is private.
         ended: how the campaign ended before its last round, JSON-able; None: it did not.
@@ -164,7 +165,9 @@ class Part:
         self._count(attendance, num_silos)
 
     def _count(self, attendance: Sequence[int] | None, num_silos: int | None) -> None:
-        """Set the numbers of contributions, clients and silos.
+        """Set `attendance` and the numbers of contributions, clients and silos.
+
+        The arguments are as in `Part`. A contribution is what one client adds in one round.
 
         Raises:
             InvalidInputError: nobody took part, or the given numbers do not fit the sums.
@@ -193,9 +196,9 @@ class Part:
         """Fit the decoder and make the intervals now. Otherwise the first question would do this.
 
         Args:
-            progress: called as ("recover", done, all) during the fit, where each pass over a
-                candidate counts, and as ("names", done, all) while names are read, where each pass
-                over a hash counts.
+            progress: called as ("recover", done, all) during the fit, and as ("names", done, all)
+                while names are read. The fit looks at each candidate several times, and reading at
+                each hash: `done` and `all` count these looks.
             names: whether to read names, too, if the domain is open.
 
         Raises:
@@ -217,9 +220,10 @@ class Part:
     progress: Progress | None = None
 
     def ready(self, name: str) -> Any:
-        """Return the value of a cached property if it was computed before; else None.
+        """Return the value of the cached property `name` if it was computed before; else None.
 
-        So a caller can use a fit that exists already, without starting one.
+        So a caller can use a fit that exists already, without starting one. A name that is no
+        property gives None, too.
 
         >>> import fedtally
         >>> fedtally.estimate(["tea"], seed=1).ready("no such property") is None
@@ -229,10 +233,10 @@ class Part:
 
     @property
     def recovery(self) -> str:
-        """The name of the decoder of the sums, such as "joint" or "median".
+        """The name of the decoder of the sums, such as "joint" or "median"; never "auto".
 
-        With "auto", the decoder may turn out not to fit the sums. From then on this is the name of
-        the decoder that takes its place.
+        If "auto" was asked for, the decoder may turn out not to fit the sums. From then on this is
+        the name of the decoder that takes its place. Reading the name starts no fit.
         """
         decoder = self.fitted
         return self.decoding.recovery if decoder is None else str(decoder.recovery)
@@ -248,7 +252,7 @@ class Part:
 
     @cached_property
     def recovered(self) -> CampaignDecoder:
-        """The decoder before shrinkage.
+        """The decoder of the sums before shrinkage; the first read fits it, which may take long.
 
         Shrinkage pulls noisy estimates together, to lower their squared error. Intervals are made
         from this decoder, since shrinkage would bias them.
@@ -257,15 +261,20 @@ class Part:
 
     @property
     def known_fit(self) -> FoundFit | None:
-        """The fit that a decoder made of these sums, or the given fit; None if there is none."""
+        """The fit of these sums, which makes a later decoder of the same sums faster.
+
+        It is the fit that the decoder made, or else the fit that was given. None if there is none.
+        Reading this starts no fit.
+        """
         found = None if self.fitted is None else self.fitted.found
         return self._known_fit if found is None else found
 
     @cached_property
     def _found(self) -> dict[int, float]:
-        """The frequency of each hash that stands out from the noise, by hash.
+        """The estimated frequency of each hash that stands out from the noise, by hash.
 
-        It is empty if the domain is not open.
+        A hash stands out if joint recovery found it among all possible hashes, and its estimated
+        count is at least half a client. The dict is empty if the domain is not open.
         """
         if not self.plan.is_open:
             return {}
@@ -277,20 +286,21 @@ class Part:
 
     @property
     def found(self) -> I64:
-        """The hashes that stand out from the noise, ascending, int64 [n].
+        """The hashes of strings that stand out from the noise, ascending, int64 [n].
 
-        It is empty if the domain is not open.
+        A hash stands out if joint recovery found it among all possible hashes, and its estimated
+        count is at least half a client. The array is empty if the domain is not open.
         """
         return np.array(sorted(self._found), np.int64)
 
     @property
     def num_found(self) -> int:
-        """The number of hashes that stand out from the noise; 0 if the domain is not open."""
+        """The number of hashes in `found`: those that stand out; 0 if the domain is not open."""
         return len(self._found)
 
     @property
     def num_unread(self) -> int:
-        """The number of hashes that stand out from the noise but whose name could not be read.
+        """The number of hashes in `found` (they stand out) whose name could not be read.
 
         Before the names are read it is 0, since this property does not start the reading.
         """
@@ -299,9 +309,10 @@ class Part:
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """The names that were read, by hash; empty if the domain is not open.
+        """The names of strings that were read from the sums, by hash. The first access reads them.
 
-        A hash that stands out but is missing here has a name that could not be read.
+        A hash of `found` that is missing here has a name that could not be read. The dict is empty
+        if the domain is not open.
         """
         if not isinstance(self.domain, OpenStrings):
             return {}
@@ -324,19 +335,19 @@ class Part:
 
     @property
     def known_names(self) -> tuple[str, ...] | None:
-        """The names of an open domain, if they were read or given; else None.
+        """The names of an open domain, if they were read or given; else None. Nothing is read now.
 
-        Names that were read are sorted.
+        Names that were read are sorted. Given names are in their given order.
         """
         names = self.ready("names")  # saving a result must not start to read names
         return self._known_names if names is None else tuple(sorted(names.values()))
 
     @cached_property
     def decoder(self) -> Decoder:
-        """The decoder that turns the landed sums into estimated counts.
+        """The decoder that gives the estimated counts: after shrinkage if the objective is "l2".
 
-        Raises `MemoryLimitError` if the domain is too large to enumerate, which joint recovery and
-        shrinkage must do.
+        The first read fits the sums, which may take long. It raises `MemoryLimitError` if the
+        domain is too large to enumerate, which joint recovery and shrinkage must do.
         """
         base = self.recovered if self.expected is None else self.expected
         if self.objective == "linf":
@@ -346,13 +357,16 @@ class Part:
 
     @cached_property
     def intervals(self) -> Intervals | None:
-        """The intervals that give items their limits; None if the confidence is 0."""
+        """The object that gives items the limits of their frequencies; None if the confidence is 0.
+
+        It has the kind and the confidence of this part. The first read fits the sums.
+        """
         return None if self.confidence == 0 else self.intervals_of(self.interval_kind)
 
     def intervals_of(self, kind: str, confidence: float | None = None) -> Intervals:
-        """Return the intervals of any kind and confidence for the same estimates.
+        """Return the intervals of any kind and confidence for this part's frequencies.
 
-        They are cached.
+        They are made from the estimates before shrinkage (`recovered`), and are cached.
 
         Args:
             kind: the kind, as `make_intervals` takes it.
@@ -366,8 +380,8 @@ class Part:
     def check_table_fits(self, memory: int | None) -> None:
         """Raise MemoryLimitError if a table of all candidates needs more than `memory` bytes.
 
-        The decoder's messages (belief propagation) count, too. If `memory` is None, the bound is
-        half of the machine's memory.
+        Belief propagation keeps messages between candidates and counters. Their memory counts, too.
+        If `memory` is None, the bound is half of the machine's memory.
         """
         plan = self.plan
         batches = len(landed_batches(plan.spec, self.sketches))
@@ -376,9 +390,11 @@ class Part:
         check_table_fits(self.domain.size, memory, held, kind.rests_on)
 
     def sampling_error(self, frequencies: F64) -> F64:
-        """Return how far shares in a wider population may be from `frequencies`, float64 [n].
+        """Return how far shares in a wider population may be from `frequencies`: float64 [n].
 
-        The clients are taken as a uniform sample of that population.
+        The distance is for both directions, a share like `frequencies`, and holds with the part's
+        confidence, which must exceed 0. The clients are taken as a uniform sample of that
+        population.
         """
         # The sample consists of clients, not of contributions. A client that holds the same in k
         # rounds is one draw that counts k times. If client i is in k_i rounds, the sample is worth
@@ -395,7 +411,10 @@ class Part:
 
     @property
     def repeats_are_private(self) -> bool:
-        """Whether people of silos may count several times, and it is private how many people do."""
+        """Whether people of silos may count several times, and it is private how many people do.
+
+        A silo is a client with many people behind it. A person may be in several silos or rounds.
+        """
         terms = self.plan.privacy
         return self.plan.is_of_silos and terms is not None and terms.event.contributions > 1
 
@@ -423,13 +442,20 @@ class Part:
 
     @property
     def not_private(self) -> str:
-        """The warning that every output of a run with `not_private` shows; "" for other runs."""
+        """The warning that every output of a run with the option `not_private` shows; else "".
+
+        Such a run adds noise, but uses what a private run must not use, such as true counts. A run
+        without any differential privacy has "", too.
+        """
         return (
             NOT_PRIVATE if self.plan.privacy is not None and self.plan.privacy.not_private else ""
         )
 
     def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, Ids, F64]]:
         """Yield (first position, ids, estimated counts) for blocks of candidates, in order.
+
+        Positions are numbers of candidates in the domain, from 0. Ids are the integers that the
+        sketches count. The counts are float64, one for each candidate of the block.
 
         Args:
             progress: called as ("decode", candidates done, all candidates).
@@ -442,7 +468,9 @@ class Part:
 
 
 def block_bounds(domain: Domain) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) for blocks of candidates: the first position, and the last one plus 1.
+    """Yield (start, stop) for blocks of candidates that cover the domain in order.
+
+    A block has the candidates at the positions start to stop - 1.
 
     Raises:
         MemoryLimitError: the domain is too large to enumerate.
@@ -466,7 +494,10 @@ def _intervals(part: Part, decoder: CampaignDecoder, kind: str, confidence: floa
 
 
 def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:
-    """Raise InvalidInputError if sums count clients where the plan counts people, or vice versa."""
+    """Raise InvalidInputError if sums count clients where the plan counts people, or vice versa.
+
+    A plan counts people if its clients are silos: clients with many people behind each.
+    """
     for sketch in sketches:
         if not plan.clients.fits(sketch.num_silos):
             counted = "people in silos" if plan.is_of_silos else "clients, none of them a silo"

@@ -29,8 +29,8 @@ _CHANGED = {  # what a plan can change to halve the error -> the change in words
     "cohort": "larger cohorts",
 }
 
-# If the error without noise is more than this share of the error with noise, the page says that
-# they are about the same.
+# The page says that the errors with and without noise are about the same, if the error without
+# noise is more than this share of the error with noise.
 _ALIKE = 0.95
 _ANOTHER = "CPU is of a reference machine: --host FILE names another."
 
@@ -79,7 +79,8 @@ def write_plan_page(
         host: the measured speed of a machine, for the CPU times; None: a reference machine.
         said: the texts that the terminal shows, too.
         path: the path of the HTML file, which ends in .html.
-        report: called with (stage, sizes done, all sizes).
+        report: called with (name of the stage, sizes done, all sizes) while sizes of sketches are
+            tried for the curves.
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
@@ -139,7 +140,7 @@ def _content(
 
 
 def _verdict(proposal: Proposal) -> str:
-    """Return one sentence on the bytes that a client sends, and on the plan's largest error."""
+    """Return one sentence on the bytes that a client sends, and on the largest error to expect."""
     plan, one = proposal.plan, sections.counted.who(proposal.plan)
     sends = f"Each {one} sends {amounts.size(plan.bytes_per_client)}"
     if plan.protection.leaves_exact(plan.vector):
@@ -148,9 +149,13 @@ def _verdict(proposal: Proposal) -> str:
 
 
 def _curves(proposal: Proposal, report: Callable[..., None]) -> tuple[list[Curve], str]:
-    """Return the curves of error against bytes, and a text.
+    """Return two values: the curves of error against bytes, and a text.
 
-    If there are no curves, the text is the reason. Otherwise it is "".
+    If there are no curves, the list is empty and the text is the reason. Otherwise the text is "".
+
+    Args:
+        proposal: the plan, and the error that it was chosen for.
+        report: called with (name of the stage, sizes done, all sizes).
     """
     from fedtally.plan import tradeoff
 
@@ -178,9 +183,14 @@ def _named(epsilon: float | None) -> str:
 
 
 def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
-    """Return the chart for the template: drawings for a screen and for a phone, caption, alt text.
+    """Return the chart of the curves for the template, with the plan as a star.
 
-    The drawings are base64 of SVG.
+    Returns a dict of texts: "wide" and "narrow", the drawings for a screen and for a phone as
+    base64 of SVG; "caption"; "alt", the text for readers who do not see the chart.
+
+    Args:
+        proposal: the plan, and the error that it was chosen for.
+        curves: the curves of error against bytes, at least the one with the plan's own epsilon.
     """
     from fedtally.answer import charts, figures
     from fedtally.plan import tradeoff
@@ -239,7 +249,10 @@ def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
 
 
 def _beyond(proposal: Proposal) -> Iterator[str]:
-    """Yield a sentence if a histogram would be better: its bytes lie beyond the curves' end."""
+    """Yield a sentence on the bytes and the error of a histogram, if `histogram_within` finds one.
+
+    A histogram has a counter for each candidate. Its bytes lie beyond the end of the curves.
+    """
     from fedtally.plan import tradeoff
 
     better = tradeoff.histogram_within(proposal)
@@ -269,10 +282,11 @@ def _costs(proposal: Proposal, bill: Bill) -> Table:
 
 
 def _halved(proposal: Proposal) -> tuple[Table | None, str]:
-    """Return a table of changes to the plan, each of which halves its error alone, and a text.
+    """Return two values: a table of changes to the plan, and a text.
 
-    If there is no such change, the table is None and the text is the reason. In an open domain
-    there is neither a table nor a text.
+    Each change alone halves the plan's error, such as more bytes or more clients. If there is a
+    table, the text is "". If there is no such change, the table is None and the text is the reason.
+    In an open domain the table is None and the text is "".
     """
     from fedtally.plan import tradeoff
 
@@ -292,7 +306,14 @@ def _halved(proposal: Proposal) -> tuple[Table | None, str]:
 
 
 def _changed(proposal: Proposal, found: Halved) -> tuple[str, str, str]:
-    """Return the row of a plan with half the error: what changes, its bytes, options to type."""
+    """Return the table row of a plan with half the error, as three texts.
+
+    They are: what changes, the new plan's bytes per client, and the options to type instead.
+
+    Args:
+        proposal: the plan, and the error that it was chosen for.
+        found: the plan with half the error, and what was changed in it.
+    """
     from fedtally.plan import tradeoff
 
     own, way = tradeoff.epsilon_of(proposal), found.way

@@ -18,7 +18,8 @@ _NOBODY = np.empty(0, np.uint64)
 class PooledLimits:
     """The limits of frequencies over all parts of an answer together.
 
-    `at` and `listed` do not clip the limits to 0 and 1; `all` does.
+    A part is the sums of one plan, with their decoder. `at` and `listed` do not clip the limits to
+    0 and 1; `all` does.
 
     With one part, its own limits are used. The errors of different parts are independent, since
     their hashes and noise are. So the limits of several parts are combined, in one of three ways:
@@ -62,10 +63,10 @@ class PooledLimits:
     def at(self, ids: Sequence[Ids]) -> Limits:
         """Return the limits of items that somebody named before the estimates were known.
 
-        The limits are float64 [items] each.
+        The limits are shares of all contributions, float64 [items] each, and are not clipped.
 
         Args:
-            ids: the ids of the items, one array for each part.
+            ids: for each part of the answer, the ids of the items in this part: uint64 [items].
         """
         return self._together(ids, [one.at(own) for one, own in zip(self._made, ids, strict=False)])
 
@@ -75,7 +76,8 @@ class PooledLimits:
         They do not allow for selection: each holds as if its item was named beforehand.
 
         Args:
-            blocks: for each block of items, their ids: one array for each part.
+            blocks: the items in blocks. For each block, a list with the ids of its items in each
+                part of the answer, as `Rows.id_blocks` yields it.
         """
         limits = [self.at(ids) for ids in blocks]
         return clip_limits(Limits(*(np.concatenate(ends) for ends in zip(*limits, strict=True))))
@@ -83,10 +85,11 @@ class PooledLimits:
     def listed(self, ids: Sequence[U64], threshold: float | None) -> Limits:
         """Return the limits of items that are on a list because their estimates are large.
 
-        The limits are float64 [items] each.
+        The limits are shares of all contributions, float64 [items] each, and are not clipped. If
+        the kind of the limits is "auto", they allow for the choice of the items.
 
         Args:
-            ids: the ids of the items, one array for each part.
+            ids: for each part of the answer, the ids of the items in this part: uint64 [items].
             threshold: the frequency that an estimate had to reach to be listed; None: it is
                 unknown.
         """
@@ -108,7 +111,17 @@ class PooledLimits:
 def _pooled(
     made: Sequence[Intervals], shares: F64, parts: Sequence[Part], kind: str
 ) -> Intervals | None:
-    """Return intervals for the sum of all parts; None if the parts' limits must be combined."""
+    """Return intervals for the frequencies in all parts together; None if there are none.
+
+    For one part they are its own intervals. For several parts they are merged, if the decoders
+    allow it (see `merged_intervals`). If not, the caller must combine the limits of the parts.
+
+    Args:
+        made: the intervals of each part, at the same confidence.
+        shares: each part's share of all contributions, float64 [parts].
+        parts: the parts.
+        kind: the kind of limits (see `make_intervals`).
+    """
     if len(made) == 1:
         return made[0]
     first = parts[0]

@@ -80,12 +80,17 @@ _WORDS: dict[Any, str] = {
 
 
 def planned_sum(plan: Plan) -> dict[str, Any]:
-    """Return how a plan says that sums are made, as the field `Result.secure_sum`, JSON-able."""
+    """Return how a plan says that sums are made, in the form of `Result.secure_sum`, JSON-able.
+
+    The entry "method" is "ideal" if the plan names no protocol for secure sums.
+    """
     return {"method": "ideal"} if plan.secure_sum is None else plan.secure_sum.summary()
 
 
 def secure_sum(said: object, plan: Plan) -> dict[str, Any] | None:
-    """Check the field `secure_sum` of a file, which says how sums were made. Return it, or None.
+    """Check the field `secure_sum` of a file, which says how sums were made. Return it as a dict.
+
+    Returns None if the file has no such field.
 
     Args:
         said: the field's value in the file; None: the file has none.
@@ -119,7 +124,9 @@ def secure_sum(said: object, plan: Plan) -> dict[str, Any] | None:
 
 
 def draw(said: object) -> dict[str, Any] | None:
-    """Check the field `draw` of a file: how many items max_items left out. Return it, or None.
+    """Check the field `draw` of a file: how many items max_items left out. Return it as a dict.
+
+    `max_items` is the bound on a client's items. Returns None if the file has no such field.
 
     Args:
         said: the field's value in the file; None: the file has none.
@@ -136,7 +143,9 @@ def draw(said: object) -> dict[str, Any] | None:
 
 
 def ended(said: object, plan: Plan) -> dict[str, Any] | None:
-    """Check the field `ended` of a file, which says how a campaign ended early. Return it, or None.
+    """Check the field `ended` of a file: how a campaign ended early. Return it as a dict.
+
+    Returns None if the file has no such field: the campaign had all its rounds.
 
     Args:
         said: the field's value in the file; None: the file has none.
@@ -161,7 +170,9 @@ def ended(said: object, plan: Plan) -> dict[str, Any] | None:
 
 
 def sizing(said: object) -> dict[str, Any] | None:
-    """Check the field `sizing` of a file: how the sketch's size was chosen. Return it, or None.
+    """Check the field `sizing` of a file: how the sketch's size was chosen. Return it as a dict.
+
+    A missing entry "pilot" becomes None. Returns None if the file has no such field.
 
     Args:
         said: the field's value in the file; None: the file has none.
@@ -215,8 +226,9 @@ def _table(
     Args:
         name: the name of the table, for errors.
         values: the value in the file.
-        needed: the entries that must be there, with their types.
-        others: the entries that may be there, with their types. Further entries are not checked.
+        needed: the names of the entries that must be there, with their types, such as int.
+        others: the names of entries that may be there, with their types. Further entries are kept,
+            and not checked.
 
     Raises:
         InvalidInputError: the value is no table, lacks an entry, or an entry has the wrong type.

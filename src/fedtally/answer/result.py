@@ -165,7 +165,8 @@ class Result(Part, Answer):
     def recognise(self, columns: Iterable[Any]) -> None:
         """Use the words of a public list to name strings that stand out from the noise.
 
-        The list must be public: a list of what clients hold is not.
+        The sums of an open domain show hashes of strings. `Part.found` has the hashes that stand
+        out. The list must be public: a list of what clients hold is not.
 
         Clients also send counters that spell their strings. A word becomes the name of a hash if
         these counters fit it clearly better than all other words of the list with this hash.
@@ -173,8 +174,8 @@ class Result(Part, Answer):
         result. Names that were read before are read again when they are next asked for.
 
         Args:
-            columns: the words as columns of text, which are read one after the other. So all of
-                them together may exceed the memory.
+            columns: the words as columns of text, such as Arrow arrays. They are read one after the
+                other, so all of them together may exceed the memory.
 
         Raises:
             InvalidInputError: the domain is not open.
@@ -199,9 +200,16 @@ class Result(Part, Answer):
         confidence: float | None = None,
         intervals: str | None = None,
     ) -> Result:
-        """Return a new answer from the same sums, decoded with other settings; None keeps one.
+        """Return a new answer from the same sums, decoded with other settings.
 
-        If this answer is about a window, so is the new one.
+        A setting that is None stays as it is. This answer does not change. If it is about a window
+        of rounds, so is the new one.
+
+        Args:
+            recovery: the name of the decoder, or "auto".
+            objective: "linf": estimates as decoded; "l2": shrunk for a small squared error.
+            confidence: the confidence of the limits; 0: no limits.
+            intervals: the kind of the limits (see `make_intervals`).
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -242,23 +250,28 @@ class Result(Part, Answer):
 
     @property
     def whole(self) -> Result:
-        """The answer of all rounds: the result that this window is from, or else this result."""
+        """The answer of all landed rounds.
+
+        If this answer is about a window, it is the result from which `window` made it. Otherwise it
+        is this result.
+        """
         return self if self._taken_from is None else self._taken_from[0]
 
     def window(
         self, asked: str, history: int = LONGEST, progress: Progress | None = None
     ) -> Result:
-        """Return the answer for some rounds only, from sums that landed.
+        """Return the answer for some rounds only (a window), from sums that landed.
 
         Frequencies are shares of the contributions in the window. The decoder may fit more rounds
         than the window, if the estimates then have smaller errors, and may use rounds near the
-        window as a prior, if the sums support it. Limits rest on the rounds of the window alone. At
-        most six fits are cached; each takes up to 12 bytes for each candidate, row and round.
+        window as a prior, if the sums support it. Limits do not use this prior. At most six fits
+        are cached; each takes up to 12 bytes for each candidate, row and round.
 
         Args:
-            asked: "all"; "last:K": the last K rounds that landed; "A..B": the rounds from A to B,
-                both given by numbers in the plan or both by labels; "auto": the last rounds, as
-                many as give the best estimate of the current frequencies.
+            asked: "all": this result itself; "last:K": the last K rounds that landed; "A..B": the
+                rounds from A to B, both included, both given by numbers in the plan (from 0) or
+                both by labels; "auto": the last rounds, as many as give the best estimate of the
+                current frequencies.
             history: the most landed rounds that the decoder may fit, up to 64; 0: only the rounds
                 of the window.
             progress: called as in `prepare`.
@@ -295,7 +308,10 @@ class Result(Part, Answer):
         return part
 
     def _of(self, rounds: Sequence[int]) -> Result:
-        """Return the answer of the sums with these numbers, not yet decoded."""
+        """Return the answer of the sums with these numbers, not yet decoded.
+
+        The number of a sum is its round; if it adds up several rounds, the first of them.
+        """
         # It is not recorded who was in which round. So the numbers of clients and silos of all
         # rounds say nothing of the window.
         account = self._account() | {"timings": None, "attendance": None, "num_silos": None}
@@ -324,9 +340,9 @@ class Result(Part, Answer):
         """Return the items whose frequencies changed over the last landed rounds, and the changes.
 
         An item is listed if its e-value (evidence for a change, see `recovery.changes`) is large
-        enough. On average, at most a share `alpha` of the list did not change. This holds at every
-        look, however often one looks. The size of a change is the difference of the estimates in
-        two windows of rounds.
+        enough. On average, at most a share `alpha` of the list did not change. This holds for the
+        list of any one look, on whatever day, but not for the lists of many looks together. The
+        size of a change is the difference of the estimates in two windows of rounds.
 
         Args:
             window: the rounds of the current shares, as for `window`, but not "all". If several
@@ -340,8 +356,9 @@ class Result(Part, Answer):
 
         Raises:
             InvalidInputError: there is no such window, or no landed round before it. It is also
-                raised if no trend can be found, for example in an open domain, or if the decoder
-                has no values for single rounds. The message says why.
+                raised if no trend can be found: for example in an open domain, if the confidence is
+                0, if all rounds have the same hashes, or if the decoder has no values for single
+                rounds. The message says why.
 
         >>> import fedtally
         >>> days = [day for day in range(8) for _ in range(100)]
@@ -372,16 +389,19 @@ class Result(Part, Answer):
 
         Raises:
             OutsideDomainError: an item is not in the domain.
-            InvalidInputError: no item is named. It is also raised if there are no shares by round,
-                for example in an open domain, or if the decoder has no values for single rounds.
-                The message says why.
+            InvalidInputError: no item is named. It is also raised if there are no shares by round:
+                for example in an open domain, if the confidence is 0, if all rounds have the same
+                hashes, or if the decoder has no values for single rounds. The message says why.
         """
         with reporting(self, progress):
             named = list(dict.fromkeys(each.item for each in self.estimates(items)))
             return series_of(self._by_round, named, whole, history)
 
     def _account(self) -> dict[str, Any]:
-        """Return how this answer was made, as keyword arguments of `Result`."""
+        """Return how this answer was made, as keyword arguments of `Result`.
+
+        Plan, domain, sums, settings of decoding, truth and fit are not among them.
+        """
         return {
             "command": self.command,
             "warnings": list(self.notes),
@@ -528,10 +548,13 @@ class Result(Part, Answer):
     def evaluate(self, k: int = 20) -> Evaluation | NameEvaluation:
         """Compare the estimates with the truth. Return the errors, and store them as `evaluation`.
 
-        In an open domain, the names are compared, too.
+        In an open domain (nobody lists its strings) the result is a `NameEvaluation`, which also
+        judges the names that were read. Otherwise it is an `Evaluation`.
 
         Args:
-            k: the length of the lists of largest items that are compared.
+            k: the length of the two lists that are compared: the largest estimates and the largest
+                true counts. In an open domain it is used only if the plan has no target for the
+                error: see `NameEvaluation.threshold`.
 
         Raises:
             InvalidInputError: the truth is unknown: the result was loaded from a file, or

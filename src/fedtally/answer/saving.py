@@ -23,7 +23,8 @@ from fedtally.sketch import CountSketch
 from fedtally.sketch.count_sketch import checked_number, noise_mark
 from fedtally.sketch.hashing import SEED_BYTES
 
-# From this number of candidates on, fitting is slow, so a file also has the fit of joint recovery.
+# From this number of candidates on, decoding is slow. Then a file also has the fit of joint
+# recovery, so that a reader need not repeat it.
 _SLOW = 1 << 20
 _FIT_FIELDS = ("most", "selected", "threshold", "draws", "kappa", "largest_error")
 _FIT_ARRAYS = {
@@ -98,7 +99,7 @@ def save(result: SavedResult, path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def refused_as_damage(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn errors within the `with` block into "the file is damaged".
+    """Turn errors within the `with` block into the error that the file `path` is damaged.
 
     A stranger may have written the file, so its values may cause any error.
 
@@ -143,7 +144,15 @@ def load(path: str | os.PathLike[str]) -> SavedResult:
 
 
 def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """Check what a file says about how its answer was made. Return it as keywords of `Result`."""
+    """Check what a file says about how its answer was made. Return it as keywords of `Result`.
+
+    Args:
+        meta: the header of the file.
+        plan: the plan in the file.
+
+    Raises:
+        InvalidInputError: an entry has the wrong type, or does not fit the plan.
+    """
     command, names = meta["command"], meta["names"]
     if not isinstance(command, str):
         raise InvalidInputError(f"command must be text, got {command!r}")
@@ -170,8 +179,13 @@ def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
 def _round_labels(labels: Any, plan: Plan) -> list[str] | None:
     """Return the labels of the plan's rounds in a file; None if it has none.
 
+    Args:
+        labels: the value in the file's header.
+        plan: the plan in the file.
+
     Raises:
-        InvalidInputError: the labels are not as many as the rounds, or not all different.
+        InvalidInputError: the value is no list of texts, the labels are not as many as the rounds
+            of the plan, or two are equal.
     """
     if labels is None:
         return None
@@ -184,9 +198,13 @@ def _round_labels(labels: Any, plan: Plan) -> list[str] | None:
 
 
 def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the largest size of each array of a saved result, in bytes; None: no bound.
+    """Return by name the largest size of each array of a saved result, in bytes; None: no bound.
 
     `archive` refuses larger arrays before it reads them. So a small file cannot fill the memory.
+
+    Args:
+        meta: the header of the file.
+        sizes: the sizes that the file states for its arrays; not used.
     """
     plan = Plan.from_dict(meta["plan"])
     fits: dict[str, int | None] = {f"fit_{name}": None for name in _FIT_ARRAYS}
@@ -201,7 +219,7 @@ def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int 
 
 
 def _fit_parts(result: SavedResult) -> tuple[dict[str, Any] | None, dict[str, npt.NDArray[Any]]]:
-    """Return the fit of joint recovery, as entries of a file's header and as arrays.
+    """Return the fit of joint recovery: entries of a file's header, and arrays by name.
 
     They are None and {} if nothing was fitted, or the candidates are so few that a new fit is fast.
     """
@@ -217,6 +235,10 @@ def _read_fit(
     fit: Mapping[str, Any] | None, arrays: Mapping[str, npt.NDArray[Any]]
 ) -> FoundFit | None:
     """Return the fit of joint recovery in a file; None if the file has none.
+
+    Args:
+        fit: the entry "fit" of the file's header; None: no fit.
+        arrays: all arrays of the file, by name.
 
     Raises:
         InvalidInputError: an array has the wrong dtype, or a number is out of range.
@@ -242,7 +264,10 @@ def _read_fit(
 
 
 def _spelled(sketches: Sequence[CountSketch]) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the counters that spell names, as arrays of a file; {} if the domain is not open."""
+    """Return the counters that spell names, as an array of a file: {} if the domain is not open.
+
+    Otherwise the dict has "spelled", int64 [sums, counters]: a row for each sum.
+    """
     if sketches[0].spec.spelling is None:
         return {}
     return {"spelled": np.stack([sketch.vector[sketch.counters.size :] for sketch in sketches])}
@@ -255,6 +280,12 @@ def _sketches(
     spelled: npt.NDArray[Any] | None,
 ) -> list[CountSketch]:
     """Return the landed sums in a file.
+
+    Args:
+        plan: the plan in the file.
+        meta: the header of the file.
+        counters: the counters of the sums, [sums, rows, width].
+        spelled: the counters that spell names, [sums, counters]; None: the file has none.
 
     Raises:
         InvalidInputError: shapes or dtypes do not fit the plan, or numbers are out of range.

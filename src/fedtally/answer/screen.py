@@ -52,9 +52,10 @@ def answer(
         result: the result to show.
         estimates: the estimates of the top items.
         queried: the estimates of items that were asked for by name.
-        details: whether to add how the estimates were made. Otherwise there are at most `LINES`
-            lines in 80 columns. More than 20 items add lines, and so do queried items. If the
-            terminal has fewer columns, notes may also add lines.
+        details: whether to add how the estimates were made. If False, hashes without a name are
+            left out, and there are at most `LINES` lines in 80 columns. More than 20 items add
+            lines, and so do queried items. If the terminal has fewer columns, notes may also add
+            lines.
         hints: the next steps to try: pairs of a command or an option, and its purpose.
         how: the option or the command that shows the details.
         charged: the sentence with which a ledger confirmed the campaign's privacy cost; "": no
@@ -119,7 +120,7 @@ class Screen:
         rows: the facts below the list, as (name, text).
         notes: the notes that a reader should know, the most important first.
         hints: the next steps to try: pairs of a command or an option, and its purpose.
-        more: the number of lines that the answer may have beyond `LINES`.
+        more: the number of lines that the answer may have beyond `LINES` (35), see `more_lines`.
         how: the option or the command that shows all details.
         alarms: how many of the notes are alarms. Alarms come first, and mean that the whole answer
             may be wrong. The first alarm is always shown, even if there are then too many lines.
@@ -156,15 +157,19 @@ class Screen:
 
 
 def next_rows(hints: Sequence[tuple[str, str]]) -> list[tuple[str, RenderableType]]:
-    """Return the row "Try" with the next steps; no row if there are no hints."""
+    """Return a list with the row "Try", which shows the next steps; [] if there are no hints.
+
+    Args:
+        hints: pairs of a command or an option, and its purpose.
+    """
     return [("Try", _Hints(hints))] if hints else []
 
 
 @dataclass(frozen=True)
 class _Hints:
-    """Commands with their purposes beside them; on a narrow terminal, purposes stand below.
+    """Draws commands with their purposes beside them; on a narrow terminal, purposes stand below.
 
-    No text is cut.
+    No text is cut. `hints` are pairs of a command or an option, and its purpose.
     """
 
     hints: Sequence[tuple[str, str]]
@@ -192,7 +197,15 @@ class _Hints:
 def _short(
     result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
 ) -> list[tuple[str, RenderableType]]:
-    """Return the rows of an answer on one screen: error, privacy, secure sums and upload."""
+    """Return the rows of facts below the list on one screen, as (name, text).
+
+    They are "Error", "Privacy", "Sums" (only if a protocol made the sums) and "Upload".
+
+    Args:
+        result: the result to show.
+        listed: the estimates of the listed top items.
+        named: the estimates of items that were asked for by name.
+    """
     from rich.text import Text
 
     is_marked = bool(result.not_private)
@@ -216,8 +229,8 @@ def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
     Args:
         result: the whole result.
         listed: the estimates of the top items, including hashes without a name.
-        how: the option or the command that shows these hashes. The option `--top` can be added to
-            it.
+        how: the option or the command that shows these hashes, such as "--details". If the list is
+            too short for all of them, the text adds `--top` to it.
     """
     found, unread = result.num_found, result.num_unread
     longer = f" --top {found}" * (len(listed) < found)
@@ -233,10 +246,10 @@ def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
 
 
 def _unread(result: Result) -> str:
-    """Return in words the largest share of a string without a name, and what may help to name it.
+    """Return a text on the strings that stand out but whose names could not be read.
 
-    If none of these strings can be told from 0, the text says this instead. Returns "" if there are
-    no limits.
+    It says how large the largest of their shares is, and what may help to name them. If none of
+    these strings can be told from 0, the text says this instead. Returns "" if there are no limits.
     """
     hashes = [e for e in result.top(result.num_found) if isinstance(e.item, Unread)]
     if result.intervals is None:
@@ -254,7 +267,7 @@ def _unread(result: Result) -> str:
 
 
 def noted(notes: Iterable[str]) -> list[tuple[str, RenderableType]]:
-    """Return a row named "Note" for each note, in yellow.
+    """Return a row ("Note", text in yellow) for each note; control characters are escaped.
 
     >>> noted(["the sums are exact"])[0][0]
     'Note'
@@ -265,7 +278,15 @@ def noted(notes: Iterable[str]) -> list[tuple[str, RenderableType]]:
 def _how(
     result: Result, listed: Sequence[Estimate], named: Sequence[Estimate], charged: str
 ) -> list[tuple[str, RenderableType]]:
-    """Return the rows of `--details`: cost, privacy, sums, sketch, errors and times."""
+    """Return the rows of `--details`, as (name, text): cost, privacy, sums, errors and times.
+
+    Args:
+        result: the result to show.
+        listed: the estimates of the top items.
+        named: the estimates of items that were asked for by name.
+        charged: the sentence with which a ledger confirmed the campaign's privacy cost; "": no
+            ledger was charged.
+    """
     plan = result.plan
     heading, sketch = sections.cost.encoded(plan)
     shrunk = ", estimates shrunk for a small squared error" if result.objective == "l2" else ""

@@ -81,7 +81,10 @@ def at_most(share: float) -> str:
 
 
 def _document(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data for the page's script: counters in base64, counts, and bounds as text."""
+    """Return the data for the page's script: counters in base64, counts, and bounds as text.
+
+    `shown` is as in `show_page`. The result becomes JSON.
+    """
     truth = np.bincount(shown["held"]).tolist()
     return {
         **{name: shown[name] for name in ("bits", "rows", "width", "words")},
@@ -109,8 +112,8 @@ def _document(shown: Mapping[str, Any]) -> dict[str, Any]:
 def _marks(sketches: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
     """Return which counters each phone's word changes, and how: int16 [phones, rows].
 
-    A word changes one counter in each row, by +1 or -1. The entry is this counter's number in the
-    whole sketch, from 1, times the change.
+    A word changes one counter in each row, by +1 or -1. Entry [p, r] is the number in the whole
+    sketch, from 1, of the counter of row r that phone p changes, times the change.
 
     Args:
         sketches: the sketch of each phone without noise, int64 [phones, counters].
@@ -132,7 +135,8 @@ def _rounded(values: npt.NDArray[np.float64]) -> list[float]:
 def _table(shown: Mapping[str, Any], rows: int = 8) -> str:
     """Return the first `rows` words with their estimates as HTML, for readers without JavaScript.
 
-    An estimate that cannot be told from 0 is shown as "lost".
+    There is a column for each level of noise. An estimate that cannot be told from 0 is shown as
+    "lost". `shown` is as in `show_page`.
     """
     levels, truth = shown["levels"], np.bincount(shown["held"]).tolist()
     names = ["no noise", *(f"epsilon {level.epsilon:g}" for level in levels[1:])]

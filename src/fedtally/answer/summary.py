@@ -84,7 +84,8 @@ _MONTHS = (
 def holding(part: Part) -> str:
     """Return the verb that says how an item belongs to what is counted, such as "is held by".
 
-    If each client's items were drawn at random, or may have been, the verb says so.
+    If the items of clients with more than max_items items were drawn at random, or may have been
+    (privacy hides it), the verb says so.
 
     >>> import fedtally
     >>> holding(fedtally.estimate(["tea", "milk"], seed=1))
@@ -165,7 +166,9 @@ def quoted(item: str | int) -> str:
 
 
 def bars_said(listed: Sequence[Estimate]) -> str:
-    """Return the alternative text of a bar chart, which says in words what it shows.
+    """Return the alternative text of a bar chart: what the chart shows, in words.
+
+    It names the first few items that can be told from 0.
 
     >>> bars_said([Estimate("tea", 0.5, None, None, 5.0), Estimate("milk", 0.25, None, None, 2.0)])
     'Bars of 2 items: tea 50.00 %, milk 25.00 %. The table below has the numbers.'

@@ -33,9 +33,9 @@ class Column:
         cells: the text of each row.
         rank: if there is no room, columns are left out in the order of their ranks, 1 first.
             Columns of the same rank are left out together. 0: the column is never left out.
-        wishes: whether the column is optional: it is left out if names would get fewer than
-            `_WISHED` terminal columns. Any other column is left out only if they would get fewer
-            than `_SHORTEST`.
+        wishes: whether the column is less important than readable names. Then it is left out if
+            names would be cut to fewer than `_WISHED` characters. Another column is left out only
+            if names would be cut to fewer than `_SHORTEST` characters.
         group: a heading above this and neighbouring columns; "": none.
         justify: the alignment; "left" for words.
     """
@@ -107,11 +107,11 @@ class FittedTable:
             yield said
 
     def _gone(self, most: int, longest: int) -> set[int]:
-        """Return the ranks of the columns that must be left out, so that names have enough room.
+        """Return the ranks (`Column.rank`) of the columns to leave out, so that names have room.
 
         Args:
-            most: the terminal columns for the whole table.
-            longest: the terminal columns of the longest name.
+            most: the width for the whole table, in characters of the terminal.
+            longest: the width of the longest name, in characters of the terminal.
         """
         columns, gone = [*self.before, *self.after], set[int]()
         wishes = {column.rank: column.wishes for column in columns if column.rank}
@@ -161,10 +161,10 @@ class FittedTable:
         """Return the line that says what is not shown; None if everything is shown.
 
         Args:
-            gone: the ranks of the columns that are left out.
+            gone: the ranks (`Column.rank`) of the columns that are left out.
             lacks_bars: whether bars are left out.
             is_elided: whether names are shortened.
-            columns: the terminal's columns.
+            columns: the width of the terminal, in characters.
         """
         from rich.text import Text
 
@@ -186,7 +186,11 @@ class FittedTable:
 
 
 def _heads(columns: Sequence[Column]) -> list[str]:
-    """Return the headings of columns; the heading of a group stands above its first column only."""
+    """Return the heading of each column: of one line, or of two lines for a column of a group.
+
+    The first of two lines is the heading of the group for the group's first column, and "" for its
+    other columns.
+    """
     heads, before = [], ""
     for column in columns:
         above = column.group if column.group != before else ""
@@ -202,12 +206,14 @@ def _width(head: str, column: Column) -> int:
 
 
 def _taken(columns: Sequence[Column]) -> int:
-    """Return how many terminal columns these columns need, with a gap for each."""
+    """Return the width that these columns need, in characters of the terminal, with their gaps."""
     return sum(_width(*pair) + _GAP for pair in zip(_heads(columns), columns, strict=True))
 
 
 def elided(label: Text, columns: int) -> Text:
-    """Return a label that fits `columns` terminal columns, shortened in the middle if it is long.
+    """Return a label of at most `columns` characters of the terminal, shortened in the middle.
+
+    A label that fits is returned unchanged.
 
     Both ends are kept, since items often differ at their ends.
 
@@ -250,7 +256,7 @@ def printable(item: str | int, style: str = "", longest: int = _LONGEST_SHOWN) -
 
 
 def new_table() -> Table:
-    """Return an empty table in the style of all commands.
+    """Return an empty Rich table in the style that all commands share.
 
     >>> new_table().show_edge
     False
@@ -262,7 +268,7 @@ def new_table() -> Table:
 
 
 def _last_padding(console: Console) -> int:
-    """Return how many terminal columns Rich counts for padding after the last column of a table.
+    """Return how many characters Rich counts as padding after the last column of a table.
 
     Rich before version 15 counts this padding although it does not write it.
     """
@@ -275,7 +281,9 @@ def _last_padding(console: Console) -> int:
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    r"""Return a listing of (name, text) in two columns. Control characters in texts are escaped.
+    r"""Return a Rich table of two columns, names and texts, from rows of (name, text).
+
+    Control characters in names and in plain texts are escaped.
 
     >>> from fedtally.answer.screen import plain
     >>> print(plain(facts([("Upload", "32.0 kB\x1b[2K")])).strip())

@@ -2,9 +2,9 @@
 
 An item is listed if its e-value (evidence for a change, see `recovery.changes`) is large enough: a
 change of level then explains the item's values much better than no change does. The error rate of
-the list holds however often one looks; its proof assumes normal errors (`recovery.changes`). The
-size of a change is the difference between the item's shares in two windows of rounds. The limits of
-a window's shares use only the rounds in it.
+the list holds for any one look, on whatever day; its proof assumes normal errors
+(`recovery.changes`). The size of a change is the difference between the item's shares in two
+windows of rounds. These shares and their limits use no prior from rounds outside the window.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ class Change:
 
     Attributes:
         item: the label of the item.
-        kind: "rising", "falling", "new" or "gone". A new item was not visible before the change. An
-            item that is gone has not been visible since the change.
+        kind: "rising", "falling", "new" or "gone". A new item was not visible before the change:
+            its share could not be told from 0. An item that is gone has not been visible since the
+            change.
         frequency: the item's share in the window of current rounds, estimated without other rounds
             as a prior; it may be below 0.
         low, high: the limits of `frequency`, 0 to 1.
-        before: the item's share in the earlier rounds, with which the window is compared.
+        before: the item's share in the earlier rounds, with which the window is compared; it may be
+            below 0.
         before_low, before_high: the limits of `before`, 0 to 1.
         change: `frequency` minus `before`.
         change_low, change_high: the limits of `change`.
@@ -57,7 +59,8 @@ class Change:
             has none.
         since_low, since_high: the first and the last round that may well be the first of the new
             level.
-        log_e: the natural logarithm of the e-value.
+        log_e: the natural logarithm of the e-value, which is the evidence for a change: a larger
+            one speaks more for it.
         flagged: whether a stricter rule lists the item, too. With a probability of at least 1 -
             alpha, no unchanged item ever meets the stricter rule, at any look. If old rounds were
             left out (`Trends.earlier`), this holds only for all looks at the examined rounds.
@@ -109,8 +112,10 @@ class Point:
 class Series(Table):
     """The shares of items in each of the last landed rounds, as a table of `Point`.
 
+    A round has landed if the server has its sum.
+
     Attributes:
-        points: the rows of the table: item by item, each by round.
+        points: the rows of the table: item by item, and for each item by round.
         confidence: the confidence of the limits. If `whole`, it holds for all points of an item
             together, else for each point.
         whole: whether the limits of an item hold in all rounds at once.
@@ -129,7 +134,7 @@ class Series(Table):
         self.not_private = not_private
 
     def __len__(self) -> int:
-        """Return the number of points."""
+        """Return the number of points, which are the rows of the table: items times rounds."""
         return len(self.points)
 
     @property
@@ -138,7 +143,7 @@ class Series(Table):
         return list(dict.fromkeys(point.item for point in self.points))
 
     def of(self, item: str | int) -> list[Point]:
-        """Return the points of an item, in the order of the rounds; [] if it is not here."""
+        """Return the points of an item, in the order of the rounds; [] if no point is about it."""
         return [point for point in self.points if point.item == item]
 
     def to_arrow(self, memory: int | None = None) -> Any:
@@ -195,15 +200,16 @@ class Series(Table):
 class Trends(Table):
     """The items that changed, the latest change first, as a table of `Change`.
 
-    On average, at most a share `alpha` of the listed items did not change. This holds at every
-    look, however often one looks.
+    On average, at most a share `alpha` of the listed items did not change. This holds for the list
+    of any one look, on whatever day, but not for the lists of many looks together.
 
     Attributes:
         changed: the rows of the table.
         window: the rounds of the current shares.
         against: the earlier rounds with which the window is compared.
         rounds: all rounds that were examined.
-        earlier: the number of older sums, which were not examined.
+        earlier: the number of landed sums that were not examined, since they are older than
+            `rounds`.
         tested: the number of items that were tested: all candidates.
         alpha: the largest expected share of unchanged items in the list.
         confidence: the confidence of the limits of each item. They do not allow for selection: they
@@ -234,7 +240,10 @@ class Trends(Table):
         self._lines, self._since = lines, since
 
     def __len__(self) -> int:
-        """Return the number of items that changed."""
+        """Return the number of listed items: those that changed, which are the rows of the table.
+
+        It is 0 if no item changed. `tested` is the number of items that were tested.
+        """
         return len(self.changed)
 
     def of(self, kind: str) -> list[Change]:
@@ -251,27 +260,30 @@ class Trends(Table):
 
     @property
     def rising(self) -> list[Change]:
-        """The items whose share rose."""
+        """The changes of the kind "rising": the share rose, and could be told from 0 before."""
         return self.of(Kind.RISING)
 
     @property
     def falling(self) -> list[Change]:
-        """The items whose share fell."""
+        """The changes of the kind "falling": the share fell, and can still be told from 0."""
         return self.of(Kind.FALLING)
 
     @property
     def new(self) -> list[Change]:
-        """The items that were not visible before their change."""
+        """The changes of the kind "new": items whose share could not be told from 0 before."""
         return self.of(Kind.NEW)
 
     @property
     def gone(self) -> list[Change]:
-        """The items that have not been visible since their change."""
+        """The changes of the kind "gone": items whose share cannot be told from 0 since then."""
         return self.of(Kind.GONE)
 
     @property
     def ways(self) -> str:
-        """The number of changed items of each kind, in words; "" if no item changed."""
+        """The number of changed items of each kind, in words, such as "2 rising, 1 new".
+
+        It is "" if no item changed.
+        """
         return ", ".join(f"{len(self.of(kind)):,} {kind}" for kind in Kind if self.of(kind))
 
     def to_arrow(self, memory: int | None = None) -> Any:
@@ -293,7 +305,9 @@ class Trends(Table):
         return self._lines([change.item for change in self.changed[:MOST_LINES]])
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, narrow: bool = False) -> Any:
-        """Return a figure of `series`, as `Series.plot` does. A circle marks each item's change.
+        """Return a matplotlib figure of `series`, as `Series.plot` does; also write it to `path`.
+
+        A circle marks the round of each item's change.
 
         Args:
             path: the path of the image file, which ends in .png, .svg or .pdf; None: none is
@@ -393,12 +407,13 @@ def _changes(
     """Return the rows of the table for the items that are listed.
 
     Args:
-        part: the part of the answer.
+        part: the sums of the plan, with their decoder.
         read_rounds: the values of items by round.
         found: the results of the tests of all candidates.
-        chosen: the positions of the listed items, in the order of the rows.
+        chosen: the positions of the listed items in the domain, in the order of the rows.
         ids: the ids of all candidates, by position.
-        windows: which columns are in the current window, and in the earlier one.
+        windows: two masks of columns (see `_Column`), bool [columns] each: which are in the current
+            window, and which in the earlier one.
         alpha: the largest expected share of unchanged items.
     """
     confidence = part.confidence
@@ -438,7 +453,7 @@ def _of(found: Changes, chosen: I64) -> Changes:
 
 
 def _since(part: Part, read_rounds: _Rounds, found: Changes, chosen: I64) -> dict[str | int, int]:
-    """Return for each listed item the number of the first round of its new level."""
+    """Return, by the labels of the listed items, the number of the first round of the new level."""
     labels = part.domain.labels(chosen)
     return {
         item: read_rounds.columns[int(found.since[place])].rounds[0]
@@ -472,7 +487,14 @@ def _series(part: Part, read_rounds: _Rounds, items: Sequence[str | int], whole:
 
 
 def _limits(measured: Measured, clients: float | F64, confidence: float) -> Limits:
-    """Return limits of shares, clipped to 0 and 1. The half-width is at least one client."""
+    """Return limits of shares of `clients`, clipped to 0 and 1, shaped like the measured counts.
+
+    Args:
+        measured: counts of items and their standard deviations, in clients.
+        clients: the number of clients that the shares are of. An array gives one for each column.
+        confidence: the confidence of the limits. A limit is at least one client away from the
+            count.
+    """
     z = float(-ndtri((1.0 - check_confidence(confidence)) / 2))
     half = np.maximum(z * measured.stddev, 1.0)
     return Limits(
@@ -511,11 +533,11 @@ class _Rounds(ABC):
 
     @staticmethod
     def of(sums: ByRound, history: int) -> _Rounds:
-        """Return the values of the last landed rounds.
+        """Return an object with the values of the last landed rounds; at least two columns.
 
         Args:
             sums: the landed sums by round.
-            history: the most rounds to read.
+            history: the most rounds to read, at least 2.
 
         Raises:
             InvalidInputError: there can be no trend: for example, the answer is about a window, the
@@ -545,17 +567,24 @@ class _Rounds(ABC):
 
     @abstractmethod
     def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
-        """Return the same as `together`, but take the number of clients as exact."""
+        """Return the same as `together`, but take the number of clients as exact.
+
+        So the standard deviations do not include the noise on this number.
+        """
 
     @abstractmethod
     def _values(self, ids: U64) -> RoundValues:
-        """Return the same as `by_round`, but take the number of clients as exact."""
+        """Return the same as `by_round`, but take the numbers of clients as exact.
+
+        So the standard deviations do not include the noise on these numbers.
+        """
 
     def together(self, ids: U64, places: Bools) -> tuple[Measured, float]:
         """Return the counts of items in some columns together, and the number of clients in them.
 
-        The counts come with standard deviations, float64 [n] each. If the number of clients is
-        noisy, shares of it are, too; this error is included.
+        A column is one round, or several rounds with the same hashes. The counts are a `Measured`:
+        values and standard deviations in clients, float64 [n] each. If the number of clients is
+        noisy, shares of it are, too; the standard deviations include this error.
 
         Args:
             ids: the ids of the items, uint64 [n].
@@ -570,8 +599,8 @@ class _Rounds(ABC):
     def by_round(self, ids: U64) -> RoundValues:
         """Return the counts of items in each column, and their errors: float64 [n, columns] each.
 
-        The errors are standard deviations. If the numbers of clients are noisy, they include this
-        noise.
+        A column is one round, or several rounds with the same hashes. The errors are standard
+        deviations, in clients. If the numbers of clients are noisy, the errors include this noise.
 
         Args:
             ids: the ids of the items, uint64 [n].
@@ -584,14 +613,20 @@ class _Rounds(ABC):
         return found._replace(stddev=np.hypot(found.stddev, noise * mean))
 
     def usual(self, window: str) -> str:
-        """Return `window`; but "last:1" becomes all rounds of the last column, such as "last:4"."""
+        """Return `window` unchanged, unless it is "last:1".
+
+        "last:1" becomes a window with all rounds of the last column, such as "last:4". A column is
+        one round, or several rounds with the same hashes.
+        """
         return f"last:{len(self.columns[-1].rounds)}" if window == _LAST else window
 
     def places(self, sums: Sequence[int]) -> Bools:
         """Return which columns are in a window, bool [columns].
 
+        A column is one round, or several rounds with the same hashes.
+
         Args:
-            sums: the numbers of the window's sums.
+            sums: the numbers of the window's sums (see `_Column.sums`).
 
         Raises:
             InvalidInputError: the window has only a part of a column, or begins before the first
@@ -643,6 +678,8 @@ class _Rounds(ABC):
     def window(self, asked: str, places: Bools) -> Window:
         """Return a `Window` of the rounds in some columns.
 
+        Its `history` is the number of all columns, its `prior` is 0, and its `repeats` is 1.
+
         Args:
             asked: the window as it was asked for.
             places: whether each column is in the window, bool [columns].
@@ -653,17 +690,27 @@ class _Rounds(ABC):
         return self._landed.window(asked, sums, len(self.columns), 0, 1)
 
     def label(self, place: int) -> str | None:
-        """Return the label of the first round of a column; None if rounds have only numbers."""
+        """Return the label of the first round of the column with the index `place`, from 0.
+
+        Returns None if rounds have only numbers.
+        """
         return None if self._labels is None else self._labels[self.columns[place].rounds[0]]
 
     def named(self, place: int) -> str | int:
-        """Return the label of the first round of a column; its number if rounds have no labels."""
+        """Return the label of the first round of the column with the index `place`, from 0.
+
+        If rounds have no labels, return the number of the round.
+        """
         label = self.label(place)
         return self.columns[place].rounds[0] if label is None else label
 
 
 class _Fitted(_Rounds):
-    """The values of items by round, read from one fit of sketches."""
+    """The values of items by round, read from one decoder that fits all these rounds together.
+
+    A column is a batch: all examined rounds with the same hashes. Batches without clients are left
+    out.
+    """
 
     def __init__(self, sums: ByRound, fit: FittedDecoder) -> None:
         self._fit = fit
@@ -686,7 +733,10 @@ class _Fitted(_Rounds):
 
 
 class _Counted(_Rounds):
-    """The values of items by round, read from histograms: each has exact or noisy counts."""
+    """The values of items by round, read from histograms: one column for each sum.
+
+    The counts are exact, or have the plan's noise.
+    """
 
     def __init__(self, sums: ByRound, history: int) -> None:
         chosen = last(sums.part.sketches, min(history, LONGEST))
@@ -721,7 +771,7 @@ def _read(sums: ByRound, history: int) -> _Rounds:
 
 
 def _column(sums: ByRound, numbers: list[int]) -> _Column:
-    """Return the column with the sums that have these numbers."""
+    """Return the `_Column` of the landed sums with these numbers (see `ByRound.sums`)."""
     plan = sums.part.plan
     release = {rounds.start: rounds for rounds in plan.releases}
     rounds = [each for one in numbers for each in release.get(one, range(one, one + 1))]

@@ -36,7 +36,8 @@ class Window:
             in one round.
         labels: the labels of the first and the last of `rounds`; None: rounds have only numbers.
         history: the number of rounds that the decoder fitted together for the estimates, including
-            the window's own rounds.
+            the window's own rounds. For trends it is the number of columns that were examined
+            (`trending._Column`).
         prior: the number of rounds outside the window that its estimates use as a prior.
         repeats: the most rounds of the window that one client may have taken part in.
     """
@@ -80,7 +81,7 @@ class Window:
         return escaped(str(self))
 
     def fields(self) -> dict[str, Any]:
-        """Return the window's fields for JSON documents; `repeats` is left out."""
+        """Return the attributes by name, as values for JSON documents; `repeats` is left out."""
         return {
             "asked": self.asked,
             "rounds": list(self.rounds),
@@ -128,10 +129,13 @@ class LandedRounds:
     def chosen(self, asked: str) -> list[int]:
         """Return the numbers of the sums in a window, ascending.
 
-        If a sum adds up several rounds, its number is that of the first of them.
+        The number of a sum is its round, from 0. If a sum adds up several rounds, its number is
+        that of the first of them.
 
         Args:
-            asked: "last:K" or "A..B".
+            asked: "last:K": the last K landed rounds; or "A..B": the rounds from A to B, both
+                included, both given by numbers or both by labels. "all" and "auto" are not
+                understood here.
 
         Raises:
             InvalidInputError: there is no such window; the message says why.
@@ -147,7 +151,7 @@ class LandedRounds:
         hides the numbers of clients.
 
         Args:
-            without: the way out, for the end of the error.
+            without: what the user can do instead, for the end of the error's message.
         """
         plan = self._plan
         if plan.num_rounds == 1:
@@ -171,7 +175,8 @@ class LandedRounds:
             number: the number of rounds; all rounds if there are fewer.
 
         Raises:
-            InvalidInputError: the window would have only some of the rounds in a sum.
+            InvalidInputError: a sum adds up several rounds, and only some of them would be in the
+                window.
         """
         found: list[int] = []
         held = 0
@@ -216,7 +221,8 @@ class LandedRounds:
 
         Args:
             text: a label or a number.
-            both: both ends: they must both be labels, or both be numbers.
+            both: the texts of both ends of the window: they must both be labels, or both be
+                numbers. A text that is both counts as a label if both ends are labels.
 
         Raises:
             InvalidInputError: there is no such round, or one end is a label and one is a number.
@@ -278,7 +284,7 @@ class LandedRounds:
 def read(asked: str) -> str:
     """Return the text of a window without spaces around it, after checking its form.
 
-    Whether there are such rounds is not checked.
+    The form is all, auto, last:K or A..B. Whether there are such rounds is not checked.
 
     Raises:
         InvalidInputError: the text does not have the form of a window.

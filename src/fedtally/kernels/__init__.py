@@ -74,6 +74,9 @@ __all__ = [
 def hash_words(tables: U32, ids: U64) -> U32:
     """Return the hash word of each id in each row (tabulation hashing).
 
+    A hash word has 32 bits. The upper 24 give the id's cell in the row (`locations`), and the low 8
+    give its signs (`signs`).
+
     Args:
         tables: the hash tables, uint32 [rows, 8, 256].
         ids: the ids, uint64 [n].
@@ -146,7 +149,8 @@ def accumulate_range(
         sign: hash tables of the same shape; their words give the sign of each id.
         sign_bit: which bit of a word of `sign` is the sign, 0 .. 7.
         first_id: the first id; any integer is taken mod 2^64.
-        counts: the count of each id, int64 [n].
+        counts: the count of each id, int64 [n]. The caller must ensure that no counter overflows
+            int64.
 
     Raises:
         InvalidInputError: a dtype, a shape or `sign_bit` is wrong.
@@ -243,8 +247,9 @@ def refit(
 ) -> None:
     """Fit the frequencies of items in every batch of rounds to the cells, in place.
 
-    It runs Gauss-Seidel sweeps; a sweep updates the items one after the other. `reference.refit`
-    defines the update.
+    A cell is a counter, and a batch is a group of rounds with the same signs. The function runs
+    Gauss-Seidel sweeps; a sweep updates the items one after the other. `reference.refit` defines
+    the update.
 
     Args:
         cells: the index of each item's cell in the flattened `residual`, int64 [n, rows, batches].
@@ -304,11 +309,12 @@ def refit(
 
 
 def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
-    """Estimate 256 ids from many small sketches: means over rows of sign * counter.
+    """Estimate the counts of 256 ids in many small sketches: means over rows of sign * counter.
 
-    Each value of sign * counter is first clipped to -most .. most. The ids are first_id to first_id
-    + 255: they differ only in their last byte. Bit 0 of a hash word is the sign.
-    `reference.symbol_means` defines the rule.
+    It is used to read names: the last byte of an id is a symbol of a name. Each value of sign *
+    counter is first clipped to -most .. most. The ids are first_id to first_id + 255, so they
+    differ only in their last byte. Bit 0 of a hash word is the sign. `reference.symbol_means`
+    defines the rule.
 
     Args:
         tables: the hash tables of each sketch, uint32 [sketches, rows, 8, 256].
@@ -317,7 +323,7 @@ def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
         most: the clipping bound of each sketch, float64 [sketches], at least 0.
 
     Returns:
-        The means, float64 [sketches, 256].
+        The means, float64 [sketches, 256]: entry i is about the id first_id + i.
 
     Raises:
         InvalidInputError: a shape or dtype does not fit, or `first_id` is out of its range or no
@@ -355,12 +361,13 @@ def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
 
 
 def _accumulate_parts(counters: I64, count: int, one: Callable[[I64, slice], None]) -> None:
-    """Run `one` on parts of the ids, in threads with their own counters, and add up the counters.
+    """Run `one` on slices of the ids, in threads with their own counters, and add up the counters.
 
     Args:
-        counters: the counters to change, int64 [rows, width].
+        counters: the counters to change, int64 [rows, width]: the sums of all threads are added.
         count: the number of ids.
-        one: a function that adds the ids of a slice to given counters.
+        one: a function of counters and a slice, which adds the ids with the indices of the slice to
+            these counters.
     """
     # Clearing and adding a thread's counters takes time. So each thread gets at least as many ids
     # as a row has cells.

@@ -52,7 +52,9 @@ def available_backends() -> tuple[str, ...]:
 
 
 def backend() -> str:
-    """Return the name of the implementation to use: FEDTALLY_KERNELS, or by default the fastest.
+    """Return the name of the implementation to use: the value of FEDTALLY_KERNELS, or the fastest.
+
+    It is "numpy", or an instruction set of the compiled kernels: "baseline", "v3" or "v4".
 
     Raises:
         InvalidInputError: FEDTALLY_KERNELS names an implementation that does not run here.
@@ -81,7 +83,7 @@ def one_thread() -> Iterator[None]:
 
 
 def num_threads() -> int:
-    """Return how many threads a kernel may use: 1 within `one_thread`.
+    """Return how many threads a kernel may use: 1 within a `with one_thread()` block.
 
     Elsewhere it is FEDTALLY_NUM_THREADS or, if this is not set, the number of cores that this
     process may use.

@@ -55,6 +55,9 @@ GATHER_COSTS = (
 class Subtable:
     """Some consecutive batches whose sums, under all patterns of signs, are in one table.
 
+    A batch is a group of rounds with the same signs. The table has, for each cell (counter), the
+    2^bits sums over these batches of sign * counter: one for each pattern of signs.
+
     Attributes:
         group: the number of the hash group, whose words hold the signs of 8 batches.
         shift: which bit of a word is the sign of the first of these batches.
@@ -69,9 +72,9 @@ class Subtable:
 class Decoder:
     """Estimates the counts of ids from the sums of sketches.
 
-    The value of an id in a row is the sum over batches of sign * counter. An estimate is the median
-    or the mean of these values over the rows. The median of an even number of rows is the mean of
-    the two middle values.
+    A batch is a group of rounds with the same signs. The value of an id in a row is the sum over
+    batches of sign * counter. An estimate is the median or the mean of these values over the rows.
+    The median of an even number of rows is the mean of the two middle values.
 
     The constructor computes tables that serve all later calls: for each cell (counter), the sums of
     several batches under all patterns of signs. An id then costs one gather (memory read) for each
@@ -88,8 +91,11 @@ class Decoder:
         expected: about how many ids will be estimated in all; a small number makes the tables
             smaller and faster to compute.
         fold: how the values of the rows are combined: "median" or "mean".
-        signed: whether signs are used. Otherwise there must be one batch, and the value of an id in
+        signed: whether signs are used. If False, there must be one batch, and the value of an id in
             a row is the counter in its cell.
+
+    Raises:
+        InvalidInputError: a dtype or a shape is wrong, or there are too many batches for the width.
     """
 
     def __init__(
@@ -159,9 +165,10 @@ class Decoder:
 
         Returns:
             The index of each such id in the range, ascending, int64 [n], and its estimate, float64
-            [n]. None: the caller must use `range`. This happens if `floor` is 0 or less, if no
-            compiled kernel is used, if there are several subtables or they are not float32, and if
-            the tables are so small that `range` is faster.
+            [n]. Or None: nothing was searched, and the caller must use `range`. This happens if
+            `floor` is 0 or less, if no compiled kernel is used, if there are several tables
+            (`Subtable`) or they are not float32, and if the tables are so small that `range` is
+            faster.
         """
         if self._level == "numpy" or self._values.dtype != np.float32 or len(self._layout) > 1:
             return None
@@ -199,9 +206,10 @@ class Decoder:
     def _codes(self, floor: float) -> U8:
         """Return small integers that can replace `_values` in the search of `above`: uint8.
 
-        The codes have the shape of `_values`. If the estimate of an id exceeds the floor, the codes
-        of its cells add up to 255 or more over the rows. The search reads these codes, since they
-        take one byte each and fit into the nearest cache.
+        `_values` are the numbers in the tables. The codes have the same shape. If the estimate of
+        an id exceeds the floor, the codes of its cells add up to 255 or more over the rows. Other
+        ids may reach 255, too, so `above` then checks their estimates. The search reads these
+        codes, since they take one byte each and fit into the nearest cache.
         """
         rows = len(self._values)
         if self._fold == "median":
@@ -239,7 +247,7 @@ class Decoder:
         return estimates
 
     def _in_parts(self, one: Callable[[slice], None], count: int) -> None:
-        """Call `one` in threads, on slices that cover 0 .. count - 1."""
+        """Call `one` in threads, on slices that together cover the indices 0 .. count - 1."""
         # One slice for each thread. Threads share the tables and write to different places.
         rows = self._sums.shape[1]
         threads = min(num_threads(), max(1, count * rows // PARALLEL_FROM))
@@ -267,7 +275,7 @@ class Decoder:
         self._layout = np.array([(s.group, s.shift, s.bits) for s in subtables], np.uint32)
 
     def _fits_float32(self) -> bool:
-        """Return whether the tables are float32; otherwise they are float64.
+        """Return whether the tables are to be float32; if not, they are float64.
 
         Sums of integers use float32 if it holds every partial sum exactly. Sums in floating point
         keep their own precision.
@@ -291,7 +299,7 @@ def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list
         expected: about how many ids will be estimated.
 
     Returns:
-        The tables, in the order of their batches.
+        The tables, in the order of their batches: each batch is in one of them.
     """
     batches, rows, width = shape
     allowed = max(1 << 26, 2 * 8 * batches * rows * width)

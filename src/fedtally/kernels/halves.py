@@ -1,7 +1,7 @@
 """A search for the ids with large values in many of their cells, without testing each id.
 
-The method is called meet in the middle. An id has one cell in each row of a sketch. A cell is heavy
-if its value is large. `Halves.find` says which ids are found.
+The method is called meet in the middle. An id has one cell (counter) in each row of a sketch. A
+cell is heavy if its value is large. `Halves.find` says which ids are found.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from fedtally.kernels.arguments import F32, MAX_ROWS, MAX_WIDTH, U32, U64, check
 from fedtally.kernels.backends import backend, blocks, in_threads, native, num_threads
 
 LOW_BITS = 16  # the number of bits of y in an id x * 2^16 + y
-# How many more bits of a hash word a key has than are needed to number the cells. If the width is
-# no power of two, the words with one key may belong to two cells. With more bits this is rarer, and
-# the search tests fewer ids that are not in a heavy cell.
+# A key has the upper bits of a hash word, which say in which cell it is, and the bits of its signs.
+# If the width is no power of two, the words with one key may belong to two cells. So the key has
+# this many more upper bits than are needed to number the cells: then this is rarer, and the search
+# tests fewer ids that are not in a heavy cell.
 _FINER = 2
 _PAD = 16  # extra words at the end, because the kernel may read past the last id
 _TILE = 16  # the kernel tests ids in groups of 16; a smaller group takes as long
@@ -29,10 +30,13 @@ _ROOM = 1 << 16  # ids that one call of the kernel can return; with more, it is 
 class _Row(NamedTuple):
     """The numbers y below 2^16, grouped by their keys in one row (native/kernels.h, `Halves`).
 
+    An id is x * 2^16 + y. A key is made of the upper bits of a hash word, which give the cell, and
+    of the bits of the signs.
+
     Attributes:
         starts: where each key begins in `places`, uint32 [keys + 1].
         places: the numbers y, sorted by key, uint32 [2^16].
-        words: their hash words in all rows, this row first, uint32 [rows, 2^16 + _PAD].
+        words: the hash words of `places` in all rows, this row first, uint32 [rows, 2^16 + _PAD].
     """
 
     starts: U32
@@ -45,7 +49,7 @@ class Halves:
 
     Write an id as x * 2^16 + y. Its hash word is the XOR of a word of x and a word of y, and gives
     the id's cell and signs. For each x, a table lists the y for which the id is in a given cell. So
-    the search reads only the ids in heavy cells.
+    the search reads only the ids in heavy cells: cells whose value is large (see `find`).
 
     Args:
         tables: the hash tables, uint32 [rows, 8, 256], with at least two rows.
@@ -83,8 +87,9 @@ class Halves:
     def looked_at(self, values: F32, need: int = 0, least: float = 0.0) -> float:
         """Estimate how many tests of an id in one row `find` would make with these arguments.
 
-        It measures the time of `find`. Ids with equal cells and signs are tested in groups of 16. A
-        smaller group takes as long, and is counted as 16 ids.
+        The arguments are as in `find`. The time of `find` is about proportional to this number. Ids
+        with equal cells and signs are tested in groups of 16. A smaller group takes as long, and is
+        counted as 16 ids.
         """
         if self._level == "numpy":
             return float(self._count * self._rows)
@@ -95,11 +100,12 @@ class Halves:
         return buckets * self._count / (1 << LOW_BITS) * max(each + _TILE / 2, _TILE)
 
     def find(self, values: F32, need: int = 0, least: float = 0.0) -> U64:
-        """Return the ids of the range that are in heavy cells, ascending: uint64 [n].
+        """Return the ids of the range whose values are large, ascending: uint64 [n].
 
-        With `need`, an id is returned if in at least `need` rows its value exceeds `least`. With
-        need = 0 it is returned if the sum of its values over the rows exceeds `least`. Sums are
-        computed in single precision, so a sum very close to `least` may be on either side.
+        An id has a value in each row: the entry of `values` for its cell and its signs there. If
+        `need` is above 0, an id is returned if its value exceeds `least` in at least `need` rows.
+        If `need` is 0, it is returned if the sum of its values over the rows exceeds `least`. Sums
+        are computed in single precision, so a sum very close to `least` may be on either side.
 
         Args:
             values: for each cell the value of an id in it, under each pattern of signs, float32
@@ -137,15 +143,16 @@ class Halves:
     def _starting(self, need: int) -> range:
         """Return rows such that each id to be found has a value above `least` in one of them.
 
-        The search begins in each of these rows. With `need`, the first of an id's `need` heavy rows
-        has `need` - 1 rows after it. So the last `need` - 1 rows are left out. Without `need` all
-        rows are returned: if a sum of numbers is positive, some rotation of them has only positive
-        partial sums (cycle lemma), and the search follows this rotation.
+        `least` and `need` are the arguments of `find`. The search begins in each of these rows. If
+        `need` is above 0, the first of an id's `need` heavy rows has `need` - 1 rows after it. So
+        the last `need` - 1 rows are left out. If `need` is 0, all rows are returned: if a sum of
+        numbers is positive, some rotation of them has only positive partial sums (cycle lemma), and
+        the search follows this rotation.
         """
         return range(self._rows - need + 1 if need else self._rows)
 
     def _tops(self, values: F32) -> F32:
-        """Return an upper bound on the value in a row of the ids with each key.
+        """Return for each key an upper bound on the values that ids with this key have in a row.
 
         Args:
             values: the values of the row, float32 [width, patterns of signs].
@@ -185,6 +192,14 @@ class Halves:
         """Return the ids to be found that have one of `keys` in a row: an array for each thread.
 
         Ids outside the range may be among them, since the search takes all y for every x.
+
+        Args:
+            row: the number of the row in which the search begins.
+            values: the argument of `find`.
+            keys: the keys in this row whose bound exceeds `least`, ascending, uint32 [n].
+            tops: the bound of each of these keys (`_tops`), float32 [n].
+            need: the argument of `find`.
+            least: the argument of `find`.
         """
         found: list[U64] = []
 

@@ -24,10 +24,10 @@ _GUIDE_BITS = 10, 20
 class Inversion:
     """Draws integers from a distribution over consecutive integers, with exact probabilities.
 
-    A draw needs a uniform integer u of 128 bits: u = 2^64 * word + low. It is `first` plus the
-    number of entries of `cumulative` that are at most u. So the draw first + j has the probability
-    (cumulative[j] - cumulative[j - 1]) / 2^128. Nearly always the word alone decides; the low half
-    is needed only if the word equals the upper 64 bits of an entry.
+    A draw needs a uniform integer u of 128 bits: u = 2^64 * word + low. The draw is `first` plus
+    the number of entries of `cumulative` that are at most u. So the draw first + j has the
+    probability (cumulative[j] - cumulative[j - 1]) / 2^128. Nearly always the word alone decides;
+    the low half is needed only if the word equals the upper 64 bits of an entry.
 
     Args:
         cumulative: 2^128 times the distribution function, without its final 1: 1 .. 2^21 integers
@@ -66,7 +66,7 @@ class Inversion:
 
         Args:
             words: the upper 64 random bits of each draw, uint64 [n], C-contiguous and writeable.
-                The caller must not use this array afterwards: the result may overwrite it.
+                The caller must not use this array afterwards: the result may be in its memory.
             low: the lower 64 random bits of each draw, uint64 [n], or None. If it is given, the
                 slower NumPy implementation is used.
             scan: whether to compare each word with all entries, so that the time does not depend on

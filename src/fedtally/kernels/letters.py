@@ -20,6 +20,9 @@ U8 = npt.NDArray[np.uint8]
 def posteriors(every: Sequence[F64], pairs: F64, single: F64, weight: float, end: int) -> list[F64]:
     """Return the probability of each byte at each place of a name, given all places of the name.
 
+    This is the forward-backward algorithm, with a Markov chain as the prior of bytes.
+    `recovery.names._posteriors` defines it.
+
     Args:
         every: for each name, the likelihoods of the bytes at each place, float64 [places, 256].
         pairs: how often a byte (column) follows another byte (row) in names, float64 [257, 256];
@@ -39,14 +42,18 @@ def posteriors(every: Sequence[F64], pairs: F64, single: F64, weight: float, end
 
 
 def likeliest(copies: F64, posterior: F64, prior: F64, branches: int, most: int) -> U8:
-    """Return guesses of a name's bytes, the largest score first: uint8 [n, places].
+    """Return guesses of a name's bytes, the largest score first: uint8 [n, places], n <= most.
+
+    The score of a guess is its log likelihood plus its log probability under the prior. The search
+    keeps the best beginnings of names, place by place, so it may miss a guess.
+    `recovery.names._likeliest` defines it.
 
     Args:
         copies: the log likelihoods of the bytes at each place, float64 [places, 256].
         posterior: the log probabilities of the bytes at each place, float64 [places, 256]; they
             select which bytes are tried.
         prior: the log probability that a byte (column) follows another one (row), float64 [257,
-            256].
+            256]; row 256 is for the first byte of a name.
         branches: how many bytes are tried at each place.
         most: how many guesses are kept at each place, at most; at least `branches`.
     """
@@ -63,15 +70,18 @@ def interpolated(
     """Return guesses of a name that are interpolated from its surest symbols: uint8 [n, size - 1].
 
     A name of `size` symbols (its bytes and the end mark) is determined by any `size` of its symbols
-    and parity symbols. The places with the surest symbols are chosen.
+    and parity symbols. The places with the surest symbols are chosen. Guesses with impossible bytes
+    are left out, and the others are in the order in which to try them.
+    `recovery.names._interpolated` defines the function.
 
     Args:
         posterior: the log probabilities of the bytes before the end mark, float64 [size - 1, 256].
         parity: the log probabilities of the parity symbols, float64 [parity symbols, 256].
         replaced: how many of the chosen places are replaced, one at a time, by the surest of the
             other places.
-        by_flips: which chosen places get their second-best symbol: bit masks, int64 [2^flips], in
-            the order in which they are tried.
+        by_flips: which of the last `flips` chosen places, the least sure ones, get their
+            second-best symbol: all bit masks of `flips` bits, int64 [2^flips], in the order in
+            which they are tried.
         end: the symbol of the end mark.
         unused: the smallest byte that no name has.
     """

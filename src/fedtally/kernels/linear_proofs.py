@@ -48,7 +48,7 @@ class Extension(NamedTuple):
 
 
 def level_for(prime: int) -> str | None:
-    """Return which instruction set to use for integers mod an odd prime, or None.
+    """Return the name of the instruction set to use for integers mod an odd prime, or None.
 
     None means: use NumPy, since the prime is 2^32 or more, or no compiled kernel is used.
     """
@@ -65,7 +65,7 @@ def compiles(field: Extension) -> bool:
 
 
 def reduce_words(level: str, words: I64, prime: int) -> I64:
-    """Return integers mod p, 0 .. p - 1: int64, shaped like `words`.
+    """Return the given integers reduced mod p to 0 .. p - 1: int64, shaped like `words`.
 
     Args:
         level: the instruction set, from `level_for`.
@@ -86,7 +86,7 @@ def read_words(word_bytes: int, bits: int, prime: int, data: bytes, out: I64) ->
         bits: how many low bits of an integer are used; the other bits are ignored.
         prime: the prime, below 2^32.
         data: the integers, little-endian.
-        out: the array to fill, int64 [most].
+        out: the array to fill, int64 [most]; `most` is its length.
 
     Returns:
         How many integers were written, at most `most`; later entries of `out` have no meaning.
@@ -97,11 +97,13 @@ def read_words(word_bytes: int, bits: int, prime: int, data: bytes, out: I64) ->
 class SketchInputs:
     """Computes the factors of all products in the circuit `flp.OneHot`, for a sketch.
 
+    The circuit checks the form of a report, such as one 1 or -1 in each row. For this, the counters
+    of a row are laid out as a grid, line by line (see `flp.one_hot`).
+
     Args:
         field: the field; `compiles` must accept it.
         widths: the number of counters in each row of the sketch.
-        side: how many counters a line of the grid has, at most 4096. The counters of a row are laid
-            out in at most 4096 lines.
+        side: how many counters a line of the grid has, at most 4096. A grid has at most 4096 lines.
         slots: how many pairs of factors the result has, at least 3 * rows + abstain, which is the
             number of products. The pairs after the products are (0, 0).
         abstain: whether a report ends with the bit e of a client that abstains.
@@ -124,13 +126,16 @@ class SketchInputs:
         self._least = sum(widths) + abstain
 
     def compute(self, level: str, words: Array, joint: Array, share: int) -> I64:
-        """Return the factors of all products: int64 [..., slots, 2, K].
+        """Return the two factors of each product, as elements of the field: [..., slots, 2, K].
+
+        The array is int64. K is the degree of the field.
 
         Args:
             level: the instruction set, from `level_for`.
-            words: the integers of the report, [..., length].
-            joint: the joint randomness, integers [..., 3, K].
-            share: the inverse of the number of shares, mod p.
+            words: the integers of the report, or of one share of it, [..., length].
+            joint: the joint randomness of the proof, integers [..., 3, K].
+            share: the inverse, mod p, of the number of shares that a report is split into; 1 for a
+                whole report.
 
         Raises:
             InvalidInputError: the words or the joint randomness do not fit the sketch.
@@ -153,8 +158,10 @@ class SketchInputs:
 class Gadget:
     """The steps of a proof that depend only on the gadget, the part that the circuit repeats.
 
-    The gadget is called several times. Its inputs, the wires, and its output are polynomials, given
-    by their values at P nodes. P is larger than the number of calls.
+    The gadget adds up `chunk` products, so it has 2 chunk inputs, which are called wires. It is
+    called several times. The values that a wire has in these calls are values of a polynomial at
+    nodes (points), one for each call; a random seed is its value at a further node. There are P
+    nodes. The output of the gadget is a polynomial, too, with 2P - 1 coefficients.
 
     Args:
         field: the field; `compiles` must accept it.
@@ -163,7 +170,8 @@ class Gadget:
             entry [i, j] times the value at node i.
         wire_basis: integers [P, P], below p. Entry [j, i] is the coefficient of X^j in the basis
             polynomial of node i. A wire is the sum of these polynomials times its values.
-        gadget_basis: integers [2P, 2P - 1], below p: the same for the gadget polynomial.
+        gadget_basis: integers [2P, 2P - 1], below p: the same for the gadget polynomial, which is
+            given by its values at 2P - 1 points.
     """
 
     def __init__(
@@ -188,7 +196,8 @@ class Gadget:
 
         Args:
             level: the instruction set, from `level_for`.
-            inputs: the factors in the gadget's calls, integers [..., calls, 2 chunk, K].
+            inputs: the factors in the gadget's calls, integers [..., calls, 2 chunk, K]; there are
+                fewer calls than nodes.
             seeds: the random seeds of the wires, integers [..., 2 chunk, K].
 
         Returns:
@@ -248,8 +257,8 @@ def _run(
 ) -> I64:
     """Run a kernel on arrays with extra leading axes, and return its result: int64 [..., *tail].
 
-    The kernel refuses integers that are not below p. Then they are reduced mod p, and it runs
-    again.
+    The kernel refuses integers that are not in 0 .. p - 1. Then all arrays are reduced mod p, and
+    the kernel runs again.
 
     Args:
         level: the instruction set, from `level_for`.
@@ -275,8 +284,8 @@ def _flat(array: Array, lead: Shape, axes: int) -> I64:
 
     Args:
         array: integers.
-        lead: the shape of the leading axes.
-        axes: the number of the other axes.
+        lead: the shape to which the leading axes are broadcast.
+        axes: the number of the last axes, which stay as they are.
     """
     tail = array.shape[-axes:]
     if array.shape[:-axes] != lead:

@@ -32,7 +32,8 @@ from fedtally.kernels.backends import backend, blocks, in_threads, native, num_t
 F32 = npt.NDArray[np.float32]
 
 LANES = 32
-# A value that exceeds 0 by more standard deviations than this needs no table: it is the estimate.
+# If a value exceeds 0 by this many standard deviations of its noise or more, no table is needed:
+# the value itself is the estimate.
 FAR = 8.0
 COLUMNS = 161  # columns of a table, for values from -FAR to FAR standard deviations
 STEP = 2 * FAR / (COLUMNS - 1)
@@ -48,12 +49,15 @@ _FEWEST = 1 << 10  # the fewest items in a part
 class Cells(NamedTuple):
     """What the cells tell the items: the observed sums without the items' known parts.
 
+    A cell is a counter of a sum of sketches. A batch is a group of rounds with the same signs. A
+    message is an item's expected count, which it sends to its cell in each row.
+
     Attributes:
         residual: the observed sums minus the messages of all items, in clients: float64 [rows,
             width, batches].
         variance: the variance of each residual, above 0: float64 [rows, width, kinds]. Under
-            `fresh` kinds is the number of batches; otherwise it is 1, and the variance is that of
-            the sum over batches.
+            `fresh` kinds is the number of batches. Otherwise kinds is 1, and it is the variance of
+            the residual summed over batches.
         fresh: whether each batch has its own locations.
         inflation: a factor by which all variances are multiplied.
     """
@@ -87,9 +91,10 @@ class Rule(NamedTuple):
     Attributes:
         table: the posterior of counts given values.
         weights: each batch's share of all clients, float64 [batches].
-        shares: each batch's share of a cell's noise, float64 [batches]; all 1 under "fresh".
-        clearly: the share by which an item's spread between batches must exceed what noise explains
-            (1: twice as large); otherwise Poisson noise is assumed.
+        shares: each batch's share of the variance of a cell's noise, float64 [batches]; all 1 under
+            "fresh" (each batch has its own locations).
+        clearly: the share by which the spread of an item's counts between batches must exceed what
+            noise explains (1: twice as large). If it does not, Poisson noise is assumed.
         update: the step from the old message to the new one, 0 to 1; 1 takes the new one.
         gate: a number of standard deviations. If the value of an item from the other rows is
             smaller, the item's new message to a cell is 0.
@@ -106,8 +111,10 @@ class Rule(NamedTuple):
 class Read(NamedTuple):
     """The values of the items, as their cells tell them.
 
+    A value is an estimate of the item's count, before the prior of counts is applied.
+
     Attributes:
-        value: the value of each item, from all rows, in clients, float64 [n].
+        value: the value of each item, from all rows and batches, in clients, float64 [n].
         stddev: the standard deviation of each value, float64 [n].
         scales: the smallest and the largest standard deviation that occurs, among values from all
             rows and values from all rows except one.
@@ -166,12 +173,14 @@ def read_messages(
 ) -> Read:
     """Combine what the cells of each item say about its count, for `count` items.
 
+    Nothing is changed. Arrays in blocks have the shapes that the text of this module gives.
+
     Args:
         cells: the state of the cells.
-        words: the items' hash words, in blocks (see this module).
-        count: the number of items.
-        beliefs: the messages that the items sent, in blocks; None: none yet.
-        unsure: their variances, in blocks; None: no messages yet.
+        words: the items' hash words, in blocks (`pack_words`).
+        count: the number of items, at least 1.
+        beliefs: the messages (expected counts) that the items sent, in blocks; None: none yet.
+        unsure: the variances of these messages, in blocks; None: no messages yet.
 
     Raises:
         InvalidInputError: there are fewer than 2 rows, or an array has a wrong dtype or shape or is
@@ -188,13 +197,14 @@ def exchange_messages(
 ) -> Exchanged:
     """Compute the values of `count` items and their new messages to the cells.
 
-    The arrays `beliefs` and `unsure`, which hold the messages, are changed in place.
+    The arrays `beliefs` and `unsure`, which hold the messages, are changed in place; `cells` is
+    not. Arrays in blocks have the shapes that the text of this module gives.
 
     Args:
         cells: the state of the cells.
-        words: the items' hash words, in blocks (see this module).
-        count: the number of items.
-        beliefs: the messages, in blocks.
+        words: the items' hash words, in blocks (`pack_words`).
+        count: the number of items, at least 1.
+        beliefs: the messages (expected counts), in blocks.
         unsure: the variances of the messages, in blocks.
         rule: how new messages are computed.
 
@@ -217,10 +227,15 @@ def exchange_messages(
 
 
 def posterior(table: Table, values: F64, stddevs: F64) -> tuple[F64, F64]:
-    """Return the mean and the variance of each count, given its noisy value; like `values`.
+    """Return the mean and the variance of each count, given its noisy value: shaped like `values`.
 
-    They are interpolated in the table. A value of FAR standard deviations or more is the mean
-    itself, and its variance is the variance of the noise.
+    They are interpolated in the table. For a value of FAR standard deviations or more, the mean is
+    the value itself, and the variance is the variance of the noise.
+
+    Args:
+        table: the posterior of counts given values.
+        values: the noisy values, in clients.
+        stddevs: the standard deviation of the noise of each value, in clients, above 0.
     """
     scales = len(table.entries)
     row, column = place(table, values, stddevs)
@@ -245,7 +260,11 @@ def posterior(table: Table, values: F64, stddevs: F64) -> tuple[F64, F64]:
 
 
 def place(table: Table, values: F64, stddevs: F64) -> tuple[F64, F64]:
-    """Return the row and column of each value in a table, as fractions, clipped to the table."""
+    """Return the row and the column of each value in a table, as floats, clipped to the table.
+
+    Their fractions say where the value is between two rows and two columns. The arguments are as in
+    `posterior`.
+    """
     last = len(table.entries) - 1.0
     row = np.clip((np.log(stddevs) - table.first) / table.ratio, 0.0, last)
     return row, np.clip((values / stddevs + FAR) / STEP, 0.0, COLUMNS - 1.0)
@@ -278,9 +297,12 @@ def _joined(
 ) -> tuple[Read, dict[str, F64]]:
     """Compute the items' values from all rows, weighted by precision, and the numbers behind them.
 
-    These numbers are arrays [rows, batches or kinds, n] by name. "others" is an item's value from
-    all rows except one. "noise" is the variance of "others". "scale", [rows, n], is the standard
-    deviation of the sum of "others" over batches.
+    The arguments are as in `read_messages`. The numbers are arrays [rows, batches or kinds, n] by
+    name; kinds is the number of batches under "fresh", else 1. "heard" is what the cell of each row
+    says of the item's count, and "variance" its variance. "others" is the item's value from all
+    rows except this one, and "noise" the variance of "others". "scale", [rows, n], is the standard
+    deviation of the sum of "others" over batches. "landed" and "owned" are the indices of the cells
+    in the flattened residual and variance. "sign" is the item's sign in the cell.
     """
     rows, width, batches = cells.residual.shape
     own = np.moveaxis(words, 0, 2).reshape(words.shape[1], rows, -1)[..., :count]
@@ -329,7 +351,12 @@ def _joined(
 
 
 def _flat(blocked: F32, count: int) -> F32:
-    """Turn an array in blocks into an array [rows, batches or kinds, n]."""
+    """Return an array in blocks of LANES items as an array [rows, batches or kinds, n].
+
+    Args:
+        blocked: the array, [blocks, rows, batches or kinds, LANES].
+        count: the number n of items; what fills up the last block is left out.
+    """
     _, rows, batches, _ = blocked.shape
     return np.moveaxis(blocked, 0, 2).reshape(rows, batches, -1)[..., :count]
 
@@ -401,7 +428,7 @@ def _exchanged(
 
 
 class _Total:
-    """Adds up the results of a step over blocks of items."""
+    """Adds up the results of a step over blocks of items, for the fields of `Exchanged`."""
 
     def __init__(self, cells: Cells) -> None:
         self.explained = np.zeros(cells.residual.shape)
@@ -412,7 +439,9 @@ class _Total:
     def judge(
         self, found: dict[str, F64], z: F64, mean: F64, variance: F64, sends: npt.NDArray[np.bool_]
     ) -> None:
-        """Add the errors of the predictions of each row's value by the item's other rows.
+        """Add the errors of predictions to `surprise`, and their number to `number`.
+
+        A prediction says, from the item's other rows, what a row's value is (`Exchanged.fits`).
 
         Args:
             found: the numbers that `_joined` returned.
@@ -429,7 +458,13 @@ class _Total:
         self.unsure += float(variance[sends].sum())
 
     def add(self, found: dict[str, F64], beliefs: F32, unsure: F32) -> None:
-        """Add the messages of items, and their variances, to the sums of their cells."""
+        """Add the messages of items, and their variances, to the sums of their cells.
+
+        Args:
+            found: the numbers that `_joined` returned for these items.
+            beliefs: the messages, [rows, batches, n].
+            unsure: the variances of the messages, [rows, batches or kinds, n].
+        """
         for into, at, values in (
             (self.explained, found["landed"], found["sign"] * beliefs),
             (self.unknown, found["owned"], unsure),

@@ -41,14 +41,20 @@ def hash_words(tables: U32, ids: U64) -> U32:
 
 
 def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
-    """Return the cell of each hash word: its upper 24 bits, scaled down to 0 .. width - 1."""
+    """Return the index of the cell that each hash word gives: intp, shaped like `words`.
+
+    It is the number of the word's upper 24 bits, scaled down to 0 .. width - 1.
+    """
     return (((words >> np.uint32(8)).astype(np.uint64) * np.uint64(width)) >> np.uint64(24)).astype(
         np.intp
     )
 
 
 def signs(words: U32, bit: int) -> I64:
-    """Return the sign that bit `bit` of each hash word gives: 1 if it is 0, and -1 if it is 1."""
+    """Return the sign that bit `bit` of each hash word gives: 1 if the bit is 0, and -1 if it is 1.
+
+    The result is int64, shaped like `words`.
+    """
     return 1 - 2 * ((words >> np.uint32(bit)) & np.uint32(1)).astype(np.int64)
 
 
@@ -178,7 +184,8 @@ def refit(
 def _turns(cells: I64) -> list[I64]:
     """Group the items into turns: the items of one turn share no cell and can be updated together.
 
-    The turn of an item comes after the turns of all earlier items with which it shares a cell.
+    A cell is a counter. The turn of an item comes after the turns of all earlier items with which
+    it shares a cell.
 
     Args:
         cells: the indices of each item's cells, int64 [n, rows, 1 or batches].
@@ -198,10 +205,11 @@ def _turns(cells: I64) -> list[I64]:
 
 
 def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U64:
-    """Return the keyed fingerprint of each byte string data[offsets[i]:offsets[i+1]].
+    """Return the keyed fingerprint of each byte string data[offsets[i]:offsets[i+1]]: uint64 [n].
 
-    It is a polynomial mod 2^61 - 1. Its first coefficient is length + 1, so that strings that
-    differ only in the number of zero bytes at their ends have different fingerprints.
+    The arguments are as in `kernels.fingerprint`. A fingerprint is a polynomial in k, multiplied by
+    k2, mod 2^61 - 1. Its first coefficient is length + 1, so that strings that differ only in the
+    number of zero bytes at their ends have different fingerprints.
     """
     lengths = np.diff(offsets)
     h = (lengths + 1).astype(np.uint64)
@@ -221,7 +229,7 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
 
 
 def _fold(x: U64) -> U64:
-    """Reduce values below 2^64 to 0 .. PRIME-1."""
+    """Return values below 2^64 reduced mod PRIME, to 0 .. PRIME - 1."""
     x = (x & np.uint64(PRIME)) + (x >> np.uint64(61))
     return np.where(x >= np.uint64(PRIME), x - np.uint64(PRIME), x)
 
@@ -244,8 +252,17 @@ def _multiply(a: U64, b: int) -> U64:
 def heavy(tables: U32, values: F32, need: int, least: float, first_id: int, count: int) -> U64:
     """Return the ids of a range that are in heavy cells, ascending: uint64 [n].
 
-    `values` is [rows, width, patterns of signs]. If `need` is 0, the sum of an id's values must
+    `kernels.Halves.find` says which ids these are. If `need` is 0, the sum of an id's values must
     exceed `least`. Otherwise at least `need` of its values must exceed `least`.
+
+    Args:
+        tables: the hash tables, uint32 [rows, 8, 256].
+        values: for each cell the value of an id in it, under each pattern of signs, float32 [rows,
+            width, patterns of signs].
+        need: the least number of rows, or 0.
+        least: the value to exceed.
+        first_id: the first id of the range.
+        count: the number of ids in the range.
     """
     found = [np.empty(0, np.uint64)]
     rows, width, patterns = values.shape
@@ -261,10 +278,11 @@ def heavy(tables: U32, values: F32, need: int, least: float, first_id: int, coun
 def invert(
     words: U64, low: U64 | None, cumulative: tuple[U64, U64], first: int, scan: bool
 ) -> I64 | None:
-    """Return `first` plus the number of entries that are at most u, for each word: int64 [n].
+    """Return for each word `first` plus the number of entries that are at most u: int64 [n].
 
-    Here u = 2^64 * word + low. `cumulative` holds the upper and the lower 64 bits of the entries,
-    ascending. `low` is needed only for words that equal the upper half of an entry. If there is
+    Such numbers are the draws of `kernels.Inversion`. Here u = 2^64 * word + low. `cumulative`
+    holds the upper and the lower 64 bits of the entries of the distribution's table, ascending.
+    `low` is needed only for words that equal the upper half of an entry. If there is
     such a word and `low` is None, the function returns None. With `scan`, each word is compared
     with every entry; otherwise a binary search is used.
     """
@@ -312,7 +330,10 @@ def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
 
 
 def distinct_rows(rows: U64) -> U64:
-    """Return the distinct rows in order of bucket, client, round (if given) and id."""
+    """Return the distinct rows in order of bucket, client, round (if given) and id.
+
+    `kernels.rows.distinct_rows` describes the argument and the result.
+    """
     clients, ids, *rounds = rows
     rows = rows[:, np.lexsort((ids, *rounds, clients, bucket_of(clients)))]
     is_new = np.ones(rows.shape[1], np.bool_)

@@ -20,7 +20,7 @@ _MOST_ROWS = 1 << 32  # `distinct_rows` takes fewer rows than this
 def group(ids: U64) -> tuple[I64, I64]:
     """Return the index at which each distinct id first occurs, ascending, and how often it occurs.
 
-    Both are int64, with one entry for each distinct id.
+    Both are int64, with one entry for each distinct id, in the order of their first occurrence.
 
     >>> [part.tolist() for part in group(np.array([7, 5, 7], np.uint64))]
     [[0, 1], [2, 1]]
@@ -34,7 +34,7 @@ def group(ids: U64) -> tuple[I64, I64]:
 
 
 def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
-    """Sort rows by the buckets of their clients; rows of one bucket keep their order.
+    """Sort rows of a table by the buckets of their clients; rows of one bucket keep their order.
 
     A bucket is one of 64 groups of clients (`reference.bucket_of`). The caller can then process
     bucket after bucket.
@@ -43,8 +43,8 @@ def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
         columns: uint64 [n] each; the first column holds the client of each row.
 
     Returns:
-        The rows, uint64 [columns, n]; and the index of the first row of each bucket, then n: int64
-        [BUCKETS + 1].
+        The sorted rows, stored column by column, uint64 [columns, n]. Then the index of the first
+        row of each bucket, followed by n: int64 [BUCKETS + 1].
 
     Raises:
         InvalidInputError: the columns have different lengths.
@@ -64,11 +64,13 @@ def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
 
 
 def distinct_rows(rows: U64) -> U64:
-    """Return the distinct rows in order of bucket (see `spread`), client, round and id.
+    """Return the distinct rows of a table in order of bucket (see `spread`), client, round and id.
+
+    The table is stored column by column, so rows[:, i] is its row i.
 
     Args:
-        rows: uint64 [2 or 3, n < 2^32]: the clients, the ids, and optionally the rounds or other
-            numbers.
+        rows: uint64 [2 or 3, n], with n < 2^32: the clients, the ids, and optionally the rounds or
+            other numbers.
 
     Returns:
         uint64 [2 or 3, distinct rows].

@@ -45,8 +45,9 @@ class Clip(NamedTuple):
         norm: the bound, at least 0. A sketch of one item has the norm sqrt(spec.touched). With a
             smaller bound no client can contribute a single item; several items may fit if they
             cancel each other.
-        spell: for a spec with a spelling, a function that turns item ids, uint64 [n], into the rows
-            that `CountSketch.add` takes, uint64 [n, 1 + positions]; otherwise None.
+        spell: for a spec with a spelling (names are spelled in further counters), a function that
+            turns item ids, uint64 [n], into the rows that `CountSketch.add` takes, uint64 [n, 1 +
+            positions]; otherwise None.
     """
 
     spec: SketchSpec
@@ -95,10 +96,13 @@ def bound_items(
         ids: uint64 [n], the client's items, distinct.
         max_items: the most items, at least 0. With a clip, at most 2^20 items may remain.
         random: a function that returns n uniform random bytes; called only if items are dropped.
-        clip: the bound on the norm of the items' sketch, or None.
+        clip: the bound on the norm of the items' sketch; None: no bound.
 
     Returns:
         The ids of the kept items, uint64 [kept], in the order of `ids`.
+
+    Raises:
+        InvalidInputError: more than 2^20 items would have to be clipped.
 
     >>> spec = SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32))
     >>> clip = Clip(spec, round=0, norm=3.0)
@@ -137,10 +141,13 @@ def bound_items_of_each(
             random words, uint64: one for each item of these clients, client by client. The words of
             one client must be distinct: its items are ordered by them. It is called only for
             clients that drop items.
-        clip: the bound on the norm of each client's sketch, or None.
+        clip: the bound on the norm of each client's sketch; None: no bound.
 
     Returns:
         bool [items]: True for each item that is kept.
+
+    Raises:
+        InvalidInputError: more than 2^20 items of a client would have to be clipped.
 
     >>> ids, starts = np.array([4, 5, 6, 4], np.uint64), np.array([0, 3, 4])
     >>> bound_items_of_each(ids, starts, 2, lambda clients: np.array([7, 9, 8], np.uint64)).tolist()
@@ -275,9 +282,9 @@ def _pair_keys(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, np.uint64, np.u
     """Pack each pair of an owner and an id into one integer, so that sorting it sorts the pairs.
 
     Returns:
-        The keys, uint64 [n]: (owner - least owner) << bits | (id - least id); then `bits`; then the
-        least id. None if a key does not fit into 64 bits, if owners are not integers, or if there
-        are no ids.
+        Three values. The keys, uint64 [n], are (owner - least owner) << bits | (id - least id).
+        Then follow `bits`, the number of bits of id - least id, and the least id. Or None: a key
+        does not fit into 64 bits, owners are not integers, or there are no ids.
     """
     if owners.dtype.kind not in "iu" or not len(ids):
         return None
@@ -305,7 +312,17 @@ def draw_words(count: int, random: Callable[[int], bytes]) -> U64:
 
 
 def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
-    """Return those of the `clients` whose sketch has a norm above the clip: int64."""
+    """Return the numbers of the clients whose sketch has a norm above the clip: int64, ascending.
+
+    Args:
+        clip: the bound on the norm.
+        ids: uint64 [items], the items of all clients, client by client.
+        starts: int64 [all clients + 1]; client i holds ids[starts[i] : starts[i + 1]].
+        clients: the numbers of the clients to examine, int64, ascending.
+
+    Raises:
+        InvalidInputError: one of them holds more than MAX_ITEMS items.
+    """
     sizes, most = starts[clients + 1] - starts[clients], clip.largest_square
     validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))
     # The squared norm of k items is at most k^2 * touched. Most clients are below the clip by this
@@ -330,7 +347,12 @@ def _nobody_else(items: npt.NDArray[Any]) -> I64:
 
 
 def _blocks(clients: I64, sizes: I64) -> Iterator[I64]:
-    """Split the clients, in order, into blocks of about 2^17 items; a client is never split."""
+    """Split the clients, in order, into blocks of about 2^17 items; a client is never split.
+
+    Args:
+        clients: the numbers of the clients, int64 [n].
+        sizes: the number of items of each of these clients, int64 [n].
+    """
     if len(clients):
         block = (np.cumsum(sizes) - sizes) // _BLOCK
         yield from np.split(clients, np.flatnonzero(np.diff(block)) + 1)
@@ -339,7 +361,8 @@ def _blocks(clients: I64, sizes: I64) -> Iterator[I64]:
 def _squared_norms(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
     """Return the squared norm of the sketch of each of `clients`: int64 [clients].
 
-    Each of these clients must have at least one item.
+    `ids` and `starts` are about all clients, as in `_exceeding`. Each of `clients` must have at
+    least one item.
     """
     sizes = starts[clients + 1] - starts[clients]
     own, owners = ids[places_of(clients, starts)], np.repeat(np.arange(len(sizes)), sizes)

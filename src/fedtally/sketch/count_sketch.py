@@ -93,10 +93,11 @@ class RoundHash(NamedTuple):
     def cells(
         self, ids: npt.NDArray[np.uint64], width: int
     ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-        """Return the index of each id's counter in each row, and its sign there.
+        """Return the index of each id's counter in each row, and the id's sign there.
 
         Returns:
-            The indices, intp [rows, n], and the signs, 1 or -1, int64 [rows, n].
+            The indices in the row, 0 .. width - 1, intp [rows, n], and the signs, 1 or -1, int64
+            [rows, n].
         """
         cells = kernels.locations(kernels.hash_words(self.location, ids), width)
         return cells, kernels.signs(kernels.hash_words(self.sign, ids), self.sign_bit)
@@ -131,7 +132,7 @@ class Identity(NamedTuple):
     def cells(
         self, ids: npt.NDArray[np.uint64], width: int
     ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-        """Return the index of each id's counter, intp [1, n], and its sign, always 1, int64 [1, n].
+        """Return the index of each id's counter, intp [1, n], and the sign, always 1, int64 [1, n].
 
         Raises:
             InvalidInputError: an id has no counter.
@@ -160,6 +161,8 @@ class Identity(NamedTuple):
 
 class Part(NamedTuple):
     """One of the sketches that make up a client's vector, with its own counters and hashes.
+
+    The first part counts items. With a spelling, further parts count the symbols of names.
 
     Attributes:
         start: the index in the vector of the part's first counter.
@@ -197,8 +200,8 @@ class SketchSpec:
     Only sketches with equal specs can be added, or decoded together.
 
     Args:
-        rows: the number of rows, 1 .. 1024. The median of an even number of rows is the mean of the
-            two middle ones.
+        rows: the number of rows, 1 .. 1024. If decoding takes the median of an even number of rows,
+            it is the mean of the two middle values.
         width: the number of counters in a row, 1 .. 2^24.
         schedule: says which rounds share hashes: a schedule or its name.
         num_rounds: the number of planned rounds. Rounds are numbered from 0.
@@ -247,17 +250,20 @@ class SketchSpec:
 
     @property
     def num_batches(self) -> int:
-        """The number of batches. A batch is a group of rounds with the same signs."""
+        """The number of batches of rounds. A batch is a run of rounds with the same signs."""
         return self.schedule.num_batches(self.num_rounds)
 
     @property
     def num_positions(self) -> int:
-        """The number of positions of names that all rounds together spell; 0 without a spelling."""
+        """The number of positions (letters) of names that all rounds together spell.
+
+        It is 0 without a spelling.
+        """
         return 0 if self.spelling is None else self.spelling.positions(self.num_batches)
 
     @property
     def _spelled(self) -> tuple[int, int]:
-        """The number of rows, and the number of counters, that spell names in one vector."""
+        """The numbers of rows and of counters that spell names in one vector: (0, 0) if none do."""
         if self.spelling is None:
             return 0, 0
         rows = self.spelling.rows * self.spelling.blocks(self.num_batches)
@@ -265,7 +271,10 @@ class SketchSpec:
 
     @property
     def touched(self) -> int:
-        """The number of counters that one item changes by 1 or -1: one in each row of each part."""
+        """The number of counters that one item changes by 1 or -1: one in each row of each part.
+
+        It is also the squared l2 norm of the vector of a client with one item.
+        """
         return self.rows + self._spelled[0]
 
     @property
@@ -297,7 +306,10 @@ class SketchSpec:
         return self.rows * self.width + self._spelled[1]
 
     def positions_of(self, round: int) -> tuple[int, ...]:
-        """Return which positions of names the vectors of a round spell, in the order of `parts`."""
+        """Return which positions of names the vectors of a round spell, in the order of `parts`.
+
+        Positions are numbered from 0. Without a spelling the tuple is empty.
+        """
         batch = self.schedule.batch_of(round, self.num_rounds)
         return positions_of(self.seed, self.num_positions, batch, self.num_batches)
 
@@ -318,9 +330,9 @@ class SketchSpec:
         return parts
 
     def position_hash(self, position: int) -> RoundHash:
-        """Return the hashes of the sketch that spells a position of the names.
+        """Return the hashes of the sketch that spells a position of the names, counted from 0.
 
-        They are the same in every round that spells the position.
+        They are the same in every round that spells the position. The spec must have a spelling.
         """
         assert self.spelling is not None
         rows = self.spelling.rows
@@ -605,7 +617,7 @@ class CountSketch:
             part.hashes.add(part.of(self.vector), part.ids(ids), counts)
 
     def _check_exact(self) -> None:
-        """Refuse to add clients to counters that already hold noise.
+        """Raise InvalidInputError if the counters hold noise: no clients may then be added.
 
         Anybody who saw the sum before and after could subtract, and would get the added items
         without noise.
@@ -617,10 +629,10 @@ class CountSketch:
             )
 
     def _check_total(self, added: float) -> None:
-        """Refuse weights that could make a counter reach 2^62; no counter is changed.
+        """Raise InvalidInputError if a counter could reach 2^62; no counter is changed.
 
         Args:
-            added: at least the largest absolute change of a counter.
+            added: an upper bound on the absolute change of each counter.
         """
         total = _largest(self.vector) + added
         if total >= _MAX_WEIGHT:
@@ -631,7 +643,12 @@ class CountSketch:
 
 
 def _integers(**named: Any) -> npt.NDArray[np.int64]:
-    """Return the value of the one keyword argument as int64 [n]; errors use the keyword's name."""
+    """Return the value of the one keyword argument as int64 [n], such as `_integers(ids=ids)`.
+
+    Raises:
+        InvalidInputError: the value is no list of integers below 2^63. The message names the
+            keyword.
+    """
     [(name, values)] = named.items()
     try:
         array = np.asarray(values)
@@ -675,8 +692,8 @@ def _largest(counters: npt.NDArray[np.int64]) -> float:
 def checked_number(number: Any, sketch: CountSketch) -> int:
     """Check the number of clients that a file states for a sketch, and return it.
 
-    The number must be at least 0. Only a sum of silos with noise may have a negative number (see
-    `CountSketch.num_clients`).
+    The number must be an integer, and at least 0. Only a sum of silos with noise may have a
+    negative number (see `CountSketch.num_clients`). Other values raise InvalidInputError.
 
     >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
     >>> checked_number(7, CountSketch(spec, round=0))
@@ -711,7 +728,7 @@ def noise_mark(values: Any) -> NoiseMark | None:
 
 
 def _check_histogram(rows: int, schedule: Schedule, spelling: Spelling | None) -> None:
-    """Refuse the values that a histogram does not allow.
+    """Raise InvalidInputError if a histogram cannot have these values.
 
     A histogram has one row, the schedule `shared`, and no spelling.
     """
@@ -733,7 +750,8 @@ def summed(sketches: Iterable[CountSketch]) -> list[CountSketch]:
     """Add up the sketches of each round, and return one sum for each round.
 
     The sums come in the order in which their rounds first occur in `sketches`. If a round has only
-    one sketch, this sketch itself is returned, not a copy. No given sketch is changed.
+    one sketch, this sketch itself is returned, not a copy. No given sketch is changed. Sketches of
+    one round that do not fit together raise an error, as in `CountSketch.merge`.
     """
     rounds: dict[int, CountSketch] = {}
     copied: set[int] = set()
@@ -798,13 +816,23 @@ def spec_to_dict(spec: SketchSpec) -> dict[str, Any]:
 
 
 def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the most bytes that each array of a saved sketch may have (`archive.Limits`)."""
+    """Return by name the most bytes that each array of a saved sketch may have.
+
+    `archive` refuses larger arrays before it reads them (`archive.Limits`).
+
+    Args:
+        meta: the header of the file.
+        sizes: the sizes that the file states for its arrays; not used.
+    """
     spec = spec_from_dict(meta)
     return {"counters": 8 * spec.rows * spec.width, "spelled": 8 * spec.vector_length}
 
 
 def spec_from_dict(values: Mapping[str, Any]) -> SketchSpec:
-    """Return the spec that `spec_to_dict` turned into `values`."""
+    """Return the spec that `spec_to_dict` turned into `values`.
+
+    Values that are missing or wrong raise KeyError, TypeError, ValueError or InvalidInputError.
+    """
     return SketchSpec(
         rows=values["rows"],
         width=values["width"],

@@ -44,8 +44,8 @@ def tabulation_tables(
     Args:
         seed: 32 bytes.
         rows: the number of rows, at least 1.
-        group: which 8 signs the tables give, 0 .. 2^32 - 1. The words of group 0 give the location,
-            too.
+        group: for which 8 batches of rounds the tables give signs, 0 .. 2^32 - 1: group g is for
+            the batches 8 g .. 8 g + 7. The words of group 0 give the location, too.
         purpose: 0 for sketches, 1 for the spelling of names. Each purpose gives independent tables
             from the same seed.
 

@@ -32,7 +32,7 @@ class ScheduleKind(Enum):
     BATCHED = "batched"
 
 
-# the schedules with different signs in each round; their sums are opened round by round
+# the schedules with different signs in each round; the sum of each round is decrypted by itself
 OWN_HASHES = (ScheduleKind.HYBRID, ScheduleKind.FRESH)
 
 
@@ -85,6 +85,8 @@ class Schedule:
 
     def num_batches(self, num_rounds: int) -> int:
         """Return the number of batches in `num_rounds` rounds: groups of rounds with equal signs.
+
+        It is 1 for the schedule shared, and `num_rounds` for hybrid and fresh.
 
         Raises:
             InvalidInputError: the schedule has more batches than there are rounds.

@@ -55,14 +55,21 @@ class Spelling:
             object.__setattr__(self, name, value)
 
     def blocks(self, batches: int) -> int:
-        """Return how many positions each client spells, if there are this many batches.
+        """Return how many positions of a name each client's vector spells.
 
-        Rounds with the same signs form a batch. docs/protocol.md calls the result G.
+        The positions are dealt to the batches (runs of rounds with the same signs).
+        docs/protocol.md calls the result G.
+
+        Args:
+            batches: the number of batches.
         """
         return -(-(self.max_length + 1) // batches)
 
     def positions(self, batches: int) -> int:
-        """Return how many positions all batches together spell: `batches * blocks(batches)`."""
+        """Return how many positions of a name all batches together spell.
+
+        It is `batches * blocks(batches)`. A batch is a run of rounds with the same signs.
+        """
         return batches * self.blocks(batches)
 
     def check_batches(self, batches: int) -> None:

@@ -17,7 +17,11 @@ _LONGEST = 16  # the most terminal columns of a round's label in a table
 
 
 def fields(trends: Trends) -> dict[str, Any]:
-    """Return the JSON fields of the items that changed, and of the rounds that were compared."""
+    """Return the JSON fields on the items that changed: list, rounds, and the rate of the list.
+
+    "window", "against" and "rounds" are the windows of `Trends`, and "changed" has a dict for each
+    `Change`.
+    """
     windows = {name: getattr(trends, name).fields() for name in ("window", "against", "rounds")}
     for told in windows.values():
         # `history` and `prior` are equal for all windows of a trend: all examined rounds, and 0.
@@ -32,7 +36,10 @@ def fields(trends: Trends) -> dict[str, Any]:
 
 
 def series_fields(series: Series) -> dict[str, Any]:
-    """Return the JSON fields of the shares of items by round, with their limits."""
+    """Return the JSON fields on the shares of items by round: "points" has a dict for each `Point`.
+
+    "confidence" and "whole" say how sure the limits of the points are.
+    """
     return {
         "confidence": series.confidence,
         "whole": series.whole,
@@ -71,7 +78,10 @@ def rate(trends: Trends) -> str:
 
 
 def stricter(trends: Trends) -> str:
-    """Return a sentence on how many listed items meet a stricter rule, and what it promises."""
+    """Return a sentence on how many listed items meet the stricter rule, and what it promises.
+
+    The stricter rule (`Change.flagged`) holds for all looks together, and not for one look only.
+    """
     number = sum(change.flagged for change in trends.changed)
     meet = in_number(number, "one of these meets", "{} of these meet")
     # If the oldest rounds were left out, other looks test other rounds. The level then holds only
@@ -82,7 +92,7 @@ def stricter(trends: Trends) -> str:
 
 
 def rows(trends: Trends) -> list[tuple[str, str]]:
-    """Return the rows on the rounds that were compared, on limits, and on the list's error rate."""
+    """Return rows of (name, text): the rounds that were compared, limits, and the list's rate."""
     compared = [("Now", trends.window.told), ("Before", trends.against.told)]
     if not trends.changed:
         return [*compared, ("Rate", rate(trends))]
@@ -97,8 +107,8 @@ def rows(trends: Trends) -> list[tuple[str, str]]:
 def digits_of(listed: Sequence[Change]) -> int:
     """Return how many decimals a list needs, in percent, for all its shares and changes.
 
-    They show two digits of the smallest change, or half-width of a change's limits, other than 0;
-    there are 2 to 6 of them.
+    The smallest change, and the smallest half-width of a change's limits, other than 0, then show
+    two digits. The number is from 2 to 6.
     """
     return amounts.decimals([*(change.change for change in listed), *_halves(listed)])
 
@@ -108,12 +118,15 @@ def _halves(listed: Sequence[Change]) -> list[float]:
 
 
 def share(value: float, digits: int) -> str:
-    """Return a share as text in percent; an estimate below 0 becomes 0."""
+    """Return a share as text in percent, with `digits` decimals; a share below 0 becomes 0."""
     return amounts.percent(max(0.0, value), digits)
 
 
 def since(change: Change) -> str:
-    """Return the label of a change's round, shortened for a table; its number if it has none."""
+    """Return the first round of the new level as text for a table: its label, or its number.
+
+    A long label is shortened, and control characters are escaped.
+    """
     return shortened(escaped(str(change.since)), _LONGEST)
 
 
@@ -135,12 +148,21 @@ def table(listed: Sequence[Change]) -> FittedTable:
 
 
 def points(value: float, digits: int, signed: bool = False) -> str:
-    """Return a difference of shares as text in percentage points, without the unit."""
+    """Return a difference of shares (0.05 is 5 points) as text in points, without the unit.
+
+    Args:
+        value: the difference of two shares.
+        digits: the decimals to show.
+        signed: whether a positive difference gets a plus sign.
+    """
     return amounts.points(value, digits, signed=signed).removesuffix(" points")
 
 
 def series_table(series: Series) -> FittedTable:
-    """Return the shares by round as a table: a row for each round, and a column for each item."""
+    """Return the shares by round as a table: a row for each round, and a column for each item.
+
+    A cell has the share and its margin, in percent. There must be at least one point.
+    """
     lines = [series.of(item) for item in series.items]
     halves = [_half(point) for point in series.points]
     digits = amounts.decimals([max(halves, default=0.0)])
@@ -167,7 +189,10 @@ def _round(point: Point) -> str:
 
 
 def _half(point: Point) -> float:
-    """Return the distance from the shown share (at least 0) to the further limit."""
+    """Return the distance from the shown share to the further limit.
+
+    The shown share is the point's frequency, but 0 if this is below 0.
+    """
     shown = max(0.0, point.frequency)
     return max(point.high - shown, shown - point.low)
 

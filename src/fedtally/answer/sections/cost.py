@@ -21,7 +21,9 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class _Words(NamedTuple):
-    """Texts about plans of one encoding; each field but `heading` is a function of the plan.
+    """Texts about plans of one encoding (sketch or histogram).
+
+    Each field but `heading` is a function that takes the plan and returns a text.
 
     Attributes:
         heading: the heading for what a client sends.
@@ -44,7 +46,8 @@ class _Words(NamedTuple):
 def _beside_sketch(plan: Plan) -> str:
     """Return how many bytes a histogram takes, as a text to append to the bytes of a sketch.
 
-    A histogram needs candidates that all clients know. If there are none yet, the text says so.
+    A histogram needs a list of candidates that all clients know. If the candidates are not public,
+    the text says "over a declared list".
     """
     exact = plan.one_hot_bytes_per_client
     takes = "takes only" if exact <= plan.bytes_per_client else "takes"
@@ -80,7 +83,7 @@ _WORDS = {
 
 
 def encoded(plan: Plan) -> tuple[str, str]:
-    """Return a heading for what a client sends under a plan, and the counters in words.
+    """Return two texts: a heading for what a client sends under a plan, and the counters in words.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, max_items=1, seed=bytes(32),
@@ -109,7 +112,8 @@ def dimensions(plan: Plan) -> str:
 def upload(plan: Plan) -> str:
     """Return the bytes that a client uploads, in words, and in brackets those of exact encodings.
 
-    In an open domain, the text names the counters for hashes and names instead.
+    An exact encoding is a one-hot vector, or the item itself: the server would see which item it
+    is. In an open domain, the text names the counters for hashes and names instead.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -130,7 +134,7 @@ def upload(plan: Plan) -> str:
 
 
 def rows(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> list[tuple[str, str]]:
-    """Return the row "Upload" on what a client sends under a plan.
+    """Return a list with the row "Upload", a pair of (name, text), on what a client sends.
 
     Args:
         plan: the plan of the campaign.
@@ -149,8 +153,8 @@ def _sends(plan: Plan) -> str:
 def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
     """Return the bytes that a client uploads, in words, and the bytes that a histogram would take.
 
-    There is no text on a histogram in an open domain, which has no list of candidates, and if DAP
-    servers made the sums.
+    There is no text on a histogram in an open domain, which has no list of candidates. There is
+    none either if DAP servers made the sums.
 
     Args:
         plan: the plan of the campaign.
@@ -175,7 +179,11 @@ def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
 
 
 def planned(proposal: Proposal) -> str:
-    """Return in words what a client of a plan uploads, and the bytes and error of a histogram."""
+    """Return in words what a client of a plan uploads, and the bytes and error of a histogram.
+
+    The error of the histogram is left out if it is None (see `Proposal.histogram_linf`), such as in
+    a plan without privacy, where a histogram is exact.
+    """
     said, linf = line(proposal.plan), proposal.histogram_linf
     return said if linf is None else f"{said} for {amounts.points(linf)}"
 
@@ -203,6 +211,8 @@ def spelled(plan: Plan) -> str:
 
 def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the JSON fields of a plan: its size, clients, domain, cost and fingerprint.
+
+    If DAP servers made the sums, "bytes_per_client" has the bytes of a DAP report.
 
     Args:
         plan: the plan of the campaign.
@@ -240,7 +250,11 @@ def _calendar(calendar: Calendar) -> dict[str, str]:
 
 
 def effort(proposal: Proposal, bill: Bill) -> str:
-    """Return in one line what a campaign costs besides uploads: downloads, CPU, server traffic."""
+    """Return in one line what a campaign costs besides the upload of a client.
+
+    It has the bytes that a client downloads (if any) and its CPU time, and the bytes that the
+    server receives and its CPU time.
+    """
     down = f"{amounts.size(bill.download_bytes)} down, " if bill.download_bytes else ""
     cpu = amounts.seconds(server_seconds(proposal, bill))
     return (
@@ -250,6 +264,6 @@ def effort(proposal: Proposal, bill: Bill) -> str:
 
 
 def server_seconds(proposal: Proposal, bill: Bill) -> float:
-    """Return the CPU seconds of the servers, including decoding and reading names."""
+    """Return the CPU seconds of the servers in a campaign, with decoding and reading names."""
     names = 0.0 if proposal.names is None else proposal.names.seconds
     return bill.server_seconds + bill.decoding_seconds + names

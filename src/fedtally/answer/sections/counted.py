@@ -22,7 +22,10 @@ _MOST_LOOKED = 1 << 16
 
 
 def contributions(part: Part) -> str:
-    """Return in words how many clients or contributions frequencies are shares of, and the rounds.
+    """Return in words how many clients or contributions frequencies are shares of.
+
+    A contribution is what one client adds in one round. If the answer is about a window of rounds,
+    the text names the rounds.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea", "milk"], rounds=["Mon", "Tue"], seed=1)
@@ -56,8 +59,8 @@ def _contributions(part: Part) -> str:
 def may_be_drawn(part: Part) -> bool:
     """Return whether some clients' items may have been drawn at random.
 
-    This happens to clients with more than max_items items. It is also True if privacy hides whether
-    it happened.
+    This happens to clients with more than max_items items, the plan's bound. It is also True if
+    privacy hides whether it happened.
     """
     return bool(drawn_away(part.draw)) or (
         part.plan.privacy is not None and "client" in part.columns
@@ -85,8 +88,9 @@ def line(result: Result) -> str:
 def left_out(result: Result, listed: Sequence[Estimate]) -> str:
     """Return in words how many candidates below half a client a list leaves out.
 
-    It is "" if there are none, if the list is empty or also leaves out larger estimates, or if
-    65,536 candidates or more are left out, which would take long to decode again.
+    It is "" if there are none, if the list is empty, or if the list also leaves out estimates of
+    half a client or more. It is also "" if 65,536 candidates or more are left out, which would take
+    long to decode again.
 
     Args:
         result: the whole result.
@@ -149,14 +153,17 @@ def plan_title(plan: Plan) -> str:
 
 
 def by_calendar(plan: Plan) -> str:
-    """Return in words a plan's calendar, its clients, and how many rounds each of them is in."""
+    """Return in words a plan's calendar, its clients, and how many rounds each client is in.
+
+    The plan must have a calendar.
+    """
     most = plan.protection.lifetime
     each = in_number(most, "one of them", "at most {} of them")
     return f"{plan.calendar}; {plan.fewest_clients:,} clients, each in {each}"
 
 
 def ends(plan: Plan) -> str:
-    """Return in words when the plan's rule ends a campaign early; "" if it has no such rule."""
+    """Return in words when the plan's rule ends a campaign early; "" if there is no such rule."""
     rule = plan.stopping
     if rule is None:
         return ""
@@ -220,12 +227,15 @@ def collisions(domain: Domain) -> str:
 
 
 def candidates_row(domain: Domain) -> tuple[str, str]:
-    """Return the row "Candidates": kind and number, and the probability that two share an id."""
+    """Return the row ("Candidates", text): kind and number, and how likely two share an id."""
     return "Candidates", "; ".join(filter(None, [candidates(domain), collisions(domain)]))
 
 
 def part_of_sum(result: Result) -> str:
-    """Return the singular noun for what a sum adds up: such as client, contribution or silo."""
+    """Return the singular noun for what a result's sums add up: such as client or silo.
+
+    It is "contribution" if a client or a silo may be in several of the sums.
+    """
     if not result.num_silos:
         return result.unit.removesuffix("s")
     parts = sum(sketch.num_silos for sketch in result.sketches)
@@ -233,7 +243,7 @@ def part_of_sum(result: Result) -> str:
 
 
 def those(number: int, unit: str) -> str:
-    """Return in words who took part.
+    """Return in words who took part, with "these" before the number.
 
     >>> those(3000, "clients"), those(1, "people")
     ('these 3,000 clients', 'this one person')
@@ -242,7 +252,11 @@ def those(number: int, unit: str) -> str:
 
 
 def open_fields(result: Result) -> dict[str, Any] | None:
-    """Return the JSON fields of an open domain; None if the domain lists its candidates."""
+    """Return the JSON fields of an open domain; None if the domain lists its candidates.
+
+    "found" is the number of hashes that stand out, and "named" how many of them have a name. To
+    count them, the sums are decoded and names are read, if this was not done before.
+    """
     domain = result.domain
     if not isinstance(domain, OpenStrings):
         return None
@@ -272,7 +286,7 @@ def fields(result: Result) -> dict[str, Any]:
 
 
 def rows(result: Result) -> list[tuple[str, str]]:
-    """Return the rows on the candidates, on who took part, and on an early end."""
+    """Return rows of (name, text) on the candidates, on who took part, and on an early end."""
     took_part = (result.plan.nouns[1].capitalize(), _attended(result))
     return [("Candidates", candidates(result.domain)), took_part, *_ended(result)]
 
@@ -286,7 +300,7 @@ def _ended(result: Result) -> list[tuple[str, str]]:
 
 
 def _attended(result: Result) -> str:
-    """Return in words how many clients took part, in how many rounds, and with how many items."""
+    """Return in words how many clients took part, in how many rounds, with how many items each."""
     most = in_number(result.plan.max_items, "one item each", "at most {} items each")
     held = result.plan.num_rounds if result.ended is None else result.ended["rounds"]
     rounds = amounts.counted(held, "round")
@@ -302,7 +316,10 @@ def _attended(result: Result) -> str:
 
 
 def _each(result: Result) -> str:
-    """Return in words how often a person of several rounds or silos counts; "" if nobody does."""
+    """Return in words how often a person of silos counts; "" if everybody counts once.
+
+    A person in several rounds or in several silos counts several times.
+    """
     if result.unit == "people":
         return ""
     if result.repeats_are_private:

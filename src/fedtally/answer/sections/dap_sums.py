@@ -33,9 +33,9 @@ def is_dap(traffic: Mapping[str, Any]) -> bool:
 
 
 def method(traffic: Mapping[str, Any]) -> str:
-    """Return the name of the method that made the sums, such as "secagg".
+    """Return the name of the method that made the sums, such as "secagg", "ideal" or "dap".
 
-    Plans do not name DAP, so "dap" is read from the field `engine`.
+    Plans do not name DAP, so "dap" comes from the entry "engine" of `traffic`.
 
     Args:
         traffic: the field `secure_sum` of a result.
@@ -49,7 +49,14 @@ def report_bytes(traffic: Mapping[str, Any]) -> int | None:
 
 
 def of_reports(text: str, traffic: Mapping[str, Any] | None) -> str:
-    """Return a statement about privacy; if DAP servers made the sums, it is about reports.
+    """Return a statement about privacy, made to be about reports if DAP servers made the sums.
+
+    DAP does not know which client sent a report, so phrases about clients are replaced by phrases
+    about reports. For other sums the text is returned unchanged.
+
+    Args:
+        text: a statement about clients.
+        traffic: the field `secure_sum` of a result; None: there are no sums yet.
 
     >>> of_reports("This protects one client of the population, all its items.", summed(10, 2_700))
     "This protects one report, and not all of a person's."
@@ -80,17 +87,21 @@ def summed(least: int, report_bytes: int, noised: TwoServerConfig | None = None)
 
 
 def seen(_: Mapping[str, Any]) -> str:
-    """Return in words which party sees which sums."""
+    """Return in words which party sees the sums that DAP servers made. The argument is not used."""
     return "only the collector sees these sums, unless both servers of DAP work together"
 
 
 def line(traffic: Mapping[str, Any]) -> str:
-    """Return in words who saw the sums, for the first screen."""
+    """Return in words who saw the sums that DAP servers made, for the first screen."""
     return f"DAP: {seen(traffic)}"
 
 
 def rows(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows on how the sums were made, for --details."""
+    """Return rows of (name, text) on how DAP servers made the sums, for --details.
+
+    Args:
+        traffic: the field `secure_sum` of a result.
+    """
     least = f"at least {traffic['min_survivors']:,} reports in a batch"
     return [
         ("Secure sum", f"DAP: two servers that do not work together; {least}"),
@@ -99,7 +110,11 @@ def rows(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def learned(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows on who could learn what."""
+    """Return rows of (who, text) on who could learn what from sums that DAP servers made.
+
+    Args:
+        traffic: the field `secure_sum` of a result.
+    """
     return [
         ("The two servers", "when reports came, and from which addresses"),
         ("", "no report, as long as they do not work together"),

@@ -40,7 +40,8 @@ def covers(kind: str) -> str:
     """Return in words which frequencies intervals cover.
 
     Args:
-        kind: the kind of the intervals: "pointwise", "selective" or "simultaneous".
+        kind: the kind of the intervals: "pointwise" (of items named beforehand), "selective" (of a
+            list chosen by its estimates) or "simultaneous" (of all candidates at once).
 
     >>> covers("simultaneous").partition("; ")[2]
     'of all candidates at once, so also of a list chosen by its estimates'
@@ -99,9 +100,10 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 def target_rows(plan: Plan) -> list[tuple[str, str]]:
     """Return the row "Target" on the error that a plan promises.
 
-    The promise may be broken with the probability in the target. A plan for any frequencies keeps
-    it whatever the frequencies are. Otherwise the row says that the promise rests on assumed
-    frequencies. Returns [] if the plan has no target, or the target names no frequencies.
+    The promise may be broken with the probability in the target. A plan for "any" frequencies keeps
+    the promise whatever the frequencies are. Otherwise the row says that the promise rests on
+    assumed frequencies. Returns [] if the plan has no target, or if the target does not say for
+    which frequencies it holds.
     """
     target = plan.target
     if target is None or target.frequencies is None:
@@ -115,7 +117,7 @@ def target_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def expected_error(intervals: Intervals) -> str:
-    """Return the predicted largest error as text in points: one number, or a range.
+    """Return the predicted largest error as text in percentage points: one number, or a range.
 
     >>> import fedtally
     >>> asked = {"domain": "range:1..900", "rows": 6, "seed": 1}
@@ -133,7 +135,10 @@ def expected_error(intervals: Intervals) -> str:
 
 
 def line(result: Result, shown: Sequence[Estimate]) -> str:
-    """Return how far off estimates may be: among these clients, and for a wider population.
+    """Return in words how far off estimates may be: among these clients, and for more people.
+
+    If the result was evaluated, the first is the largest error that was found. Without limits and
+    without an evaluation the text is `NOT_ESTIMATED`.
 
     Args:
         result: the whole result.
@@ -154,7 +159,10 @@ def line(result: Result, shown: Sequence[Estimate]) -> str:
 def doubt(
     shown: Sequence[Estimate], among: str, found: float | None = None, confidence: float = _USUAL
 ) -> str:
-    """Return how far off estimates may be: among these clients, and for a wider population.
+    """Return in words how far off estimates may be: among these clients, and for more people.
+
+    The clients may be a sample of a wider population. The text is "no item is shown" if there is
+    nothing to say.
 
     Args:
         shown: the estimates. Those that cannot be told from 0 are left out, unless all are like
@@ -191,8 +199,8 @@ def doubt(
 def _readings(shown: Sequence[Estimate]) -> tuple[str, str]:
     """Return two texts: the error among the clients, and the error for a wider population.
 
-    Both are "" if there are no limits. If no estimate can be told from 0, the texts have upper
-    limits.
+    Both are "" if there are no limits. If no estimate can be told from 0, the texts say instead how
+    large the shares are at most.
     """
     if (off := largest_uncertainty(shown)) is not None:
         clients, wider = off
@@ -274,7 +282,7 @@ def evaluated_names(found: NameEvaluation) -> list[str]:
 def covered(
     confidence: float, asked: str, about: str, listed: Sequence[Estimate], named: Sequence[Estimate]
 ) -> list[tuple[str, str]]:
-    """Return the rows on what intervals cover, how they were made, and the error of sampling.
+    """Return rows of (name, text): what intervals cover, how they were made, and sampling error.
 
     Args:
         confidence: the confidence of the intervals.
@@ -354,9 +362,9 @@ def limits_fields(confidence: float, kind: str, about: str) -> dict[str, Any]:
 def rows(
     result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
 ) -> list[tuple[str, str]]:
-    """Return the rows on what the intervals cover, and on the largest error to expect.
+    """Return rows of (name, text): what the intervals cover, and the largest error to expect.
 
-    Returns [] if the confidence is 0. Exact counts have no expected error.
+    Returns [] if the confidence is 0. For exact counts there is no row on the error to expect.
 
     Args:
         result: the whole result.
@@ -379,7 +387,10 @@ def rows(
 
 
 def evaluated(found: Evaluation | NameEvaluation) -> str:
-    """Return in words how far the estimates of a result are from the truth."""
+    """Return in words how far the estimates of a result are from the truth.
+
+    For an open domain (`NameEvaluation`) the text also judges the names.
+    """
     if isinstance(found, NameEvaluation):
         return "; ".join(evaluated_names(found))
     digits = amounts.decimals([found.linf, found.l2])
@@ -395,10 +406,10 @@ def evaluated(found: Evaluation | NameEvaluation) -> str:
 
 
 def campaigns(failure_probability: float) -> str:
-    """Return in words how many campaigns keep an error, such as "9 of 10 campaigns".
+    """Return in words in how many campaigns the error stays within a bound: "9 of 10 campaigns".
 
     Args:
-        failure_probability: the probability that the error is larger, above 0.
+        failure_probability: the probability that the error exceeds the bound, above 0.
 
     >>> campaigns(0.1), campaigns(0.01), campaigns(0.15), campaigns(1e-6)
     ('9 of 10 campaigns', '99 of 100 campaigns', '85 % of campaigns', '99.9999 % of campaigns')

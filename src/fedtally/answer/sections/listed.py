@@ -29,9 +29,9 @@ MORE_PEOPLE = "± more\npeople"  # the heading of the column of errors for a wid
 
 
 def estimate_fields(estimate: Estimate) -> dict[str, Any]:
-    """Return the JSON fields of an estimate.
+    """Return the JSON fields of an estimate: its attributes by name.
 
-    A string whose name was not read has `hash` (hexadecimal digits), and None for `item`.
+    If the name of a string was not read, "item" is None, and a field "hash" has hexadecimal digits.
 
     >>> from fedtally.domain import Unread
     >>> fields = estimate_fields(Estimate(Unread.of(7), 0.25, None, None, 5.0))
@@ -79,9 +79,15 @@ def no_candidates(domain: Domain, queried: Sequence[str | int]) -> Text | None:
 
 
 def like_hashes(result: Result, queried: Sequence[Estimate]) -> list[RenderableType]:
-    """Return a line on queried strings that look like hashes of the list; [] if there are none.
+    """Return a list with a line on queried items that look like hashes; [] if there are none.
 
-    They were read as text that clients hold.
+    In an open domain the list shows a string without a name as "#" and its hash. A user who queries
+    for such a text may mean the hash. But the query was taken as a text that clients hold, and the
+    line says so.
+
+    Args:
+        result: the whole result.
+        queried: the estimates of items that were asked for by name.
     """
     from rich.text import Text
 
@@ -94,7 +100,7 @@ def like_hashes(result: Result, queried: Sequence[Estimate]) -> list[RenderableT
 
 
 def described(result: Result) -> dict[str, Any]:
-    """Return the keyword arguments of `table` that follow from the result."""
+    """Return the keyword arguments `unit`, `item` and `shares_counters` of `table` for a result."""
     names = result.columns.get("item", [])
     return {
         "unit": result.unit,
@@ -104,7 +110,10 @@ def described(result: Result) -> dict[str, Any]:
 
 
 def top_table(result: Result, estimates: Sequence[Estimate]) -> RenderableType:
-    """Return the table of a result's top items; a line says how many candidates it leaves out."""
+    """Return the table of a result's top items; a line says how many candidates it leaves out.
+
+    If there are no estimates, it is the text of `none_listed`.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -141,10 +150,9 @@ def has_widths(estimates: Sequence[Estimate]) -> bool:
 def digits_of(estimates: Sequence[Estimate]) -> int:
     """Return how many decimals a list needs, in percent, for all its frequencies and limits.
 
-    They show two digits of the smallest frequency or half-width of limits, other than 0; there are
-    2 to 6 of them. Without
-    the half-widths, limits could look as if they were equal. Half-widths up to 1e-9 are only
-    rounding, and do not count.
+    The smallest frequency, and the smallest half-width of limits, other than 0, then show two
+    digits. The number is from 2 to 6. Without the half-widths, two limits could look equal.
+    Half-widths up to 1e-9 are only rounding, and do not count.
 
     >>> digits_of([Estimate("tea", 0.5, 0.499998, 0.500002, 5e5)])
     5
@@ -217,9 +225,13 @@ def _doubts(
 ) -> tuple[tuple[int, Text] | None, Text | None]:
     """Return a text on rows that cannot be told from 0, as (line, note).
 
-    If only the last rows are such rows, `line` is the index of the first of them and a text to show
-    above it. Otherwise `note` is a text to show below the table. The other value is None. Both are
-    None if there are no such rows.
+    If only the last rows cannot be told from 0, `line` has the index of the first of these rows,
+    and a text to show above it; `note` is None. Otherwise `note` is a text to show below the table,
+    and `line` is None. Both are None if there are no such rows.
+
+    Args:
+        doubtful: for each row, whether it cannot be told from 0.
+        shares_counters: whether items share counters: True for a sketch, False for a histogram.
     """
     from rich.text import Text
 
@@ -243,9 +255,9 @@ def _doubts(
 def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> list[Column]:
     """Return the columns of errors: among these clients, then for a wider population.
 
-    There are none if there are no limits, and only the second if counts are exact. For an item that
-    cannot be told from 0, they show an upper limit of its share. Both columns have the same number
-    of decimals: otherwise rounding could make the larger error look smaller.
+    There is no column if an estimate has no limits, and only the second column if counts are exact.
+    For an item that cannot be told from 0, the columns show upper limits of its share. Both columns
+    have the same number of decimals: otherwise rounding could make the larger error look smaller.
 
     Args:
         estimates: the estimates, in the order of the rows.
@@ -266,7 +278,15 @@ def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> lis
 
 
 def _off(estimate: Estimate, half: float, high: float | None, digits: int) -> str:
-    """Return the error of an estimate as text; an upper limit if it cannot be told from 0."""
+    """Return the error of an estimate as text in points; an upper limit if it may be 0.
+
+    Args:
+        estimate: the estimate.
+        half: how far it may be off, as a share.
+        high: the upper limit of the share, shown if the estimate cannot be told from 0; None:
+            unknown.
+        digits: the number of decimals.
+    """
     if is_told_from_zero(estimate) or high is None:
         return amounts.points(half, digits).removesuffix(" points")
     return f"at most {amounts.percent(high, digits)}"

@@ -37,6 +37,8 @@ def guarantee(fields: Mapping[str, Any], rounds: str = "rounds") -> str:
 def line(plan: Plan, traffic: Mapping[str, Any] | None = None) -> str:
     """Return in one sentence what a plan protects: how often a guess is right, and epsilon.
 
+    If the plan has no privacy, or is marked not private, the sentence says this.
+
     Args:
         plan: the plan.
         traffic: the field `secure_sum` of a result, which says how the sums were made; None: there
@@ -90,7 +92,9 @@ def guesses(terms: PrivacyConfig, whom: str) -> str:
 
 
 def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
-    """Return the rows "Privacy" on a plan's guarantee, and on who sees the sums.
+    """Return rows of (name, text) on a plan's privacy guarantee, and on who sees the sums.
+
+    The first row is named "Privacy", and rows named "" continue it.
 
     Args:
         plan: the plan.
@@ -125,6 +129,8 @@ def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str
 
 def banner(plan: Plan) -> str:
     """Return the warning at the top of a report that is not private; "" if the plan is private.
+
+    A plan is not private if it has no privacy, or if it is marked not private.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -198,7 +204,7 @@ def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, An
 
 
 def planned(plan: Plan) -> str:
-    """Return in words a plan's epsilon and what it means, or that the plan has no privacy."""
+    """Return in words a plan's epsilon and what this means, or that the plan has no privacy."""
     if plan.privacy is None:
         return NO_PRIVACY
     from fedtally.privacy.guarantee_text import both_epsilons, right_guesses

@@ -40,7 +40,7 @@ def seen(traffic: Mapping[str, Any]) -> str:
 
 
 def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[tuple[str, str]]:
-    """Return the rows on how the sums were made; [] if no protocol hid the clients' vectors.
+    """Return rows of (name, text) on how the sums were made; [] if no protocol hid the vectors.
 
     Args:
         plan: the plan of the campaign.
@@ -90,7 +90,7 @@ def _validity(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def validity(name: str | None) -> str:
-    """Return in words what two servers know about the validity of reports.
+    """Return in words whether clients' reports to two servers have proofs that they are valid.
 
     Args:
         name: "proofs" or "none"; None: there is nothing to say, and the text is "".
@@ -257,7 +257,7 @@ def _traffic(traffic: Mapping[str, Any], way: str, noun: str) -> str:
 
 
 def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows on who could learn what, and on which conditions.
+    """Return rows of (who, text) on who could learn what, and on which conditions.
 
     Args:
         plan: the plan of the campaign.
@@ -349,7 +349,7 @@ def _helping(most: int, noun: str, listed: ClientList | None, whom: str = "it") 
         most: the most corrupt clients with which the plan's promises hold.
         noun: the singular noun for who takes part, "client" or "silo".
         listed: the list of clients; None: there is none (see `corruptible`).
-        whom: the pronoun for the server.
+        whom: the pronoun for the server, at the end of the text: "it", or "one of them".
 
     >>> _helping(1, "client", None)
     'at most 1 client of a sum works with it'
@@ -369,7 +369,7 @@ def _listed(plan: Plan) -> ClientList | None:
 
 
 def planned_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on how a plan will make its sums, and whom it trusts.
+    """Return rows of (name, text) on how a plan will make its sums, and whom it trusts.
 
     The first row, "Trust", has the assumptions on which the plan's promises rest.
 
@@ -417,7 +417,10 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def cautions(plan: Plan) -> list[str]:
-    """Return warnings if the plan loses a sum as soon as one client is missing or drops out."""
+    """Return warnings if the plan loses a sum as soon as one client is missing or drops out.
+
+    The list is empty if there is nothing to warn of.
+    """
     return [said for said in (_none_to_spare(plan), _bears_no_dropout(plan)) if said]
 
 
@@ -469,9 +472,9 @@ def _bears_no_dropout(plan: Plan) -> str:
 def short_of_list(plan: Plan, asked: float) -> str:
     """Return a warning if too few clients of a list may be corrupt; else "".
 
-    A plan bounds the corrupt clients by a share of one sum. If it has a list, this number holds for
-    the whole list, since a server that lies can choose who is in a sum. So it is a smaller share of
-    the list than the user may have meant.
+    A plan turns the asked share of one sum into a number of clients. If the plan has a list, at
+    most this number of clients on the whole list may be corrupt, since a server that lies can
+    choose who is in a sum. The number is a smaller share of the list than the user may have meant.
 
     Args:
         plan: the plan of the campaign.
@@ -492,14 +495,15 @@ def short_of_list(plan: Plan, asked: float) -> str:
 
 
 def short_of_all(plan: Plan, asked: float) -> str:
-    """Return the warning that fewer of all clients may be corrupt than asked for; "" if not so.
+    """Return a warning if fewer of all clients may be corrupt than asked for; else "".
 
-    C bounds the corrupt clients of one sum. Where clients are drawn for several sums, some sums
-    have a larger share of corrupt clients than the population.
+    A plan bounds the corrupt clients of one sum, by a number that is called C below. If clients are
+    drawn at random for several sums, some sums get a larger share of corrupt clients than all
+    clients have. So a smaller share of all clients may be corrupt.
 
     Args:
         plan: the plan of the campaign.
-        asked: the share of a cohort that may be corrupt.
+        asked: the share of the clients in one sum that may be corrupt (--max-corrupt).
     """
     from fedtally.plan.parts.summing import shared_out
     from fedtally.secagg.params import corrupt_clients
@@ -530,7 +534,12 @@ def short_of_all(plan: Plan, asked: float) -> str:
 
 
 def _can_bear(p: Parameters, corrupt: int) -> bool:
-    """Return whether cohorts of the same sizes can be summed with more corrupt clients."""
+    """Return whether cohorts of the same sizes can be summed if `corrupt` of their clients lie.
+
+    Args:
+        p: the parameters of the cohorts, with another number of corrupt clients.
+        corrupt: the number of corrupt clients in a cohort.
+    """
     from fedtally.secagg.params import PPM
     from fedtally.secagg.proposal import propose
 
@@ -570,7 +579,10 @@ def longer_list(plan: Plan, listed: int) -> str:
 
 
 def proof_fields(plan: Plan) -> dict[str, Any]:
-    """Return the JSON fields on whether reports to two servers have proofs, and why not if not."""
+    """Return the JSON fields on proofs of reports to two servers.
+
+    "proofs" says whether reports have proofs. "reason" says why they have none; "" if they have.
+    """
     has_proofs = plan.report_proof is not None
     return {"proofs": has_proofs, "reason": "" if has_proofs else why_no_proofs(plan)}
 
