@@ -85,7 +85,7 @@ def _document(shown: Mapping[str, Any]) -> dict[str, Any]:
 
     `shown` is as in `show_page`. The result becomes JSON.
     """
-    truth = np.bincount(shown["held"]).tolist()
+    truth = np.bincount(shown["held"], minlength=len(shown["words"])).tolist()
     return {
         **{name: shown[name] for name in ("bits", "rows", "width", "words")},
         "false_alarms": at_most(shown["false_alarms"]),
@@ -138,7 +138,8 @@ def _table(shown: Mapping[str, Any], rows: int = 8) -> str:
     There is a column for each level of noise. An estimate that cannot be told from 0 is shown as
     "lost". `shown` is as in `show_page`.
     """
-    levels, truth = shown["levels"], np.bincount(shown["held"]).tolist()
+    levels = shown["levels"]
+    truth = np.bincount(shown["held"], minlength=len(shown["words"])).tolist()
     names = ["no noise", *(f"epsilon {level.epsilon:g}" for level in levels[1:])]
     lines = [
         [
