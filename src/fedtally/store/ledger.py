@@ -186,7 +186,7 @@ class Ledger(GrantDatabase):
             else:
                 check_campaign(_charge_of(campaign), charge)
 
-    def cautions(self, population: str, clients: int) -> list[str]:
+    def cautions(self, population: str, people: int, noun: str = "clients") -> list[str]:
         """Return a warning, in a list, if a population's delta is too large for a campaign.
 
         A plan refuses such a delta for itself. But the campaign is charged at the delta of the
@@ -194,10 +194,11 @@ class Ledger(GrantDatabase):
 
         Args:
             population: the name of the population.
-            clients: the number of clients of a campaign that is charged to this population.
+            people: the number of people in a campaign that is charged to this population.
+            noun: the plural noun for these people, as "clients".
         """
         grant = self.granted(population)
-        if grant is None or not (loose := allows_publishing(grant.delta, clients)):
+        if grant is None or not (loose := allows_publishing(grant.delta, people, noun)):
             return []
         said = (
             f"the grant of population {population!r} in {self._name} guarantees little: its"
