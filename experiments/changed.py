@@ -2,13 +2,12 @@
 
 The limits of the share in a population are made for an item that is named beforehand. A union bound
 makes them hold for a whole list, if each is of the confidence 1 - P / (2 d) for d candidates in
-each of two tables. But limits that are made of two errors, of noise and of who was sampled, do not
-keep their level everywhere: where noise is wide, the upper limits of rare items are too low. So the
-rule that docs/tables.md gives divides a tenth of P.
+each of two tables. But limits that are made of two errors, of noise and of who was sampled, keep
+their level only about so far out. So the rule that docs/tables.md gives divides a tenth of P.
 
 The first table is exact: the probability that the population limits of one item of a histogram
 miss its share, as a multiple of what their confidence says. It is the largest over shares up to a
-half, over the noise and over numbers of clients. It must be at most 10.
+half, over the noise and over numbers of clients. It must be at most 1.25.
 
 The second table runs campaigns. Two tables are drawn from one law, so that nothing changed; it
 counts comparisons in which the two limits of any item do not overlap, and in which any item's share
@@ -45,7 +44,8 @@ from fedtally.recovery.noise_law import NONE, NoiseLaw
 
 F64 = npt.NDArray[np.float64]
 CHANCE = 0.05  # that anything is wrong in both tables together
-RESERVE = 10  # limits of one item miss its share at most so many times as often as they say
+RESERVE = 10  # the limits of a whole list may miss this many times as often as they say
+MOST = 1.25  # limits of one item miss its share at most so many times as often as they say
 RARE = 0.001  # so many misses are no chance
 SHARES = 150  # of an item, for the exact table
 ONE_ITEM = 1.0 - CHANCE / 2  # the confidence of two limits for an item that is named beforehand
@@ -292,9 +292,9 @@ def command(
     exact = [exact_row(mechanism, size) for mechanism in MECHANISMS for size in sizes]
     output.show(exact)
     worst = max(float(str(row["times the level"])) for row in exact)
-    kept = worst <= RESERVE
+    kept = worst <= MOST
     click.echo(
-        f"{'PASS' if kept else 'MISS'}  the limits of one item miss its share at most {RESERVE}"
+        f"{'PASS' if kept else 'MISS'}  the limits of one item miss its share at most {MOST}"
         f" times as often as they say: {worst:.3g}\n"
     )
     cases = [

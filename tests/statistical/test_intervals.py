@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from populations import campaign
 from scipy import stats
+from scipy.optimize import brentq
 
 import fedtally
 from fedtally.answer.answer import Answer
@@ -509,7 +510,8 @@ def test_limits_for_a_population_hold_over_samples_of_it(campaigns, clients, opt
 
 def test_the_two_errors_of_a_result_add_up_as_variances(tmp_path):
     """By hand: limits among the clients, Wilson's sampling error, and the root of the squares, in
-    the answer, the table and the merged answer alike."""
+    the answer, the table and the merged answer alike. If the sampling error is larger at the limit
+    than at the estimate, the limit has that one."""
     items = np.random.default_rng(3).zipf(1.5, 2_000) % 300
     options = {"domain": "range:0..299", "rows": 5, "width": 40}
     result, other = (fedtally.estimate(items, **options, seed=seed) for seed in (1, 2))
@@ -520,14 +522,27 @@ def test_the_two_errors_of_a_result_add_up_as_variances(tmp_path):
         for place, e in enumerate(estimates):
             centre = min(max(e.frequency, e.low), e.high)
             below, above = centre - e.low, e.high - centre
-            low = max(0.0, centre - math.sqrt(below**2 + e.sampling_error**2))
-            high = min(1.0, centre + math.sqrt(above**2 + e.sampling_error**2))
+            further = centre + math.copysign(e.sampling_error, 0.5 - centre)
+            square = e.sampling_error**2 / (further * (1 - further))
+            if answer is result and centre == e.frequency:
+                assert square == pytest.approx(1.959964**2 / len(items), rel=1e-6)
+
+            def limit(off, end, centre=centre, square=square):
+                def more(p):
+                    return (p - centre) ** 2 - off**2 - square * p * (1 - p)
+
+                return brentq(more, centre, end, xtol=1e-15) if more(end) > 0 else end
+
+            near = centre - math.sqrt(below**2 + e.sampling_error**2)
+            far = centre + math.sqrt(above**2 + e.sampling_error**2)
+            low = max(0.0, min(near, limit(below, 0.0)))
+            high = min(1.0, max(far, limit(above, 1.0)))
             assert (e.population_low, e.population_high) == pytest.approx((low, high), abs=1e-12)
             assert low <= e.low <= e.high <= high
             row = rows[e.item]
             shown = (row["sampling_error"], row["population_low"], row["population_high"])
             assert shown == pytest.approx((e.sampling_error, low, high), abs=1e-12)
-            both = math.sqrt(max(below, above) ** 2 + e.sampling_error**2)
+            both = max(e.frequency - min(near, limit(below, 0.0)), high - e.frequency)
             assert [float(part[place]) for part in off[:3]] == pytest.approx(
                 [max(below, above), e.sampling_error, both], abs=1e-12
             )

@@ -123,7 +123,9 @@ def test_from_the_folder_to_the_result(
     advised = f"fedtallycampaignresult{place}--details"
     assert advised in letters and "--details" not in letters.replace(advised, "")
     assert run(["campaign", "result", str(place), "--details"]) == 0
-    assert "Plan" in capsys.readouterr().out
+    details = capsys.readouterr().out
+    assert "Plan" in details
+    assert ("fedtally ledger show --ledger LEDGER" in " ".join(details.split())) == bool(trust)
     assert landed(place) == {0: N, 1: N}
     # Whoever looks on at another process's campaign is not told that it waits.
     view.Progress(CampaignFolder.open(place), None, False).show()

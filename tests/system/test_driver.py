@@ -1199,7 +1199,7 @@ def test_giving_up_ends_the_sessions_that_nobody_answered_and_no_other(folder):
     world.driver.give_up_silent()
     world.driver.tick(world.now)
     assert [running.session for running in world.driver.running()] == [first]
-    assert world.driver.unanswered == N
+    assert world.driver.invited == world.driver.unanswered == N
     [ended] = world.campaigns().status(world.plan).ended
     assert ended.session == second and "TOO_FEW_CLIENTS" in ended.why
     # the session that goes on lands, and no further one is opened

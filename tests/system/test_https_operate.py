@@ -88,6 +88,7 @@ def test_metrics_and_log_say_how_a_campaign_went(tmp_path: Path) -> None:
     assert found['fedtally_cohort_clients_bucket{le="10.0"}'] == 1
     assert found["fedtally_cohort_clients_sum"] == N
     assert found["fedtally_step_seconds_count"] > 4
+    assert found["fedtally_invitations_total"] == N
     assert found["fedtally_unanswered_invitations_total"] == 0
     assert 'fedtally_running_sessions{phase="advertise"}' not in found
     # all are there while they are asked; nobody is any more once each was asked as often as may be
@@ -124,7 +125,7 @@ class Told:
     """A driver that runs what it is told."""
 
     refusals: Counter[Any] = Counter()
-    unanswered, num_present = 3, 2
+    invited, unanswered, num_present = 9, 3, 2
     is_overtaken = False
 
     def __init__(self) -> None:
@@ -195,6 +196,7 @@ def test_a_sum_that_lands_is_counted_with_its_clients() -> None:
     registry = watched.registry
     assert registry.get_sample_value("fedtally_sessions_total", {"outcome": "landed"}) == 1
     assert registry.get_sample_value("fedtally_cohort_clients_sum") == 9
+    assert registry.get_sample_value("fedtally_invitations_total") == 9
     assert registry.get_sample_value("fedtally_unanswered_invitations_total") == 3
 
 

@@ -88,12 +88,34 @@ def test_a_command_loads_what_it_needs_alone(
 
 
 def test_lines_are_counted_without_pandas(tmp_path: Path) -> None:
-    """PyArrow imports it, where it is installed, to turn Python's own values into arrays."""
+    """PyArrow imports it to turn Python's own values into arrays: half a second for nothing.
+
+    What counts is whether anything asks for it, so that the test says the same where pandas is
+    installed and where it is not.
+    """
     words = tmp_path / "words.txt"
     words.write_text("tea\nrice\n\ntea\n" * 100, encoding="utf-8")
-    done = loading(("pandas",), ["estimate", str(words), "--json", "--quiet"])
-    assert done.stdout.splitlines()[-1] == "0 []"
-    assert '"num_clients": 300' in done.stdout
+    counting = ["estimate", str(words), "--json", "--quiet"]
+    done = asking_for("pandas", "from fedtally.cli.app import run; run(sys.argv[1:])", *counting)
+    assert '"num_clients": 300' in done and done.splitlines()[-1] == "False"
+    # and the question is noticed
+    assert asking_for("pandas", "import pyarrow; pyarrow.array([1])").splitlines()[-1] == "True"
+
+
+def asking_for(name: str, code: str, *arguments: str) -> str:
+    """Run code that cannot import a module; the last line is whether it tried."""
+    finder = (
+        "import sys, importlib.abc\n"
+        "class Finder(importlib.abc.MetaPathFinder):\n"
+        "    asked = False\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {name!r}:\n"
+        "            Finder.asked = True\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    asked = [sys.executable, "-c", f"{finder}{code}\nprint(Finder.asked)", *arguments]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
 
 
 def loading(names: Iterable[str], arguments: list[str]) -> subprocess.CompletedProcess[str]:

@@ -10,15 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from benchmarks.behind_nginx import NGINX, certificate, front, whole
+from benchmarks.behind_nginx import NGINX, certificate, front, running, whole
 from benchmarks.federation import free_ports
 
 from fedtally.campaign.transports.https import proxy
-from fedtally.campaign.transports.https.proxy import Backend, conf
+from fedtally.campaign.transports.https.proxy import Backend, Reports, conf
 from fedtally.campaign.transports.https.resource import step_path
 
 pytestmark = pytest.mark.skipif(
@@ -204,3 +204,36 @@ def test_slow_bodies_of_one_address_take_no_place_of_others(site: Site) -> None:
                 writer.transport.abort()
 
     asyncio.run(check())
+
+
+@pytest.mark.skipif(not shutil.which("ss"), reason="needs ss, which tells the length of a queue")
+def test_a_longer_queue_stands_in_a_file_of_its_own(tmp_path: Path) -> None:
+    """The page's server takes no request, also none without a host name, and changes the queue."""
+    [port] = free_ports(1)
+    certificate(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text()
+    [queue] = re.findall(r"```nginx\n(server \{\n  listen 443 ssl backlog.*?)```", page, re.DOTALL)
+    of_host = front(tmp_path, port)
+    texts = [
+        conf([Backend("over", OVER, None, 100, MOST, 5)], of_host),
+        Reports("fruit", "leader", RUNS, tmp_path / "x.sock", MOST).conf(
+            replace(of_host, host="leader.invalid")
+        ),
+        queue.replace("443", of_host.listen[0]),
+    ]
+    # Three files may not all set it: that is why no printed conf does.
+    assert "backlog" not in texts[0] + texts[1]
+    site = Site(port, tmp_path, [])
+    for number, length in ((2, 511), (3, 4096)):
+        with running(tmp_path, "".join(texts[:number])):
+
+            async def asked() -> int:
+                await begun(site)
+                await asyncio.sleep(0.1)  # else the transport of `begun` is left to the collector
+                return (await site.answer(post(step_path(OVER), 0)))[0]
+
+            assert asyncio.run(asked()) == 410
+            listed = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=True)
+            [found] = [line.split() for line in listed.stdout.splitlines() if f":{port} " in line]
+            most = int(Path("/proc/sys/net/core/somaxconn").read_text())
+            assert int(found[2]) == min(length, most)

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedtally.campaign import places
+from fedtally.campaign.books import LedgerBooks
 from fedtally.errors import InvalidInputError, render
 from fedtally.plan import Plan
 from fedtally.plan.calendar import DAY, MAX_ROUNDS, Calendar, Recurring, read_period, read_time
 from fedtally.privacy import accounting
 from fedtally.privacy.config import exposure, least_noise, propose
 from fedtally.privacy.events import Event
+from fedtally.store import Ledger
 
 START = datetime(2026, 12, 1, tzinfo=UTC)
 WEEKS = Calendar(START, DAY, 28)
@@ -345,3 +348,20 @@ def test_an_event_keeps_its_rounds_in_a_row_in_its_record():
     found = event(2, per_rounds=7, num_rounds=28)
     assert Event.from_dict(found.to_dict()) == found
     assert found.to_dict()["per_rounds"] == 7
+
+
+def test_a_caution_on_delta_counts_a_client_of_a_calendar_once(tmp_path):
+    """The grant's delta is below 1 / clients, and not below 1 / (their rounds in all)."""
+    plan = weekly()
+    books = tmp_path / "books.db"
+    population, fleet = plan.privacy.population, plan.fewest_clients
+    assert plan.fleet == fleet < plan.num_clients
+    for delta, warns in ((2 / (fleet + plan.num_clients), False), (1.01 / fleet, True)):
+        books.unlink(missing_ok=True)
+        Ledger.open(books, create=True).grant(population, 1.0, delta, time=0)
+        run = LedgerBooks(books, population, owner="me", clock=lambda: 0)
+        said = places.cautions(str(books), plan)
+        assert run.cautions(plan) == said
+        assert [f"1 / {fleet:,} clients" in one for one in said] == [True] * warns
+    without = dataclasses.replace(plan, calendar=None, privacy=None)
+    assert without.fleet == without.num_clients

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from functools import partial
 from glob import glob
 from pathlib import Path
 
@@ -17,9 +18,10 @@ from fedtally.base.archive import replacing
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.folder import CANCELLED, CampaignFolder
 from fedtally.campaign.key_files import create_key_files
-from fedtally.campaign.transports.https.proxy import Backend, Front, conf
+from fedtally.campaign.transports.https.proxy import Backend, DapBackend, Front, Reports, conf
 from fedtally.campaign.transports.pace import longest_answer
 from fedtally.cli.app import run
+from fedtally.cli.campaign_nginx import give
 from fedtally.errors import InvalidInputError
 
 ONE = Backend("survey", "ab" * 32, Path("/run/fedtally/survey.sock"), 10_000, 70_000, 60)
@@ -190,3 +192,42 @@ def test_410_is_for_campaigns_that_are_over(
     assert "410" not in capsys.readouterr().out  # its process may still say so
     assert run(["campaign", "nginx", "survey", "--ended"]) == 0
     assert "return 410;" in capsys.readouterr().out
+
+
+def test_a_conf_does_not_replace_that_of_another_kind_of_server(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Campaigns of a host stand in one file, and each server of two in one of its own."""
+    monkeypatch.chdir(tmp_path)
+    socket, place = Path("/run/fedtally/x.sock"), Path("fedtally.conf")
+    leader = Reports("survey", "leader", "ab" * 32, socket, 5000)
+    dap = DapBackend("survey", "leader", "task", "", socket, 5000)
+    fruit = replace(ONE, title="fruit", fingerprint="cd" * 32)
+    kinds = {
+        "campaign nginx": partial(conf, [ONE]),
+        "aggregate leader nginx": leader.conf,
+        "aggregate helper nginx": replace(leader, side="helper").conf,
+        "dap leader nginx": dap.conf,
+    }
+    front = {"certificate": "a.pem", "certificate_key": "a.key"}
+    for command, made in kinds.items():
+        place.unlink(missing_ok=True)
+        give(made, str(place), **front)
+        first = place.read_text()
+        for other in kinds.values():
+            if other is made:
+                give(other, str(place), **front, host="sums.example.org")
+                give(other, str(place), **front)
+                continue
+            said = rf"fedtally {command} made for survey, .*name another file"
+            with pytest.raises(InvalidInputError, match=said):
+                give(other, str(place), **front)
+            assert place.read_text() == first
+    with pytest.raises(InvalidInputError, match="made for survey"):
+        give(replace(dap, title="other").conf, str(place), **front)
+    place.unlink()
+    for campaigns in ([ONE], [ONE, fruit], [fruit]):
+        give(partial(conf, campaigns), str(place), **front)
+    place.write_text("server {}")  # of the operator, who names it
+    give(leader.conf, str(place), **front)
+    capsys.readouterr()

@@ -301,6 +301,40 @@ def test_single_precision_stays_single(backend):
     assert kernels.Decoder(np.ones((2, 3, 16)), tables)._values.dtype == np.float64
 
 
+@pytest.mark.parametrize("there", [[0], [12], [3, 4, 19]])
+def test_batches_of_zeros_need_no_table_and_change_no_bit(backend, there):
+    """The other decoder has numbers in all batches, in a last cell that no tested id has."""
+    if backend == "numpy":
+        pytest.skip("the reference tabulates nothing")
+    rng = np.random.default_rng(2)
+    tables = rng.integers(0, 2**32, (3, 3, 8, 256), dtype=np.uint32)
+    sums = np.zeros((21, 3, 40), np.float32)
+    sums[there, :, :-1] = rng.normal(0, 100, (len(there), 3, 39))
+    full = sums.copy()
+    full[..., -1] = 1.0
+    last = kernels.Decoder(
+        (full[:1] == 1.0).astype(np.float32), tables[:1], fold="mean", signed=False
+    )
+    ids = np.arange(2000, dtype=np.uint64)
+    ids = ids[last.at(ids) == 0.0]
+    few, all_ = kernels.Decoder(sums, tables, 0), kernels.Decoder(full, tables, 0)
+    assert np.array_equal(few.at(ids), all_.at(ids)) and few.at(ids).any()
+    assert few._values.nbytes < all_._values.nbytes / 2
+
+
+@pytest.mark.parametrize("schedule", ["hybrid", "fresh"])
+def test_a_window_of_one_batch_has_no_tables_of_the_others(backend, schedule):
+    if backend == "numpy":
+        pytest.skip("the reference tabulates nothing")
+    decoder = JointDecoder(unequal(schedule, clients=(500,) * 64, skip=())[0], IntegerRange(1, 400))
+    window = decoder.window(np.arange(64) == 17, learned=False)
+
+    def held(means):
+        return sum(part._values.nbytes for part in getattr(means, "_parts", [means]))
+
+    assert held(window.fit._means) <= held(decoder.fit._means) / 4
+
+
 # ---- results ----
 
 

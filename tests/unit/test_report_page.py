@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally.answer import amounts, charts, figures, page, sections, summary
+from fedtally.answer import amounts, charts, figures, page, screen, sections, summary
 from fedtally.answer.answer import Answer
 from fedtally.answer.estimates import largest_uncertainty
 from fedtally.answer.merged_page import write_merged_page
@@ -28,6 +28,7 @@ from fedtally.cli import console
 from fedtally.cli.app import run
 from fedtally.domain import OpenStrings, Unread
 from fedtally.errors import InvalidInputError
+from fedtally.store import Ledger
 
 pytestmark = pytest.mark.extras  # helpers, and not the tests, ask for Jinja2 and matplotlib
 EXACT = "the sums of each round are exact"
@@ -612,3 +613,24 @@ def test_a_report_names_its_numbers_in_words_and_what_a_ledger_says() -> None:
     assert html.escape(said) in text
     for name in ("num rounds", "one hot bytes", "epsilon replace one", "l2 sensitivity"):
         assert name not in text
+
+
+def test_a_saved_result_says_that_its_ledger_was_not_read_and_what_reads_it(
+    tmp_path: Path,
+) -> None:
+    """A run that is in no ledger has a note instead; one that is not private has neither."""
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    books = str(tmp_path / "books.db")
+    Ledger.open(books, create=True).grant("my phones", 1, 1e-6, time=0)
+    items: dict[str, Any] = {"domain": ["tea", "rice"]}
+    private = items | {"epsilon": 1, "population": "my phones"}
+    runs = [(private | {"ledger": books}, 1), (private, 0), (private | {"not_private": True}, 0)]
+    for asked, times in [*runs, (items, 0)]:
+        fedtally.estimate(["tea"] * 30, **asked).save(tmp_path / "one.fedtally")
+        loaded = Result.load(tmp_path / "one.fedtally")
+        text = page.page(loaded, loaded.top(2), command="")
+        shown = screen.plain(screen.answer(loaded, loaded.top(2), details=True), 200)
+        command = "fedtally ledger show --ledger LEDGER --population 'my phones'"
+        assert _plain(text).count(command) == shown.count(command) == times
+        assert shown.count("in no ledger") == (asked == private)

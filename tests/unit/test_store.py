@@ -335,6 +335,7 @@ def test_a_grant_whose_delta_allows_publishing_an_item_is_warned_of(ledger: Ledg
     assert ledger.cautions("ward", 999) == []
     [said] = ledger.cautions("ward", 1000)
     assert "its delta 0.001 is not below 1 / 1,000 clients" in said and "'ward'" in said
+    assert "1 / 1,000 people:" in ledger.cautions("ward", 1000, "people")[0]
     assert ledger.cautions("nobody", 1000) == []  # charging it is refused
 
 

@@ -11,6 +11,8 @@ import numpy as np
 from fedtally.recovery.limits import Limits
 from fedtally.recovery.linear_system import F64
 
+_TINY = 1e-12  # replaces a variance of 0, by which squares are divided
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -91,11 +93,34 @@ def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
     # distance to a limit would be negative.
     centre = np.clip(frequencies, *limits)
     below, above = centre - limits.low, limits.high - centre
-    reached = Limits(centre - np.hypot(below, sampling), centre + np.hypot(above, sampling))
+    near, far = centre - np.hypot(below, sampling), centre + np.hypot(above, sampling)
+    # The sampling error is that at the estimate. Noise that makes a rare item's estimate too low
+    # makes it too small, so a limit also allows for the sampling error at the limit itself.
+    other_near, other_far = _shares_at_the_limit(centre, below, above, sampling)
+    reached = Limits(np.minimum(near, other_near), np.maximum(far, other_far))
     clients, population = (
         np.maximum(frequencies - ends.low, ends.high - frequencies) for ends in (limits, reached)
     )
     return Uncertainty(clients, sampling, population, clip_limits(reached))
+
+
+def _shares_at_the_limit(centre: F64, below: F64, above: F64, sampling: F64) -> tuple[F64, F64]:
+    """Return the shares p with (p - centre)^2 = a^2 + w p (1 - p), below and above the centre.
+
+    Here w is z^2 / n of n clients, so that w p (1 - p) is the squared sampling error at p, and a is
+    the distance to the limit among the clients. Without it these are Wilson's limits. The distance
+    to the further one of them is `sampling`, from which w follows.
+    """
+    centre = np.clip(centre, 0.0, 1.0)
+    further = np.clip(np.where(centre < 0.5, centre + sampling, centre - sampling), 0.0, 1.0)
+    w = sampling**2 / np.maximum(further * (1.0 - further), _TINY)
+
+    def root(a: F64) -> F64:
+        found: F64 = np.sqrt(w**2 + 4.0 * w * centre * (1.0 - centre) + 4.0 * a**2 * (1.0 + w))
+        return found
+
+    middle, whole = 2.0 * centre + w, 2.0 * (1.0 + w)
+    return (middle - root(below)) / whole, (middle + root(above)) / whole
 
 
 def is_told_from_zero(estimate: Estimate) -> bool:

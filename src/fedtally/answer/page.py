@@ -103,7 +103,7 @@ def write_page(
         command: the command that made the result, without secrets.
         path: the path of the HTML file, which ends in .html.
         charged: the sentence with which a ledger confirmed the campaign's privacy cost; "": no
-            ledger was charged.
+            ledger was charged, or it was not read.
         head: the title, the sources and the day.
 
     Raises:
@@ -632,7 +632,10 @@ def _sections(
     plan, traffic = result.plan, result.secure_sum
     # Without a known truth, the verdict at the top of the page has the error already.
     errors = [("Error", sections.error.line(result, [*listed, *named]))] * bool(result.evaluation)
-    ledger = [("Ledger", printable(charged, longest=len(charged)).plain)] if charged else []
+    ledger = [
+        (name, printable(said, longest=len(said)).plain)
+        for name, said in sections.privacy.ledger_rows(result, charged)
+    ]
     return [
         section("How sure it is", [*errors, *sections.error.rows(result, listed, named)]),
         section("Notes", [], sentences(result.warnings)),

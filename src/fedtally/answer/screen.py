@@ -59,7 +59,7 @@ def answer(
         hints: the next steps to try: pairs of a command or an option, and its purpose.
         how: the option or the command that shows the details.
         charged: the sentence with which a ledger confirmed the campaign's privacy cost; "": no
-            ledger was charged.
+            ledger was charged, or it was not read.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 3 + ["milk"], seed=1)
@@ -293,7 +293,7 @@ def _how(
     rows = [
         *sections.cost.rows(plan, result.secure_sum),
         *sections.privacy.rows(plan, result.secure_sum),
-        *([("Ledger", escaped(charged))] if charged else []),
+        *((name, escaped(said)) for name, said in sections.privacy.ledger_rows(result, charged)),
         *sections.trust.rows(plan, result.secure_sum, sections.counted.part_of_sum(result)),
         *sections.counted.rows(result),
         (heading, f"{sketch}, {result.recovery} recovery{shrunk}"),

@@ -342,9 +342,11 @@ class LedgerBooks(MemoryBooks):
         """Return a warning if the grant's delta is too large for the number of people.
 
         The list has one text, or is empty. The number of people is the number of clients in `plan`,
-        times the most people of a client.
+        each counted once, times the most people of a client.
         """
-        return self._ledger.cautions(self._population, plan.num_clients * plan.people)
+        return self._ledger.cautions(
+            self._population, plan.fleet * plan.people, plan.clients.counted[1]
+        )
 
     def reserve(self, plan: Plan, release: int) -> None:
         """Charge a release to the ledger: its sum may then be opened, and its noise drawn.

@@ -332,8 +332,9 @@ class Driver:
         plan: the plan of the campaign.
         refusals: how many frames were refused and how many Aborts came from clients, by the code of
             the reason. The codes tell an operator why clients do not take part.
-        unanswered: how many Invites clients did not answer, in sessions whose first phase this
-            driver closed.
+        invited: how many clients were sent an Invite, in sessions whose first phase this driver
+            closed.
+        unanswered: how many of these did not answer it.
         rejected: the names of the sessions whose sum this driver will never add. Either no honest
             vectors can add up to the sum, or the release of the round was made, or the books have
             the sum already, or the session could not be restored in time. `store.Campaigns.status`
@@ -425,7 +426,7 @@ class Driver:
         # The driver's time. It follows the engine's time, but not back by `JITTER` seconds or less.
         self._time = 0.0
         self._drains = self._gives_up = False
-        self.unanswered = 0
+        self.invited = self.unanswered = 0
         self.refusals: Counter[AbortCode] = Counter()
         self.rejected: list[bytes] = []
         self.is_overtaken = False
@@ -1108,11 +1109,13 @@ class Driver:
         # sessions that are not in memory. Its clients are kept in a variable, since `_end` replaces
         # them by the clients that get the farewell.
         session, clients = live.saved.session, live.saved.clients
-        invited = live.session.state is ServerState.ADVERTISE
-        silent = len(live.frames) if invited else 0
+        is_first = live.session.state is ServerState.ADVERTISE
+        silent = len(live.frames)
         del self._live[session]
         live.run.deadline_passed(self._now)
-        self.unanswered += silent
+        if is_first:
+            self.invited += len(clients)
+            self.unanswered += silent
         if live.run.done:
             self._finish(live.saved)
             self._pool.end(session, clients)

@@ -226,7 +226,9 @@ def cautions(ledger: str | None, plan: Plan) -> list[str]:
     from fedtally.store import Ledger
 
     books = Ledger.open(ledger)
-    return books.cautions(plan.privacy.population, plan.num_clients * plan.people)
+    return books.cautions(
+        plan.privacy.population, plan.fleet * plan.people, plan.clients.counted[1]
+    )
 
 
 def write_candidates(path: Path, domain: Domain) -> None:

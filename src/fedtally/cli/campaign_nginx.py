@@ -17,6 +17,10 @@ from fedtally.errors import InvalidInputError
 if TYPE_CHECKING:
     from fedtally.campaign.transports.https.proxy import Front
 
+# In the first line of a configuration: the names of its servers, and the command that made it.
+_MADE = re.compile(r" over HTTPS: (.+)\. Printed by `fedtally (.+)`")
+_CAMPAIGNS = re.compile(r"(?<=^# Campaigns over HTTPS: ).+(?=\. Printed)")  # the names of campaigns
+
 front_options = options(
     option(
         "Server",
@@ -76,8 +80,9 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
 
     Raises:
         InvalidInputError: the file cannot be written, holds a private key, or is the certificate
-            or the key that the configuration names. Or the file is an older configuration, and the
-            new one names another certificate, which is missing.
+            or the key that the configuration names. Or the file is a configuration of another
+            command, or of another server. Or it is an older configuration, and the new one names
+            another certificate, which is missing.
     """
     from fedtally.base.archive import replacing
     from fedtally.campaign.enrolment import check_overwritable
@@ -89,14 +94,46 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
         console.show_script(text.removesuffix("\n"))
         return
     check_overwritable(output)
-    _check_certificates(output, text)
+    try:
+        before = Path(output).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        before = ""
+    _check_server(output, before, text)
+    _check_certificates(output, before, text)
     # The file is replaced in one step: if nginx read half a configuration, campaigns would stop.
     with replacing(output) as temporary:
         Path(temporary).write_text(text, encoding="utf-8", newline="\n")
     console.note(f"wrote {output}: try nginx -t, then reload nginx")
 
 
-def _check_certificates(output: str, text: str) -> None:
+def _check_server(output: str, before: str, text: str) -> None:
+    """Refuse to replace a configuration of nginx by that of another kind of server.
+
+    The clients of the other server would no longer reach it. `campaign nginx` writes all campaigns
+    of a host into one file, so this file may get other campaigns. The other commands write one
+    server into a file.
+
+    Args:
+        output: the path of the file to replace.
+        before: the text of the file; "": there is none.
+        text: the text of the new configuration.
+
+    Raises:
+        InvalidInputError: another command made the file, or it is of another server.
+    """
+    older = before.partition("\n")[0]
+    made = _MADE.search(older)
+    if made is None or _CAMPAIGNS.sub("", older) == _CAMPAIGNS.sub("", text.partition("\n")[0]):
+        return
+    names, command = made.groups()
+    raise InvalidInputError(
+        f"{output} is the conf that fedtally {command} made for {names}, whose clients would not"
+        " get through any more: name another file in the same folder, or delete this one if they"
+        " need it no longer"
+    )
+
+
+def _check_certificates(output: str, before: str, text: str) -> None:
     """Refuse to replace a configuration of nginx by one that names a missing certificate.
 
     nginx would refuse the new configuration, and could not be started again. This happens to users
@@ -104,17 +141,14 @@ def _check_certificates(output: str, text: str) -> None:
     configuration, nothing is checked: the new one may be for another machine.
 
     Args:
-        output: the path of the file to replace; there may be no such file.
+        output: the path of the file to replace.
+        before: the text of the file; "": there is none.
         text: the text of the new configuration.
 
     Raises:
         InvalidInputError: the new configuration names another certificate or key than the older
             one, and the file is missing.
     """
-    try:
-        before = Path(output).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return
     named = re.compile(r"^ *(ssl_certificate(?:_key)?) (.+);$", re.MULTILINE)
     older = dict(named.findall(before))
     for directive, path in named.findall(text):

@@ -112,6 +112,8 @@ def _composed(text: Any) -> Any:
     """
     import pyarrow as pa
 
+    if not len(text):  # PyArrow would import pandas, where it is installed, for an empty list, too
+        return text
     texts = [unicodedata.normalize("NFC", one) for one in text.to_pylist()]
     return pa.array(texts, pa.large_string())
 

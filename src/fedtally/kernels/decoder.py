@@ -80,7 +80,7 @@ class Decoder:
     several batches under all patterns of signs. An id then costs one gather (memory read) for each
     table and row, instead of one for each batch and row. Sums of integers are added in float32 if
     no intermediate value can exceed 2^24, and otherwise in float64; then medians are exact up to
-    2^53.
+    2^53. A table whose batches have only sums of 0, as those outside of a window, is left out.
 
     Args:
         sums: the sums of the sketches of each batch, int64, float64 or float32 [batches, rows,
@@ -113,15 +113,14 @@ class Decoder:
             )
         if fold not in ("median", "mean"):
             raise InvalidInputError(f"fold must be median or mean, got {fold!r}")
-        self._sums: Any = sums
         self._tables = np.ascontiguousarray(tables, np.uint32)
         self._fold, self._signed = fold, signed
-        if self._sums.ndim != 3 or 0 in self._sums.shape:
+        if sums.ndim != 3 or 0 in sums.shape:
             raise InvalidInputError(
                 "sums must be [batches, rows, width] with at least one each, got shape"
                 f" {sums.shape}"
             )
-        batches, rows, width = self._sums.shape
+        batches, rows, width = sums.shape
         if self._tables.shape != (-(-batches // 8), rows, 8, 256):
             raise InvalidInputError(
                 f"tables must have shape {(-(-batches // 8), rows, 8, 256)}, got {tables.shape}"
@@ -132,10 +131,14 @@ class Decoder:
         validate.integer(1, MAX_WIDTH, width=width)
         # Stored, since the tables are made for this implementation.
         self._level = backend()
+        self._rows, self._width = rows, width
+        self._sums: Any  # only NumPy reads them after the constructor
         self._values: Any
         self._sieve: tuple[float, U8] | None = None  # the last floor, and its `_codes`
-        if self._level != "numpy":
-            self._prepare(expected)
+        if self._level == "numpy":
+            self._sums = sums
+        else:
+            self._prepare(sums, expected)
 
     def at(self, ids: U64) -> F64:
         """Return the estimate of each id, uint64 [n]: float64 [n]."""
@@ -185,7 +188,7 @@ class Decoder:
             number = native.sift(
                 self._level,
                 self._tables,
-                self._sums.shape[2],
+                self._width,
                 self._layout,
                 self._values,
                 self._fold == "mean",
@@ -226,7 +229,7 @@ class Decoder:
 
     def _run(self, count: int, ids: U64 | None, first_id: int) -> F64:
         estimates = np.empty(count)
-        width, mean = self._sums.shape[2], self._fold == "mean"
+        mean = self._fold == "mean"
 
         def one(part: slice) -> None:
             asked = None if ids is None else ids[part]
@@ -234,7 +237,7 @@ class Decoder:
             native.decode(
                 self._level,
                 self._tables,
-                width,
+                self._width,
                 self._layout,
                 self._values,
                 mean,
@@ -249,42 +252,47 @@ class Decoder:
     def _in_parts(self, one: Callable[[slice], None], count: int) -> None:
         """Call `one` in threads, on slices that together cover the indices 0 .. count - 1."""
         # One slice for each thread. Threads share the tables and write to different places.
-        rows = self._sums.shape[1]
-        threads = min(num_threads(), max(1, count * rows // PARALLEL_FROM))
+        threads = min(num_threads(), max(1, count * self._rows // PARALLEL_FROM))
         in_threads(one, blocks(count, -(-count // threads) if count else 1), threads)
 
-    def _prepare(self, expected: int) -> None:
-        batches, rows, width = self._sums.shape
-        dtype = np.float32 if self._fits_float32() else np.float64
+    def _prepare(self, sums: Any, expected: int) -> None:
+        batches, rows, width = sums.shape
+        dtype = np.float32 if self._fits_float32(sums) else np.float64
         if not self._signed:  # a cell has one value, since there are no patterns of signs
-            self._values = np.ascontiguousarray(self._sums[0], dtype)[..., None]
+            self._values = np.ascontiguousarray(sums[0], dtype)[..., None]
             self._layout = np.zeros((1, 3), np.uint32)
             return
-        subtables = plan_subtables(self._sums.shape, np.dtype(dtype).itemsize, expected)
-        # All values of a cell are next to each other, so that they share cache lines.
-        offsets = np.cumsum([0, *(1 << s.bits for s in subtables)]).tolist()
-        if width * offsets[-1] > 2**32:
+        planned = plan_subtables(sums.shape, np.dtype(dtype).itemsize, expected)
+        if width * sum(1 << s.bits for s in planned) > 2**32:
             raise InvalidInputError(
                 f"{batches} batches of rows of {width} counters are more than a decoder can hold"
             )
+        # Adding a table of zeros changes no estimate. The first one also gives the cells.
+        subtables = [s for s in planned if s is planned[0] or _batches_of(s, sums).any()]
+        # All values of a cell are next to each other, so that they share cache lines.
+        offsets = np.cumsum([0, *(1 << s.bits for s in subtables)]).tolist()
         self._values = np.empty((rows, width, offsets[-1]), dtype)
         for s, offset in zip(subtables, offsets, strict=False):
-            native.fill_patterns(
-                self._sums[8 * s.group + s.shift :][: s.bits], offset, self._values
-            )
+            native.fill_patterns(_batches_of(s, sums), offset, self._values)
         self._layout = np.array([(s.group, s.shift, s.bits) for s in subtables], np.uint32)
 
-    def _fits_float32(self) -> bool:
+    @staticmethod
+    def _fits_float32(sums: Any) -> bool:
         """Return whether the tables are to be float32; if not, they are float64.
 
         Sums of integers use float32 if it holds every partial sum exactly. Sums in floating point
         keep their own precision.
         """
-        if self._sums.dtype.kind == "f":
-            return bool(self._sums.dtype == np.float32)
-        largest = sum(max(int(batch.max()), -int(batch.min())) for batch in self._sums)
+        if sums.dtype.kind == "f":
+            return bool(sums.dtype == np.float32)
+        largest = sum(max(int(batch.max()), -int(batch.min())) for batch in sums)
         # For an even number of rows, the median first adds the two middle values.
-        return largest * (2 if self._sums.shape[1] % 2 == 0 else 1) < _FLOAT32_EXACT
+        return largest * (2 if sums.shape[1] % 2 == 0 else 1) < _FLOAT32_EXACT
+
+
+def _batches_of(subtable: Subtable, sums: Any) -> Any:
+    """Return the sums of a subtable's batches: [bits, rows, width]."""
+    return sums[8 * subtable.group + subtable.shift :][: subtable.bits]
 
 
 def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list[Subtable]:

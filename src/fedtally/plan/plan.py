@@ -309,6 +309,14 @@ class Plan:
         """
         return self.num_clients // self.protection.lifetime
 
+    @property
+    def fleet(self) -> int:
+        """The number of clients that may take part, each of which counts once.
+
+        With a calendar, `num_clients` counts a client once for each round that it may take part in.
+        """
+        return self.num_clients if self.calendar is None else self.fewest_clients
+
     @cached_property
     def protection(self) -> Protection:
         """The party that adds the noise, and what follows from it."""

@@ -19,15 +19,20 @@ def guarantees_little(epsilon: float) -> str:
     )
 
 
-def allows_publishing(delta: float, clients: int) -> str:
-    """Return a warning if delta is at least 1 / clients, or "" if it is smaller.
+def allows_publishing(delta: float, people: int, noun: str = "clients") -> str:
+    """Return a warning if delta is at least 1 / people, or "" if it is smaller.
+
+    Args:
+        delta: the delta of a guarantee.
+        people: the number of people who are protected.
+        noun: the plural noun for these people.
 
     >>> allows_publishing(0.01, 100)[:28], allows_publishing(1e-6, 100)
     ('delta 0.01 is not below 1 / ', '')
     """
-    if delta * clients < 1:
+    if delta * people < 1:
         return ""
     return (
-        f"delta {delta:g} is not below 1 / {clients:,} clients: publishing the item of one client"
-        " drawn at random would be as private"
+        f"delta {delta:g} is not below 1 / {people:,} {noun}: publishing the item of one of them,"
+        " drawn at random, would be as private"
     )

@@ -335,9 +335,11 @@ class Landed:
         np.multiply(residual, self.weights, out=sums, casting="same_kind")
         sums = np.moveaxis(sums, 2, 0)
         if self.fresh:
-            pairs = zip(sums, self._tables, strict=True)
             return Summed(
-                [kernels.Decoder(one[None], tables, expected, fold) for one, tables in pairs]
+                [
+                    kernels.Decoder(sums[place][None], self._tables[place], expected, fold)
+                    for place in np.flatnonzero(self.weights)
+                ]
             )
         return kernels.Decoder(sums, self._tables[0], expected, fold)
 
@@ -380,11 +382,12 @@ class Landed:
         """
         if self.fresh:
             weighted = np.ascontiguousarray(np.moveaxis(values * self.weights, 2, 0), np.float32)
-            pairs = zip(weighted, self._tables, strict=True)
             return Summed(
                 [
-                    kernels.Decoder(one[None], tables, fold="mean", signed=False)
-                    for one, tables in pairs
+                    kernels.Decoder(
+                        weighted[place][None], self._tables[place], fold="mean", signed=False
+                    )
+                    for place in np.flatnonzero(self.weights)
                 ]
             )
         return kernels.Decoder(

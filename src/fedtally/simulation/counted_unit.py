@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from fedtally.answer.sections.privacy import IN_NO_LEDGER
 from fedtally.base.text import in_number
 from fedtally.errors import Note, opt
 from fedtally.plan import Plan
@@ -61,7 +62,7 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
         record = f"{opt.ledger('books.db')} {opt.population(population)}"
         found.append(
             Note(
-                f"this run is in no ledger, so a second one on the same {many} spends again: record"
+                f"{IN_NO_LEDGER}, so a second one on the same {many} spends again: record"
                 f" both ({record}, after fedtally ledger grant)"
             )
         )

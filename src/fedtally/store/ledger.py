@@ -193,8 +193,8 @@ class Ledger(GrantDatabase):
             else:
                 check_campaign(_charge_of(campaign), charge)
 
-    def cautions(self, population: str, clients: int) -> list[str]:
-        """Return a warning, in a list, if a population's delta is at least 1 / `clients`.
+    def cautions(self, population: str, people: int, noun: str = "clients") -> list[str]:
+        """Return a warning, in a list, if a population's delta is at least 1 / `people`.
 
         Publishing the item of one client drawn at random would be as private. A plan refuses such a
         delta for itself. But the campaign is charged at the delta of the population's grant. The
@@ -202,10 +202,11 @@ class Ledger(GrantDatabase):
 
         Args:
             population: the name of the population.
-            clients: the number of clients of a campaign that is charged to this population.
+            people: the number of people in a campaign that is charged to this population.
+            noun: the plural noun for these people, as "clients".
         """
         grant = self.granted(population)
-        if grant is None or not (loose := allows_publishing(grant.delta, clients)):
+        if grant is None or not (loose := allows_publishing(grant.delta, people, noun)):
             return []
         said = (
             f"the grant of population {population!r} in {self._name} guarantees little: its"

@@ -148,8 +148,7 @@ def plan_title(plan: Plan) -> str:
     ...                 max_items=1, seed=bytes(32)))
     'Plan for 50 clients and 900 candidates'
     """
-    clients = plan.num_clients if plan.calendar is None else plan.fewest_clients
-    return f"Plan for {amounts.counted(clients, who(plan))} and {num_candidates(plan)}"
+    return f"Plan for {amounts.counted(plan.fleet, who(plan))} and {num_candidates(plan)}"
 
 
 def by_calendar(plan: Plan) -> str:

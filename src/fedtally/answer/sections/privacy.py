@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedtally.answer.sections import dap_sums, trust
+from fedtally.errors import Note, opt
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
 
+if TYPE_CHECKING:
+    from fedtally.answer.part import Part
+
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
+IN_NO_LEDGER = "this run is in no ledger"  # so begins the note on a private run without a ledger
 
 
 def guarantee(fields: Mapping[str, Any], rounds: str = "rounds") -> str:
@@ -125,6 +130,27 @@ def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str
     # If a server adds the noise, it sees sums without noise, and the sentences say so already.
     is_seen = traffic is not None and plan.protection.of_release() is None
     return [*rows, ("", trust.seen(traffic or {}))] if is_seen else rows
+
+
+def ledger_rows(part: Part, charged: str) -> list[tuple[str, str]]:
+    """Return the row "Ledger", on what the population of a private plan has spent.
+
+    A saved result only says whether its run was in a ledger. So the row names the command that
+    reads the ledger, and there is none if the run was in no ledger.
+
+    Args:
+        part: the result.
+        charged: what the ledger says about the charge, in words; "": it was not read.
+    """
+    if charged:
+        return [("Ledger", charged)]
+    terms = part.plan.privacy
+    if terms is None or terms.not_private:
+        return []
+    if any(note.startswith(IN_NO_LEDGER) for note in part.notes):
+        return []
+    asked = f"{opt.ledger('LEDGER')} {opt.population(terms.population)}"
+    return [("Ledger", Note(f"not read here: fedtally ledger show {asked} says what is spent"))]
 
 
 def banner(plan: Plan) -> str:

@@ -171,7 +171,7 @@ class _Now(Collector):
         self._driver, self._clock = driver, clock
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics: refusals, unanswered invitations, clients present, sessions."""
+        """Yield the metrics: refusals, invitations, clients present, sessions."""
         refused = CounterMetricFamily(
             "fedtally_refusals", "Frames refused and clients aborted, by code", labels=["code"]
         )
@@ -180,6 +180,11 @@ class _Now(Collector):
         for code, number in {AbortCode.EXPIRED: 0, **self._driver.refusals}.items():
             refused.add_metric([code.name], number)
         yield refused
+        yield CounterMetricFamily(
+            "fedtally_invitations",
+            "Invited clients, counted when the first phase of their session closes",
+            self._driver.invited,
+        )
         yield CounterMetricFamily(
             "fedtally_unanswered_invitations",
             "Invited clients that did not answer",
