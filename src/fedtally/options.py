@@ -1094,7 +1094,7 @@ class Trust:
         .on("plan", usual=str(MIN_DROPOUT))
     )
     max_corrupt: float | None = option(
-        "Protect even if this share of a cohort helps the server",
+        "Protect although SHARE of one sum, not of everybody, helps the server",
         _number("SHARE"),
         usual=str(MAX_CORRUPT),
         more=f"the share of a cohort that may collude with the server ({MAX_CORRUPT}), and not of"

@@ -117,7 +117,9 @@ def test_the_page_says_that_geometric_noise_promises_a_group_as_much_times_the_e
 def test_the_threat_model_says_what_is_left_beyond_the_corrupt_clients_of_a_plan():
     """190 survivors, 180 of them taken as honest; 31 are corrupt, so the noise is of 159."""
     page = DOCS.joinpath("threat-model.md").read_text(encoding="utf-8")
-    [said] = re.findall(r"epsilon 2 becomes ([\d.]+), or ([\d.]+) for a sketch of 16 rows", page)
+    [said] = re.findall(
+        r"epsilon 2 would become ([\d.]+), or ([\d.]+) for a sketch of 16 rows", page
+    )
     for number, rows, encoding in zip(said, (1, 16), ("histogram", "sketch"), strict=True):
         event = Event("skellam", rows, "zero-out", honest_survivors=180, encoding=encoding)
         variance = calibrate(event, 2.0, DELTA) * 159 / 180

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -310,3 +311,23 @@ def test_campaigns_cost_a_client_of_all_of_them_what_the_accountant_says() -> No
     )
     apart = add_up_guarantees([first, propose(**(CENTRAL | {"relation": "replace-one"}))])
     assert "several relations do not compose" in str(apart) and apart.guarantee is None
+
+
+@pytest.mark.parametrize(
+    ("relation", "rows", "width"), [("zero-out", 5, 200), ("replace-one", 1, 50)]
+)
+@pytest.mark.parametrize("wanted", [1.0, 4.0, 20.0])
+def test_a_statement_has_the_deviation_of_what_is_drawn(
+    relation: str, rows: int, width: int, wanted: float
+) -> None:
+    """As `fedtally audit` measures it: of the integers, and not of the Gaussian before rounding."""
+    terms = propose(epsilon=wanted, delta=1e-6, rows=rows, width=width, relation=relation)
+    table = terms.noise()
+    drawn = np.array(table.masses, np.float64) / 2.0**128
+    k = np.arange(-table.largest, table.largest + 1)
+    exact = math.sqrt(float(drawn @ k**2))
+    [said] = re.findall(
+        r"rounded Gaussian noise of standard deviation (\S+) in every",
+        sentences(terms, num_releases=1)[1],
+    )
+    assert said == f"{exact:.4g}" != f"{terms.stddev:.4g}"

@@ -3,6 +3,7 @@ noise that the plan promises."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import secrets
@@ -259,28 +260,39 @@ def test_the_smallest_size_that_fits_is_named(options: dict[str, Any]) -> None:
 
 
 def test_the_largest_share_of_corrupt_clients_is_that_of_the_threat_model() -> None:
-    """Below a third, less two thirds of what may drop out, and as the numbers of its page say."""
+    """Below the bound of its page, which counts the fewest clients that begin, and as its numbers
+    say."""
     page = (Path(__file__).parents[2] / "docs" / "threat-model.md").read_text(encoding="utf-8")
-    found = re.search(
-        r"In cohorts of (\d+) with `--max-dropout (\S+)`, the default, `--max-corrupt (\S+)` is"
-        r" accepted and (\S+) is refused\.\nWith `--max-dropout 0`, (\S+) is accepted\.",
+    rows = re.findall(
+        r"^\| `--cohort (\d+)(?: --cohort-min (\d+))?(?: --max-dropout (\S+))?`"
+        r"(?: alone, which begins with (\d+))? \| ([\d.]+) \| ([\d.]+) \|$",
         page,
+        re.M,
     )
-    assert found is not None
-    cohort, usual, taken, refused, alone = int(found[1]), *map(float, found.groups()[1:])
-    assert Request(**ACTIVE).resolve().summation.max_dropout == usual
-    cases = [(usual, taken, True), (usual, refused, False), (0.0, alone, True)]
-    for dropout in (0.0, 0.1, 0.2):
-        bound = (1 - 2 * dropout) / 3
-        cases += [(dropout, bound - 0.02, True), (dropout, bound + 0.02, False)]
-    for dropout, corrupt, fits in cases:
-        asked: dict[str, Any] = {"max_dropout": dropout, "max_corrupt": corrupt, **ACTIVE}
-        asked |= {"max_bytes": 100_000} | dict.fromkeys(("cohort", "cohort_min"), cohort)
+    assert len(rows) == 3
+    [said] = re.findall(r"`--max-dropout` is (\S+) by default:", page)
+    usual = Request(**ACTIVE).resolve().summation.max_dropout
+    assert float(said) == usual
+    cases = []
+    for size, least, lost, begins, taken, refused in rows:
+        asked: dict[str, Any] = {"cohort": int(size), "max_dropout": float(lost or usual)}
+        if begins:  # the default of the option
+            summation = Request(**ACTIVE | {"cohort": int(size)}).resolve().summation
+            assert summation.min_cohort == int(begins)
+        else:
+            asked["cohort_min"] = int(least)
+        cases += [(asked, float(taken), True), (asked, float(refused), False)]
+    for dropout, least in itertools.product((0.0, 0.1, 0.2), (170, 200)):
+        bound = (2 * (1 - dropout) * least / 200 - 1) / 3
+        asked = {"cohort": 200, "cohort_min": least, "max_dropout": dropout}
+        cases += [(asked, bound - 0.02, True), (asked, bound + 0.02, False)]
+    for asked, corrupt, fits in cases:
+        asked = {"max_corrupt": corrupt, "max_bytes": 100_000, **ACTIVE} | asked
         if fits:
-            proposed(cohort, **asked)
+            proposed(400, **asked)
         else:
             with pytest.raises(InvalidInputError, match="cannot be summed safely"):
-                proposed(cohort, **asked)
+                proposed(400, **asked)
 
 
 def test_a_plan_says_its_sizes_and_nobody_else_does() -> None:

@@ -433,9 +433,10 @@ def _concentrated(event: Event) -> str:
 
 
 def _noise(terms: PrivacyConfig, num_releases: int, is_two_server: bool, clients: str) -> str:
-    event, noise = terms.event, LAWS[terms.event.mechanism].words
+    event, law = terms.event, LAWS[terms.event.mechanism]
+    noise, drawn = law.words, law.stddev(event.noise_variance)
     sums = in_number(num_releases, "the one sum", "each of {} sums")
-    stddev = f"standard deviation {terms.stddev:.4g} in every counter of {sums}"
+    stddev = f"standard deviation {drawn:.4g} in every counter of {sums}"
     if event.trust is Trust.CENTRAL:
         return (
             "central trust: the party that opens the exact sums is trusted to add"

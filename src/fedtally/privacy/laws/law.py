@@ -138,6 +138,14 @@ class Law(ABC):
             variance: the variance of the noise; for rounded Gaussian noise, before rounding.
         """
 
+    def stddev(self, variance: float) -> float:
+        """Return the standard deviation of one draw, an integer.
+
+        Args:
+            variance: the variance of the noise; for rounded Gaussian noise, before rounding.
+        """
+        return math.sqrt(variance)
+
     @abstractmethod
     def total(self, variance: float, number: int) -> Total:
         """Return the distribution of the sum of several independent draws.

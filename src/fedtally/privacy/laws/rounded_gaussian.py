@@ -53,6 +53,11 @@ class RoundedGaussian(Law):
         at = library.special()
         return cut(at.ndtr((0.5 - k) / stddev) - at.ndtr((-0.5 - k) / stddev))
 
+    def stddev(self, variance: float) -> float:
+        """Return the standard deviation of one draw, which is not that of the Gaussian."""
+        half = self.half(variance)
+        return math.sqrt(2.0 * float(half @ np.arange(len(half), dtype=np.float64) ** 2))
+
     def total(self, variance: float, number: int) -> Total:
         """Return the distribution of the sum of `number` Gaussians, each rounded by itself."""
         stddev = math.sqrt(variance)
