@@ -632,6 +632,31 @@ def test_a_campaign_without_its_file_says_what_to_do(
     assert not (place / "campaign.db").exists()
 
 
+def test_a_file_that_is_lost_under_a_process_is_told_and_the_process_ends_first(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = init(world, plan_of())
+    state = place / "campaign.db"
+
+    def said(*words: str) -> str:
+        run(["campaign", words[0], str(place), *words[1:]])
+        return " ".join(capsys.readouterr().err.split())
+
+    with hold(CampaignFolder.open(place)):
+        number = CampaignFolder.open(place).runner()
+        capsys.readouterr()
+        assert said("status") == ""
+        copy = state.read_bytes()
+        state.unlink()
+        lost = f"{place} has lost its campaign.db while process {number} runs it: end that process"
+        assert lost in said("status")
+        # what `drain` waits for is what `restore` gives up
+        assert f"kill {number}" in said("restore") and "drain" not in said("restore")
+        state.write_bytes(copy)
+        assert f"kill {number}" in said("restore")
+    assert said("status") == ""
+
+
 def test_a_cancelled_campaign_stays_cancelled(
     world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -214,6 +214,14 @@ class CampaignFolder:
                 return False
             raise
 
+    @property
+    def had_clients(self) -> bool:
+        """Whether the campaign has asked clients, or may have asked some, see `lost`."""
+        if not self.has_begun:
+            return bool(self.lost())
+        found = self.status()
+        return bool(found.asked or found.open or found.ended)
+
     def status(self) -> CampaignStatus:
         """Return how far the campaign is; it must have begun."""
         return self.state().status(self.plan)
@@ -251,11 +259,16 @@ class CampaignFolder:
         """Return why `resume` would refuse a campaign in this stage, and what to do.
 
         The text is "" for other stages than "lost", "old-copy" and "no-mark", also if the campaign
-        is over or was cancelled.
+        is over or was cancelled. If a process runs the campaign and its database is gone, the text
+        says so: the process cannot write any more, and must end before anything is put back.
 
         Args:
             stage: a word that `stage` returns.
         """
+        if stage == "running":
+            # A process has made the database before its lock can be seen.
+            is_there = (self.path / STATE).exists()
+            return "" if is_there else self._lost_while_running()
         restore = f"fedtally campaign restore {self.path} gives its open sessions up"
         if stage == "lost":
             return self.lost()
@@ -266,6 +279,14 @@ class CampaignFolder:
             f" it: mount its disk, if that is what is missing; if it is lost, {restore}",
         }
         return whys.get(stage, "")
+
+    def _lost_while_running(self) -> str:
+        number = self.runner()
+        return (
+            f"{self.path} has lost its {STATE} while process {number} runs it: end that process"
+            f" (kill {number}, or systemctl stop its service), and then fedtally campaign status"
+            f" {self.path} says how to go on"
+        )
 
     def lost(self) -> str:
         """Return why the campaign cannot go on if its `campaign.db` is lost, and what to do.
@@ -378,6 +399,12 @@ class CampaignFolder:
                 over, was cancelled or is lost; or the database is no old copy and its mark is
                 there.
         """
+        if (other := self.runner()) is not None:
+            # `drain` would wait for the open sessions, which this call gives up
+            raise InvalidInputError(
+                f"process {other} runs {self.path}, so nothing can be given up: kill {other}, or"
+                " systemctl stop its service, and then restore again"
+            )
         check_begun(self)
         with self.lock(number):
             state = self.state()
