@@ -60,7 +60,9 @@ def test_every_metric_is_in_the_reference() -> None:
     rows = set(re.findall(r"^\| `(fedtally_\w+)` \|", text, re.M))
     assert rows == served
     # alarms name metrics that are there, or a part of a histogram
-    alarms = "".join((DOCS / page).read_text("utf-8") for page in ("operations.md", "two-servers.md"))
+    alarms = "".join(
+        (DOCS / page).read_text("utf-8") for page in ("operations.md", "two-servers.md")
+    )
     prose = re.sub(r"^```.*?^```", "", alarms, flags=re.M | re.S)  # a conf has names of its own
     for name in re.findall(r"\bfedtally_\w+", prose):
         assert name.removesuffix("_bucket") in served, name

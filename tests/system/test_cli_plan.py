@@ -313,7 +313,8 @@ def test_a_server_that_adds_the_noise_is_said_to_see_exact_sums(
             ("401", "--max-cohort", "200"),
             (
                 "all 401 clients must come: a sum begins with 133, and if one of them stays away,"
-                " its other 132 are not counted (--cohort 134 --cohort-min 108 lets it begin with fewer)"
+                " its other 132 are not counted (--cohort 134 --cohort-min 108 lets it begin with"
+                " fewer)"
             ),
         ),
         (

@@ -214,14 +214,6 @@ class CampaignFolder:
                 return False
             raise
 
-    @property
-    def had_clients(self) -> bool:
-        """Whether the campaign has asked clients, or may have asked some, see `lost`."""
-        if not self.has_begun:
-            return bool(self.lost())
-        found = self.status()
-        return bool(found.asked or found.open or found.ended)
-
     def status(self) -> CampaignStatus:
         """Return how far the campaign is; it must have begun."""
         return self.state().status(self.plan)
@@ -265,10 +257,14 @@ class CampaignFolder:
         Args:
             stage: a word that `stage` returns.
         """
-        if stage == "running":
-            # A process has made the database before its lock can be seen.
-            is_there = (self.path / STATE).exists()
-            return "" if is_there else self._lost_while_running()
+        # A process makes the database before its lock can be seen.
+        if stage == "running" and not (self.path / STATE).exists():
+            number = self.runner()
+            return (
+                f"{self.path} has lost its {STATE} while process {number} runs it: end that process"
+                f" (kill {number}, or systemctl stop its service), and then fedtally campaign"
+                f" status {self.path} says how to go on"
+            )
         restore = f"fedtally campaign restore {self.path} gives its open sessions up"
         if stage == "lost":
             return self.lost()
@@ -279,14 +275,6 @@ class CampaignFolder:
             f" it: mount its disk, if that is what is missing; if it is lost, {restore}",
         }
         return whys.get(stage, "")
-
-    def _lost_while_running(self) -> str:
-        number = self.runner()
-        return (
-            f"{self.path} has lost its {STATE} while process {number} runs it: end that process"
-            f" (kill {number}, or systemctl stop its service), and then fedtally campaign status"
-            f" {self.path} says how to go on"
-        )
 
     def lost(self) -> str:
         """Return why the campaign cannot go on if its `campaign.db` is lost, and what to do.

@@ -193,13 +193,21 @@ def _opened_to_give(name: Path, anew: bool) -> CampaignFolder:
 
     folder = _opened(name)
     place = folder.path / TOKENS
-    if not anew and not os.path.lexists(place) and folder.had_clients:
+    if not (anew or os.path.lexists(place)) and _had_clients(folder):
         raise InvalidInputError(
             f"{folder.path} has asked clients and lost its file {TOKENS}, and with new tokens alone"
             f" each earlier client ends for good: put {place} back from your backup, or, if nobody"
             " has a token yet, add --anew"
         )
     return folder
+
+
+def _had_clients(folder: CampaignFolder) -> bool:
+    """Tell whether a campaign has asked clients, or may have asked some, since it is lost."""
+    if not folder.has_begun:
+        return bool(folder.lost())
+    found = folder.status()
+    return bool(found.asked or found.open or found.ended)
 
 
 def _show_new(

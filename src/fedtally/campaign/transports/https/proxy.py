@@ -33,8 +33,8 @@ RATE, BURST = 2, 20  # the most requests with one token: a second on average, an
 _STEP_SECONDS = 40
 _GROUP_SECONDS = 60  # for two servers, whose reports may wait while a sum is opened
 _JOB_SECONDS = 120  # for DAP, where verifying the reports of a job may take a minute
-# Bytes of nginx's memory for each client: 256 for its token, and as much for a made-up one. (The 128
-# bytes of nginx's documentation are for keys of up to 48 letters, and a token has 52.)
+# Bytes of nginx's memory for each client: 256 for its token, and as much for a made-up one. The 128
+# bytes of nginx's documentation are for keys of up to 48 letters, and a token has 52.
 _ZONE_BYTES = 512
 _LEAST_ZONE = 10  # MiB: without room for made-up tokens, nginx would refuse some clients with 429
 _MIB = 1 << 20
@@ -120,7 +120,9 @@ def conf(backends: Sequence[Backend], front: Front) -> str:
     parts = [_HEAD.format(what="Campaigns", titles=titles, command="campaign nginx")]
     if running:
         clients = sum(one.num_clients for one in running)
-        parts.append(_LIMIT.format(zone=max(_LEAST_ZONE, -(-clients * _ZONE_BYTES // _MIB)), rate=RATE))
+        parts.append(
+            _LIMIT.format(zone=max(_LEAST_ZONE, -(-clients * _ZONE_BYTES // _MIB)), rate=RATE)
+        )
     parts += [_UPSTREAM.format(name=_upstream(one), socket=one.socket) for one in running]
     parts.append(_server(front))
     parts += [_ended(one) if one.socket is None else _location(one) for one in backends]
