@@ -14,11 +14,15 @@ The second table runs campaigns. Two tables are drawn from one law, so that noth
 counts comparisons in which the two limits of any item do not overlap, and in which any item's share
 is outside its limits in either table. A client types one word, or eight of which it may type some
 again; both tables count all. It misses if so many have a probability below .001 at a rate of P.
+
+The third table is about shares that did change: how far the two estimates of a word must be apart,
+and which rise is nearly always seen, for a word that is named beforehand and for a whole list.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +48,17 @@ CHANCE = 0.05  # that anything is wrong in both tables together
 RESERVE = 10  # limits of one item miss its share at most so many times as often as they say
 RARE = 0.001  # so many misses are no chance
 SHARES = 150  # of an item, for the exact table
+ONE_ITEM = 1.0 - CHANCE / 2  # the confidence of two limits for an item that is named beforehand
+NEARLY_ALWAYS = 0.95
+DRAWS = 40_000  # pairs of tables, for each rise
+POINT = 0.01  # of a share
+RISEN = 400_000, 0.012  # the clients of each table that is compared, and the share in the first one
+LISTED = 40_000  # candidates of its list
+# of a table: what is counted of a person, and the noise in a count (fedtally plan --details)
+NOISES = {
+    "one word, epsilon 1": NoiseLaw.of_draws(Mechanism.GEOMETRIC, 1.357**2, 1),
+    "20 words, epsilon 0.20": NoiseLaw.of_draws(Mechanism.ROUNDED_GAUSSIAN, 92.0**2, 1),
+}
 MECHANISMS = ("none", "geometric", "rounded-gaussian")
 STDDEVS = (1, 2, 4, 6, 8, 10, 12, 15, 18, 22, 28, 40, 60, 85, 100)  # of the noise in a count
 CLIENTS = (2000, 20_000)
@@ -174,6 +189,58 @@ def repeated(case: Case, clients: int, candidates: int, seed: int, repeats: int)
     return [compare(case, clients, candidates, seed, repeat) for repeat in range(repeats)]
 
 
+def apart(noise: NoiseLaw, level: float, clients: int, share: float, rise: float) -> float:
+    """Return how often the population limits of two tables show that a share rose.
+
+    Args:
+        noise: the noise in each count.
+        level: one minus the confidence of the limits.
+        clients: the clients of each table, a sample of the population.
+        share: of the clients that hold the item in the first table.
+        rise: how much larger the share is in the second table.
+
+    >>> apart(NONE, 0.025, 1000, 0.1, 0.0) < 0.01 < 0.99 < apart(NONE, 0.025, 1000, 0.1, 0.1)
+    True
+    """
+    rng = np.random.default_rng(0)
+    reach = int(12 * noise.stddev) + 1 if noise.stddev else 0
+    values = np.arange(-reach, reach + 1, dtype=np.float64)
+    weights = noise.at_least(values) - noise.at_least(values + 1) if noise.stddev else np.ones(1)
+    half = noise.half(level) / clients if noise.stddev else 0.0
+
+    def limits(held: float) -> Limits:
+        counts = rng.binomial(clients, held, DRAWS)
+        seen = (counts + rng.choice(values, DRAWS, p=weights / weights.sum())) / clients
+        near = clip_limits(Limits(seen - half, seen + half))
+        return uncertainty(seen, near, sampling_error(seen, clients, 1.0 - level)).limits
+
+    _, before = limits(share)
+    after, _ = limits(share + rise)
+    return float((after > before).mean())
+
+
+def rise_row(noise: str, clients: int, share: float, candidates: int | None) -> dict[str, object]:
+    """Return a row of the third table: of an item named beforehand, or of so many candidates."""
+    level = 1.0 - (ONE_ITEM if candidates is None else confidence(candidates))
+
+    law = NOISES[noise]
+
+    def least(often: float) -> float:  # in points, rounded up to two digits after the dot
+        steps = itertools.count(1)
+        while apart(law, level, clients, share, (step := next(steps)) / 100 * POINT) < often:
+            pass
+        return step / 100
+
+    return {
+        "noise": noise,
+        "clients": clients,
+        "of": "an item named beforehand" if candidates is None else f"{candidates:,} candidates",
+        "a rise seen in half": least(0.5),
+        f"in {NEARLY_ALWAYS:.0%}": least(NEARLY_ALWAYS),
+        "seen without a change": 2 * apart(law, level, clients, share, 0.0),  # up or down
+    }
+
+
 def is_rare(number: int, of: int) -> bool:
     """Return whether so many of the comparisons are hardly chance at a rate of P.
 
@@ -247,5 +314,7 @@ def command(
     rows = [case_row(case, seen) for case, seen in in_turn(cases, work, jobs)]
     output.show(rows)
     output.save(rows, path)
+    click.echo(f"\nRises from a share of {RISEN[1]:.1%}, in points:\n")
+    output.show([rise_row(noise, *RISEN, of) for noise in NOISES for of in (None, LISTED)])
     if not kept or any(row["verdict"] == "MISS" for row in rows):
         sys.exit(1)

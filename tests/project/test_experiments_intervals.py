@@ -529,9 +529,29 @@ def test_a_whole_list_needs_the_reserve_and_no_more():
     assert changed.exact_row("none", 500)["times the level"] < 1.1
 
 
+def test_a_rise_is_seen_as_often_as_its_limits_say(monkeypatch):
+    """A rise as large as both limits are wide is seen in half of cases; docs/tables.md has it."""
+    monkeypatch.setattr(changed, "DRAWS", 4000)
+    clients, share = changed.RISEN
+    for name, noise in changed.NOISES.items():
+        for candidates, level in ((None, 0.025), (40_000, 0.0025 / 40_000)):
+            row = changed.rise_row(name, clients, share, candidates)
+            half, nearly = row["a rise seen in half"] / 100, row["in 95%"] / 100
+            assert row["seen without a change"] < (0.01 if candidates is None else 1e-9)
+            z = stats.norm.isf(level / 2)
+            drawn = [f * (1 - f) / clients for f in (share, share + half)]
+            wilson = [z * np.sqrt(d + (z / clients / 2) ** 2) + z**2 / 2 / clients for d in drawn]
+            wide = [np.hypot(noise.half(level) / clients, sampled) for sampled in wilson]
+            assert half == pytest.approx(sum(wide), abs=1.5e-4)
+            # what is seen of a rise is about normal
+            deviation = np.sqrt(sum(drawn) + 2 * (noise.stddev / clients) ** 2)
+            assert nearly == pytest.approx(half + stats.norm.isf(0.05) * deviation, abs=3e-4)
+
+
 def test_tables_that_did_not_change_are_compared(tmp_path, monkeypatch):
     """Limits among the clients flag chance, those of the population do not; a miss is a failure."""
     monkeypatch.setattr(changed, "STDDEVS", (10,))
+    monkeypatch.setattr(changed, "DRAWS", 500)
     small = ("--repeats", 4, "--size", 500, "--clients", 2000, "--domain-size", 100)
     path = tmp_path / "changed.csv"
     out = run(changed.command, *small, "--output", path)

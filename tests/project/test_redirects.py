@@ -18,7 +18,7 @@ sys.modules[spec.name] = redirects
 spec.loader.exec_module(redirects)
 MOVES = redirects.moves(ROOT / "docs")
 # What old addresses name: pages and their sections of the first two levels.
-PAGES, ADDRESSES = 52, 609
+PAGES, ADDRESSES = 52, 649
 
 
 def sections(page: Path) -> set[str]:

@@ -519,6 +519,9 @@ def test_a_state_that_cannot_be_written_keeps_the_older_one(
     standing._written = ""
     standing.write()
     assert (folder.path / "state.json").is_dir()
+    # neither does a disk that is gone end the process
+    folder.path.rename(tmp_path / "gone")
+    standing.write()
 
 
 @pytest.mark.parametrize("side", SIDES)

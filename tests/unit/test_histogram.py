@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -23,6 +24,7 @@ from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer, RejectedSumError, check_plausible
+from fedtally.cli import app
 from fedtally.crypto.keys import Secret
 from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, OpenStrings
 from fedtally.errors import IncompatibleError, InvalidInputError
@@ -951,3 +953,11 @@ def test_counts_without_noise_are_whole_and_are_their_own_limits() -> None:
     # a count with noise is none of this
     noised = fedtally.estimate(held, domain=["Rome", "Paris", "Lima", "Oslo"], epsilon=1)
     assert not noised.is_exact and "±" in screen.plain(screen.answer(noised, noised.top(3)))
+
+
+@pytest.mark.parametrize("more", [["--tau", "0.01"], ["--epsilon", "1"], []])
+def test_a_plan_of_too_long_a_histogram_is_refused(more, capsys):
+    sizes = ["--clients", "100000", "--domain-size", "16777217", "--encoding", "histogram"]
+    assert app.run(["plan", *sizes, *more]) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"at most 16,777,216.*, got 16,777,217: take the encoding", said)

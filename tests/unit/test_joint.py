@@ -612,3 +612,16 @@ def test_no_median_exceeds_the_largest(schedule, rows):
     most = sums.largest_median(sums.frequencies)
     medians = sums.decoder(sums.frequencies, "median", 50_000).range(1, 50_000)
     assert 0.5 * most < np.abs(medians).max() <= most * (1 + 1e-6)
+
+
+def test_no_median_exceeds_the_largest_if_batches_are_large_in_other_rows():
+    """An id's median is 1 in either batch, and no row but the last has a 1 in both."""
+    spec = SketchSpec(3, 6, Schedule.parse("fresh"), 2, bytes(32))
+    sketches = [CountSketch(spec, number) for number in range(2)]
+    for sketch in sketches:
+        sketch.add(np.arange(1, 40, dtype=np.uint64), np.arange(1, 40))
+    sums = Landed(spec, sketches)
+    residual = np.zeros_like(sums.frequencies)
+    residual[[0, 2], :, 0] = residual[[1, 2], :, 1] = 1.0
+    medians = sums.decoder(residual, "median", 50_000).range(1, 50_000)
+    assert np.abs(medians).max() <= sums.largest_median(residual) * (1 + 1e-6)

@@ -349,7 +349,8 @@ class Permissions:
                         f"{path} was replaced while it was read: the next session reads it anew"
                     )
         except OSError as error:
-            raise UnreadableFileError(f"cannot read {path}: {error.strerror}") from None
+            file = error.filename or path  # the body may read others, too
+            raise UnreadableFileError(f"cannot read {file}: {error.strerror}") from None
 
     def _check_closed(self, way: Way) -> None:
         if stat.S_ISDIR(way.end.mode):

@@ -125,9 +125,9 @@ class Served:
             while True:
                 connection.since, connection.is_busy = time.monotonic(), False
                 frame = await read_frame(reader, self._agent.most_bytes, FRAME_SECONDS)
-                # From here on the connection counts as active. While it waits for items, it may
-                # still be closed to make room for another one, but only after the connections that
-                # were silent for longer.
+                # The silence of the connection begins anew here. While it waits for items, it may
+                # be closed to make room for another one, but only after the connections that were
+                # silent for longer.
                 connection.since = time.monotonic()
                 while isinstance(answer := self._agent.answer(frame, self._clock()), Reading):
                     await _over(answer)

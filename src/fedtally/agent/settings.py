@@ -285,7 +285,10 @@ class Settings:
         return record
 
     def accepted(self) -> AcceptedCampaigns:
-        """Return the accepted campaigns, as a mapping that follows the state of their folder."""
+        """Return the campaigns that were accepted for this client, by the plan's fingerprint.
+
+        The mapping follows later changes of their folder.
+        """
         return AcceptedCampaigns(self.campaigns, self.registrar)
 
     def agent(

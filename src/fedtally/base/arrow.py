@@ -38,7 +38,8 @@ def check(what: str, way_out: str = "") -> None:
 
     Args:
         what: the feature that needs PyArrow, as the subject of the message.
-        way_out: text to append to the message: a way other than to install PyArrow.
+        way_out: text to append to the message, with its own separator: what users can do without
+            PyArrow, such as "; or name one file". "": nothing.
 
     Raises:
         MissingExtraError: PyArrow is not installed.

@@ -71,11 +71,17 @@ class Dropped(NamedTuple):
         )
 
     def told(self, *, is_private: bool) -> Dropped:
-        """Return the counts that may be shown: all 0 under privacy, since they depend on items."""
+        """Return the counts that may be shown to people.
+
+        Under privacy this is `NOTHING` (no rows, and None as `over_max_items`), since the counts
+        depend on items. Otherwise it is this object.
+        """
         return NOTHING if is_private else self
 
     def document(self, max_items: int) -> dict[str, Any] | None:
-        """Return the field `draw` of a result, JSON-able; None if no bound was applied.
+        """Return what the bound on a client's items did, for the field `draw` of a result's JSON.
+
+        This is None if no bound was applied.
 
         Args:
             max_items: the bound on a client's items.
@@ -92,7 +98,11 @@ class Dropped(NamedTuple):
         }
 
     def header(self) -> dict[str, Any]:
-        """Return the counts as entries for the header of a partial tally, JSON-able."""
+        """Return the counts as entries for the metadata of a partial tally, JSON-able.
+
+        A partial tally is an Arrow table with the counts of one part of a table
+        (`simulation.partial`). The entries are `missing`, `outside` and `drawn`.
+        """
         draw = self.over_max_items
         return {
             "missing": self.incomplete,
@@ -102,7 +112,7 @@ class Dropped(NamedTuple):
 
     @classmethod
     def of_header(cls, header: Mapping[str, Any]) -> Self:
-        """Return the counts in a header that has the entries of `header`."""
+        """Return the counts in a header that has the entries of `Dropped.header`."""
         drawn: Sequence[int] | None = header["drawn"]
         draw = None if drawn is None else Draw(*drawn)
         return cls(header["missing"], header["outside"], draw)

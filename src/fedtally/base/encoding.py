@@ -78,7 +78,9 @@ class Encoding(Named, option="encoding"):
 
 
 def values_of_sum(largest: int, noise: int = 0, *, signed: bool) -> int:
-    """Return how many different values a counter of a sum can have: its modulus is at least this.
+    """Return how many different values a counter of a sum can have.
+
+    The modulus with which a secure sum adds up counters must be at least this number.
 
     If an item may subtract, the values are -largest - noise .. largest + noise. If not, they are
     -noise .. largest + noise.

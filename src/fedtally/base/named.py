@@ -1,4 +1,4 @@
-"""Base class of enumerations whose members users name in an option."""
+"""Base class of enumerations whose members are the choices of an option, such as `--trust`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fedtally.errors import InvalidInputError, arg
 
 
 class Named(StrEnum):
-    """Base class of an enumeration. The value of a member is the text by which users name it.
+    """Base class of an enumeration. A member's value is the text that users write to choose it.
 
     Args:
-        option: the name of the option, for error messages.
+        option: the name of the option without dashes, for error messages.
 
     >>> class Colour(Named, option="colour"):
     ...     RED = "red"

@@ -13,9 +13,10 @@ UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # is shown in place of a letter that no f
 
 
 def escaped(text: str) -> str:
-    r"""Return a text with its control characters escaped.
+    r"""Return a text in which each letter that `str.isprintable` refuses is escaped.
 
-    Otherwise untrusted text could give commands to a terminal.
+    These are control characters, line feeds, invisible marks and spaces other than " ". Otherwise
+    untrusted text could give commands to a terminal.
 
     >>> escaped("tab\there\x1b[31m")
     'tab\\there\\x1b[31m'

@@ -30,9 +30,11 @@ def loads(text: str) -> dict[str, Any]:
 def document(values: Mapping[str, Any]) -> str:
     """Return a TOML document with these entries.
 
+    Dicts become tables, and follow after all other entries. Otherwise the order is kept. A dict in
+    a list is not supported, nor is None.
+
     Args:
-        values: the entries by name: texts, numbers, booleans, lists and dicts of these. A dict
-            becomes a table.
+        values: the entries by name: texts, numbers, booleans, lists of these, and dicts.
 
     >>> print(document({"name": "tea", "days": ["Monday"], "sizes": {"rows": 3}}), end="")
     name = "tea"

@@ -1,12 +1,13 @@
 """Checks of arguments: each returns the value, or raises an error that names the argument.
 
-The value is given by keyword, and the keyword is its name in the error message: ``integer(1,
-width=width)``. In the message the name is marked as an argument. So a command shows its option
-`--width` instead.
+The value is given by exactly one keyword, and the keyword is its name in the error message:
+``integer(1, width=width)``. In the message the name is marked as an argument. So a command shows
+its option `--width` instead.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import re
@@ -28,7 +29,9 @@ def _one(named: dict[str, Any]) -> tuple[str, Any]:
 
 
 def integer(minimum: int | None = None, maximum: int | None = None, /, **named: Any) -> int:
-    """Return the value as an int, if it is an integer within the bounds; bounds are inclusive.
+    """Return the keyword's value as an int, if it is an integer within the bounds.
+
+    Bounds are inclusive. None: there is no such bound.
 
     Raises:
         InvalidInputError: the value is not an integer, is a bool, or is outside the bounds.
@@ -52,7 +55,9 @@ def integer(minimum: int | None = None, maximum: int | None = None, /, **named: 
 
 
 def real(minimum: float | None = None, maximum: float | None = None, /, **named: Any) -> float:
-    """Return the value as a float, if it is finite and within the bounds; bounds are inclusive.
+    """Return the keyword's value as a float, if it is finite and within the bounds.
+
+    Bounds are inclusive. None: there is no such bound.
 
     Raises:
         InvalidInputError: the value is not a finite number, is a text or a bool, or is outside the
@@ -68,14 +73,14 @@ def real(minimum: float | None = None, maximum: float | None = None, /, **named:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         raise InvalidInputError(f"{arg[name]} must be a number, got {value!r}") from None
-    if number != number or number in (float("inf"), float("-inf")):
+    if not math.isfinite(number):
         raise InvalidInputError(f"{arg[name]} must be finite, got {value!r}")
     _bounds(name, number, minimum, maximum)
     return number
 
 
 def inside(**named: Any) -> float:
-    """Return the value as a float, if it is above 0 and below 1.
+    """Return the keyword's value as a float, if it is above 0 and below 1.
 
     Raises:
         InvalidInputError: the value is not a number, or is outside this range.
@@ -97,7 +102,7 @@ def inside(**named: Any) -> float:
 
 
 def share(**named: Any) -> float:
-    """Return the value as a float, if it is from 0 to 1.
+    """Return the keyword's value as a float, if it is from 0 to 1.
 
     Raises:
         InvalidInputError: the value is not a number, or is outside this range.
@@ -117,7 +122,9 @@ def share(**named: Any) -> float:
 
 
 def as_share(number: float) -> str:
-    """Return a hint to append to a message if a share looks like a percentage; else "".
+    """Return a hint to append to a message about a wrong share.
+
+    The hint is "" unless the number may be a percentage, from 1 to below 100.
 
     >>> as_share(95), as_share(0.5)
     ('; 95 % is 0.95', '')
@@ -126,7 +133,9 @@ def as_share(number: float) -> str:
 
 
 def size(**named: Any) -> int:
-    """Return a number of bytes as an int, from an integer or from a text such as "32kB".
+    """Return the keyword's value, a number of bytes, as an int.
+
+    It may be an integer or a text such as "32kB".
 
     Raises:
         InvalidInputError: the value is below 1, or is no integer and no such text; or a text means

@@ -105,7 +105,10 @@ class Pool:
             del self._benched[first]
 
     def put_back(self, seconds: float) -> None:
-        """Move all times back by `seconds`, after the clock was put back by as much."""
+        """Subtract `seconds` from the last check-ins and the ends of benches.
+
+        The caller does this after the clock was put back by as much.
+        """
         self._seen = {client: at - seconds for client, at in self._seen.items()}
         self._benched = {client: until - seconds for client, until in self._benched.items()}
 

@@ -94,7 +94,7 @@ class PrivateKey(_Hidden):
 
         Args:
             salt: public bytes, such as the context of a session; each salt gives another secret.
-            label: the purpose of the secret; it must not be a purpose of `seal`.
+            label: the purpose of the secret. Do not use a label that `seal` is called with.
 
         Raises:
             InvalidInputError: this key was wiped.

@@ -121,10 +121,11 @@ def _seal(
 
 
 def _schedule(shared: bytes, enc: bytes, public: bytes, info: bytes) -> tuple[AESGCM, bytes]:
-    """Derive the cipher and the nonce for the one message (RFC 9180, sections 4.1 and 5.1).
+    """Derive the cipher and the nonce for a single message (RFC 9180, sections 4.1 and 5.1).
 
     Args:
-        shared: the result of the X25519 exchange, 32 bytes.
+        shared: the raw result of the X25519 exchange of the ephemeral and the recipient's key, 32
+            bytes.
         enc: the encapsulated key.
         public: the recipient's public key.
         info: the purpose of the ciphertext.

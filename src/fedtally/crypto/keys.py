@@ -267,7 +267,9 @@ def verify(public: bytes, signature: bytes, label: Label, *fields: bytes) -> Non
     """Check an Ed25519 signature of another party over a label and fields.
 
     Args:
-        public: the public key of the signer, 32 bytes.
+        public: the public key of the signer, 32 bytes. The caller must have passed it to
+            `check_identity` before: this function does not refuse a key of low order, under which
+            anybody can sign.
         signature: the signature, 64 bytes.
         label: the purpose that must have been signed.
         fields: the values that must have been signed.
@@ -339,7 +341,7 @@ def check_identity(key: bytes) -> bytes:
 
 
 def digest(label: Label, *fields: bytes) -> bytes:
-    """Compute the SHA-256 of a label and fields, joined: 32 bytes.
+    """Compute the SHA-256 of a label and fields, joined without separators: 32 bytes.
 
     >>> digest(Label.CONTEXT, bytes(32)).hex()[:16]
     '1fc6d049b0988732'

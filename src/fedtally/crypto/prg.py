@@ -111,7 +111,10 @@ class Masking:
         self._apply(key, np.subtract)
 
     def wipe(self) -> None:
-        """Overwrite the buffer with zeros: it still holds a piece of the last mask."""
+        """Overwrite the buffer with zeros after the last mask: it still holds a piece of that mask.
+
+        The keys are not wiped: that is for the caller to do.
+        """
         self._buffer[:] = bytes(len(self._buffer))
 
     def _apply(self, key: Secret, operation: np.ufunc) -> None:

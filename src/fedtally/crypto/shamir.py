@@ -46,8 +46,8 @@ SECRET_BYTES = 4 * SECRET_ELEMENTS
 MAX_THRESHOLD = 2**15  # the largest t for which sums in floating point are exact: see `_product`
 MAX_SHARES = 2**16 - 1  # the largest point whose differences do not overflow: see `_weights`
 _BLOCK = 1 << 20  # the most powers that `_powers` computes at once; it caches them as two halves
-# The most points whose Lagrange coefficients are computed together, if one owner does not have
-# more: more would not fit the CPU's cache.
+# `combine` computes the Lagrange coefficients of several owners together, of this many points at
+# most (of one owner, if a single owner has more). More would not fit the CPU's cache.
 _BATCH = 1 << 14
 
 U32 = npt.NDArray[np.uint32]
@@ -310,7 +310,11 @@ def _points(points: npt.ArrayLike) -> I64:
 
 
 def _fold(x: I64) -> I64:
-    """Return smaller numbers that are the same modulo the prime: 2^31 is 1 modulo it."""
+    """Return for each number x its low 31 bits plus x / 2^31, rounded down.
+
+    The result is equal to x modulo the prime, since 2^31 is 1 modulo the prime, and is smaller if x
+    is 2^31 or more.
+    """
     return np.asarray((x & PRIME) + (x >> 31))
 
 

@@ -52,8 +52,8 @@ def make_report(
 
     Args:
         task: the task.
-        measurement: 0 or 1 for a count; a list of integers for a vector of sums; the number of a
-            bucket for a histogram.
+        measurement: 0 or 1 for a count; a list of integers, each 0 .. `maximum`, for a vector of
+            sums; the number of a bucket, 0 .. `buckets` - 1, for a histogram.
         leader: the key configuration of the leader, from `sealing.choose`.
         helper: the key configuration of the helper, from `sealing.choose`.
         now: the time, Unix seconds.

@@ -30,6 +30,9 @@ from fedtally.errors import InvalidInputError
 class Collected:
     """The result of a batch: the reports of one time interval.
 
+    The leader states `start` and `end`. The collector can check only that they are in the interval
+    for which it asked.
+
     Attributes:
         count: the number of reports in the batch. The leader states it; the collector cannot check
             it.

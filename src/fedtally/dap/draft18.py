@@ -159,15 +159,15 @@ class TaskConfiguration(Message):
     precision: UInt64  # time_precision: seconds
     min_batch: UInt64  # min_batch_size
     batch_mode: BatchMode
-    batch_config: Bytes16
-    vdaf_type: UInt32
-    vdaf_configuration: Bytes16
-    extensions: Extensions
+    batch_config: Bytes16  # empty
+    vdaf_type: UInt32  # the number of the VDAF, see `task.KINDS`
+    vdaf_configuration: Bytes16  # an encoded message with the sizes, as `Prio3SumVecConfig`
+    extensions: Extensions  # one, TASK_INTERVAL: the interval in which the task accepts reports
 
 
 @dataclass(frozen=True)
 class Prio3SumVecConfig(Message):
-    """The sizes of a vector of sums (Prio3SumVec)."""
+    """The sizes of a vector of sums (Prio3SumVec); see `flp.circuits.SumVec`."""
 
     entries: UInt32  # length
     maximum: UInt64  # max_measurement
@@ -176,7 +176,7 @@ class Prio3SumVecConfig(Message):
 
 @dataclass(frozen=True)
 class Prio3HistogramConfig(Message):
-    """The sizes of a histogram (Prio3Histogram)."""
+    """The sizes of a histogram (Prio3Histogram); see `flp.circuits.Histogram`."""
 
     buckets: UInt32  # length
     chunk: UInt32  # chunk_length

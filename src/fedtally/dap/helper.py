@@ -57,7 +57,7 @@ class Helper(Aggregator):
         Returns:
             The resource of the job. Its answer is an encoded AggregationJobResp, which says for
             each report whether it was added. The same `body` gets the same answer again, until the
-            answer is deleted.
+            answer is deleted; then each report that was added is refused.
 
         Raises:
             Problem: the whole request is refused; no report was added.

@@ -188,7 +188,7 @@ class Leader(Aggregator):
     # ---- aggregation jobs ----
 
     def make_job(self, most: int = MOST_REPORTS) -> Job | None:
-        """Move the first `most` waiting reports into a new aggregation job; store and return it.
+        """Move up to `most` waiting reports into a new aggregation job; store and return it.
 
         Reports that cannot be added are left out for ever: their times were collected, or they are
         not valid. If none is left, there is no job. To handle all reports, call this method until
@@ -537,6 +537,8 @@ class Leader(Aggregator):
 
     def _ask(self, job: Collection, interval: Interval) -> Collection:
         """Close the batch of a collection job; return the job with `ask` and `head` set.
+
+        The caller stores the returned job, in the same transaction.
 
         Args:
             job: the collection job.

@@ -17,7 +17,7 @@ from fedtally.errors import InvalidInputError
 
 
 class MalformedError(InvalidInputError):
-    """Say that bytes are not the encoding of a message, or that a message does not fit."""
+    """Say that bytes are not the encoding of a message, or encode another one than is expected."""
 
 
 class Reader:

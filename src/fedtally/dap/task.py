@@ -158,8 +158,10 @@ class Task:
 
         Args:
             vdaf: what a report adds to: "count", "sumvec" (a vector of sums) or "histogram".
-            sizes: the sizes of the VDAF by name. sumvec: entries, maximum and chunk; histogram:
-                buckets and chunk; count: none.
+            sizes: the sizes of the VDAF by name. sumvec: `entries`, the length of the vector,
+                `maximum`, the largest number that an entry of a measurement may have, and `chunk`.
+                histogram: `buckets`, the number of buckets, and `chunk`. count: none. `chunk`
+                changes the length of the proof, not the sum (see `flp.circuits.SumVec`).
             info: 16 random bytes, drawn for this task only.
             leader: the base URL of the leader; its resources lie below this URL.
             helper: the base URL of the helper.

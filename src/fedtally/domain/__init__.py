@@ -1,8 +1,9 @@
-"""Domains give each item a 64-bit id, and back: integers, text, cells of a latitude-longitude grid.
+"""Domains: sets of items, each with a 64-bit id: integers, text, cells of a grid of the earth.
 
 A `Domain` is a set of candidate items at the positions 0 to ``size - 1``. Clients turn their items
-into ids with it. A decoder estimates the counts of all candidates. `OpenStrings` is the domain for
-strings that nobody has listed.
+into ids with it. A decoder estimates the counts of all candidates, and the domain turns their
+positions into labels. `OpenStrings` is the domain for strings that nobody has listed. Such a domain
+is *open*: its candidates are all hashes, not strings.
 
 Items are given as a column without missing values: a NumPy array, an Arrow array or chunked array,
 a pandas or Polars series, or a list. An item of the wrong kind (``"abc"`` in a range of integers)
@@ -90,12 +91,13 @@ def load(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Dom
     """Rebuild a saved domain from the values that its ``describe()`` and ``arrays()`` returned.
 
     Args:
-        meta: the value of ``describe()``. The rebuilt domain must have this description again, with
-            the same size and digest. Other entries are ignored.
+        meta: the value of ``describe()``, which is also compared with ``describe()`` of the rebuilt
+            domain. Additional entries are ignored.
         arrays: the value of ``arrays()``.
 
     Raises:
-        UnreadableFileError: The kind is unknown, an entry is missing, or the content is damaged.
+        UnreadableFileError: The kind is unknown, an entry is missing, the content is damaged, or
+            the rebuilt domain has another description, such as another size or digest.
 
     >>> words = Dictionary(["tea", "coffee"])
     >>> load(words.describe(), words.arrays()) == words

@@ -119,7 +119,7 @@ def distinct(items: Any) -> tuple[Any, npt.NDArray[np.int64]]:
 
     Args:
         items: Arrow array without missing values, of any type. In a dictionary array, values that
-            no row uses are left out. Values that the dictionary lists twice stay double.
+            no row uses are left out. A value that the dictionary lists twice is returned twice.
 
     Returns:
         The values, an Arrow array; and the indices, int64 [n].

@@ -25,7 +25,8 @@ class Domain(ABC):
     Attributes:
         kind: the name of the domain's class in descriptions, plans and saved results.
         noun: what messages call one item of the domain.
-        holds_integers: True if the items are integers, False if they are text.
+        holds_integers: True if the items are integers. False if they are text, also
+            "latitude,longitude" text.
         public: Whether everybody may know the candidates. False if they were collected from private
             data.
         size: the number of candidates, 1 to 2^63.
@@ -36,7 +37,8 @@ class Domain(ABC):
     kind: ClassVar[str]
     noun: ClassVar[str] = "item"
     holds_integers: ClassVar[bool] = False
-    _way_out: ClassVar[str]
+    _way_out: ClassVar[str]  # what to do, at the end of the error about items outside
+    # A regular expression that the text of each item must match; None: any text may be an item.
     _form: ClassVar[str | None] = None
     public: bool
     size: int
@@ -57,7 +59,10 @@ class Domain(ABC):
 
     @property
     def oddities(self) -> Oddities:
-        """What people may overlook in text candidates, such as invisible characters."""
+        """What people may overlook in text candidates, such as invisible characters.
+
+        If candidates are no text, nothing is found.
+        """
         return Oddities()
 
     @abstractmethod
@@ -171,8 +176,8 @@ class Domain(ABC):
     def fingerprints(self, items: Any) -> npt.NDArray[np.uint64]:
         """Return a number for each item, uint64[n], which tells a client's items apart.
 
-        It is the item's id. Only in an open domain several strings may share an id; there it is a
-        longer hash.
+        The number is the item's id. An open domain is the exception: its short ids may be shared by
+        several strings, so the number has 61 bits (`OpenStrings.fingerprints`).
         """
         return self.encode(items)
 

@@ -146,12 +146,19 @@ class Grid(Domain):
 
 
 class _Axis:
-    """An interval that is divided into ``count`` cells of equal length.
+    """The latitudes or the longitudes of a grid: an interval, divided into cells of equal length.
 
-    Edge i is (base + i * stride) / scale, where base, stride and scale are integers and all
-    numerators are below 2^52. IEEE 754 rounds a quotient of such integers correctly. Therefore each
-    edge is the float64 nearest to its exact value: the number that a reader of its decimal form
-    gets, too.
+    The decimal numbers that a user wrote (low and high) are taken as exact fractions. Edge i has
+    the exact value (base + i * stride) / scale, for three integers of this axis. All numerators,
+    and the scale, are at most 2^52, so that float64 holds them exactly. Then one division gives the
+    float64 that is nearest to the exact value. So an edge equals the float64 of its decimal text,
+    such as "0.3".
+
+    Attributes:
+        low, high: the first and the last edge, in degrees.
+        step: the length of a cell as the user wrote it, in degrees.
+        count: the number of cells.
+        decimals: the number of decimals in labels of cell centres.
     """
 
     def __init__(self, low: float, high: float, step: float, name: str) -> None:
@@ -179,7 +186,14 @@ class _Axis:
         self.decimals = self._enough_decimals(exact)
 
     def _enough_decimals(self, exact: Fraction) -> int:
-        """Return how many decimals labels get, so that each centre is exact or well in its cell."""
+        """Return with how many decimals labels show the centres of cells.
+
+        If at most `_MAX_DECIMALS` decimals write all centres exactly, it is the least such number.
+        Otherwise, centres are rounded to a hundredth of a cell or finer.
+
+        Args:
+            exact: the exact length of a cell, in degrees.
+        """
         for digits in range(_MAX_DECIMALS + 1):
             unit = 10**digits
             # If the first centre and the step have at most `digits` decimals, all centres have.

@@ -126,6 +126,8 @@ class OpenStrings(Domain):
     def of(cls, domain: Domain | str | None) -> OpenStrings:
         """Return `domain` if it is open, for callers that need an open domain.
 
+        Every other value is refused: another domain, the text of a domain, or None.
+
         Raises:
             InvalidInputError: the domain is not open.
 
@@ -164,7 +166,10 @@ class OpenStrings(Domain):
     def encode(self, items: Any) -> U64:
         """Return the hash of each string: uint64 [n].
 
-        An `Unread` label in a list gives the hash that it shows.
+        An `Unread` label in a list gives the hash that it shows. Strings need the seed.
+
+        Raises:
+            InvalidInputError: the seed is not known, or the items are no column of text.
 
         >>> strings = OpenStrings(seed=bytes(32))
         >>> strings.encode([Unread.of(7), "tea"]).tolist()
@@ -185,7 +190,10 @@ class OpenStrings(Domain):
         return fingerprints(self.text(items), self.key)
 
     def text(self, items: Any) -> Any:
-        """Return a column of strings as they are hashed: in normal form, if `normalise` is set.
+        """Return a column of strings as they are hashed.
+
+        If `normalise` is None, this is `items` itself. Otherwise it is a column in normal form C:
+        an Arrow chunked array, or a `Texts` without PyArrow.
 
         >>> OpenStrings(normalise="nfc").text(["e" + chr(0x301)])[0].as_py() == chr(0xe9)
         True
@@ -283,12 +291,16 @@ class Names:
         return "Names(hidden)"  # the strings may be a client's items, which must not be logged
 
     def lengths(self, ids: U64) -> npt.NDArray[np.int64]:
-        """Return the number of UTF-8 bytes of the strings with these fingerprints, int64 [n]."""
+        """Return the number of UTF-8 bytes of the strings with these fingerprints, int64 [n].
+
+        Args:
+            ids: uint64 [n], all from `self.ids`. Other values are not noticed.
+        """
         lengths: npt.NDArray[np.int64] = np.diff(self._offsets)[np.searchsorted(self.ids, ids)]
         return lengths
 
     def rekeyed(self, domain: OpenStrings) -> tuple[Names, U64]:
-        """Return the same strings under another seed, and the new id of each of `self.ids`.
+        """Return the same strings under another seed, and the new ids in the order of `self.ids`.
 
         Args:
             domain: the open domain with the other seed.
@@ -333,7 +345,9 @@ class Names:
 
 
 def names_of(domain: Domain, items: Callable[[], Any]) -> Names | None:
-    """Return the strings of a client that it must spell, or None if the domain is not open.
+    """Return a client's strings, which it must spell for the server; None for a listed domain.
+
+    Only an open domain needs this: its sums tell the letters of frequent strings (`Names.spell`).
 
     Args:
         domain: the domain; an open domain needs its seed.

@@ -1,5 +1,6 @@
 """The error-correcting code of names: turns a name into T symbols, copies first, then parity.
 
+A name is a string that an open domain (`open_strings`) counts. T is chosen by the caller.
 A word is the UTF-8 bytes of a name, at most `max_length`, and then the end mark 0xFF, which UTF-8
 never contains. A word has p symbols. It is written floor(T / p) times into the T positions. The
 remaining T mod p positions hold parity symbols (Reed and Solomon 1960). Take the polynomial over

@@ -85,9 +85,12 @@ class SumVec:
     Args:
         entries: the number of entries of a vector.
         maximum: the largest entry, at least 1.
-        chunk: the number of words in one call of the gadget; the proof is short if it is near the
-            square root of the number of words.
+        chunk: the number of words in one call of the gadget. The proof is short if `chunk` is near
+            the square root of the number of words, `length`.
         field: a prime field with more than 2 * maximum elements.
+
+    Raises:
+        InvalidInputError: an argument is out of bounds.
 
     >>> circuit = SumVec(entries=2, maximum=5, chunk=2)
     >>> circuit.encode([3, 4]).tolist(), circuit.truncate(circuit.encode([3, 4])).tolist()
@@ -186,8 +189,11 @@ class Histogram:
 
     Args:
         buckets: the number of buckets.
-        chunk: the number of words in one call of the gadget; the proof is short if it is near the
-            square root of `buckets`.
+        chunk: the number of words in one call of the gadget. The proof is short if `chunk` is near
+            the square root of `buckets`.
+
+    Raises:
+        InvalidInputError: an argument is out of bounds.
 
     >>> Histogram(buckets=4, chunk=2).encode(2).tolist()
     [0, 0, 1, 0]
@@ -265,8 +271,8 @@ def bit_inputs(field: Field, measurement: Array, powers: Array, shares: int) -> 
         shares: the number of shares; 1 for the whole measurement.
 
     Returns:
-        Elements [..., calls, 2 chunk, K]. If the last call has too few words, the missing ones
-        count as 0.
+        Elements [..., calls, 2 chunk, K]: r x and x - 1 of the first word, then of the next word,
+        and so on. If the last call has too few words, the missing words count as 0.
     """
     lead, length = measurement.shape[:-1], measurement.shape[-1]
     calls, chunk = powers.shape[-3:-1]

@@ -96,10 +96,11 @@ class Field(PrimeField):
     def element(self, coefficients: Any) -> Array:
         """Make elements from their coefficients, the lowest first: [..., at most K] -> [..., K].
 
-        Coefficients are reduced mod p. Missing ones are 0.
+        Coefficients are reduced mod p. Missing coefficients are 0. K is `degree`.
 
         Raises:
-            InvalidInputError: a coefficient is no integer, or an element has more than K.
+            InvalidInputError: a coefficient is no integer, or an element has more than K
+                coefficients.
         """
         given = self.words(coefficients)
         if given.ndim < 1 or given.shape[-1] > self.degree:
@@ -146,7 +147,7 @@ class Field(PrimeField):
     def dot(self, a: Array, b: Array) -> Array:
         """Add up products of elements: [..., m, n, K] and [..., n, K] -> [..., m, K].
 
-        Element i of the result is the sum of a[i, j] b[j] over j < n.
+        Element i of the result is the sum of a[i, j] b[j] over j < n. K is `degree`.
 
         Args:
             a: elements [..., m, n, K].
@@ -160,7 +161,7 @@ class Field(PrimeField):
     def mix(self, words: Array, elements: Array) -> Array:
         """Add up elements, each times a word: [..., m, n] and [..., n, K] -> [..., m, K].
 
-        Element i of the result is the sum of words[i, j] elements[j] over j < n.
+        Element i of the result is the sum of words[i, j] elements[j] over j < n. K is `degree`.
 
         Args:
             words: words [..., m, n]; n is at most 4096 K.

@@ -7,9 +7,10 @@ R_w = r1^a r2^b for random r1 and r2. Let z = sum R_w x_w, y = sum R_w^2 x_w and
 
     z z - s y = - sum over pairs u < v of x_u x_v (R_u - R_v)^2
 
-is 0 for all r1 and r2 only if at most one x_w is not 0. The reason: take the two lowest cells that
-are not 0, in the order of (a, b). The product R_u R_v of these two is a monomial that no other pair
-of cells gives. If also s s = 1, the one entry is +1 or -1. If s = 1, as in a histogram, it is +1.
+is 0 for all r1 and r2 only if at most one x_w is not 0. The reason: if two or more cells are not 0,
+take the lowest two of these cells, in the order of (a, b). The product R_u R_v of these two is a
+monomial that no other pair of cells gives. If also s s = 1, the one entry is +1 or -1. If s = 1, as
+in a histogram, it is +1.
 
 This takes three products for each row, whatever its width. It is the arithmetic sketch of Boneh,
 Boyle, Corrigan-Gibbs, Gilboa and Ishai (IEEE S&P 2021, section 4.2), inside a fully linear proof.
@@ -130,7 +131,8 @@ class OneHot:
         widths = tuple(validate.integer(1, MAX_WIDTH, width=width) for width in self.widths)
         object.__setattr__(self, "widths", widths)
         validate.integer(1, rows=len(widths))
-        # Encoded parameters have 8 bytes for the prime and one byte for the degree.
+        # `ReportProof.context` encodes the prime in 8 bytes, and the degree and `checksum` in one
+        # byte each.
         validate.integer(3, 2**64 - 1, prime_of_field=self.field.prime)
         validate.integer(1, 255, degree_of_field=self.field.degree)
         for name in ("abstain", "signed"):
@@ -160,9 +162,9 @@ class OneHot:
 
     @cached_property
     def chunk(self) -> int:
-        """The number of products in one call of the gadget: it makes the proof shortest.
+        """The number of products in one call of the gadget: with it the proof is shortest.
 
-        If several numbers make the proof equally short, it is the smallest.
+        If several numbers make the proof equally short, the smallest of them is taken.
         """
 
         def proof_length(chunk: int) -> int:

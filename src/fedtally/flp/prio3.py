@@ -31,7 +31,7 @@ _MEASUREMENT_SHARE, _PROOF_SHARE, _JOINT, _PROVE, _QUERY, _JOINT_SEED, _JOINT_PA
 
 
 class Measured(Circuit, Protocol):
-    """Encode measurements and decode their sum, and state what `Circuit` states."""
+    """Add to a `Circuit` how a measurement is encoded, and how a sum of measurements is decoded."""
 
     def encode(self, measurement: Any) -> Array:
         """Encode a measurement as words: [length]."""
@@ -165,12 +165,12 @@ class Prio3:
     def sum_vec(
         cls, entries: int, maximum: int, chunk: int, *, context: bytes, shares: int = 2
     ) -> Prio3:
-        """Make Prio3SumVec: a measurement is a vector of integers 0 .. maximum."""
+        """Make Prio3SumVec: a measurement is a vector of integers 0 .. maximum; see `SumVec`."""
         return cls(3, SumVec(entries, maximum, chunk), context=context, shares=shares)
 
     @classmethod
     def histogram(cls, buckets: int, chunk: int, *, context: bytes, shares: int = 2) -> Prio3:
-        """Make Prio3Histogram: a measurement is a bucket, 0 .. buckets - 1."""
+        """Make Prio3Histogram: a measurement is a bucket, 0 .. buckets - 1; see `Histogram`."""
         return cls(4, Histogram(buckets, chunk), context=context, shares=shares)
 
     @classmethod
@@ -184,7 +184,11 @@ class Prio3:
         shares: int = 2,
         proofs: int = 3,
     ) -> Prio3:
-        """Make Prio3SumVecWithMultiproof: Prio3SumVec over Field64 with several proofs."""
+        """Make Prio3SumVecWithMultiproof: Prio3SumVec over Field64 with several proofs.
+
+        The draft has no number for this algorithm: its `id` is 0xFFFFFFFF, as in the official test
+        vectors. `SumVec` describes `entries`, `maximum` and `chunk`.
+        """
         circuit = SumVec(entries, maximum, chunk, FIELD64)
         return cls(0xFFFFFFFF, circuit, context=context, shares=shares, proofs=proofs)
 
@@ -287,8 +291,9 @@ class Prio3:
         if size:
             step = self.seed_bytes
             parts = [public_share[i : i + step] for i in range(0, size, step)]
-            # This piece of the public share is computed from the input share that arrived here. The
-            # client may have put other bytes in its place.
+            # This aggregator computes its own piece of the public share from the input share that
+            # arrived here. The client may have put other bytes in the public share. Then the
+            # aggregators compute different seeds, and `verify_next` refuses the report.
             parts[aggregator] = part = self._joint_part(
                 aggregator, opened.blind, opened.words, nonce
             )
@@ -306,10 +311,11 @@ class Prio3:
         return state, self.circuit.field.encode(verifier) + part
 
     def verifier_shares_to_message(self, shares: Sequence[bytes]) -> bytes:
-        """Join the verifier shares of all aggregators to the message for all of them.
+        """Decide about a report, and return the message that every aggregator then gets.
 
         Args:
-            shares: the verifier shares, in the order of the aggregators.
+            shares: the verifier shares of the report from all aggregators, in the order of the
+                aggregators.
 
         Returns:
             The message: the seed of the joint randomness, or no bytes if the circuit needs none.
@@ -340,8 +346,7 @@ class Prio3:
             message: the message from `verifier_shares_to_message`.
 
         Raises:
-            ReportRefusedError: the client's public share does not fit the input shares that it
-                sent.
+            ReportRefusedError: the client sent a public share that does not fit its input shares.
         """
         if message != state.joint_seed:
             raise ReportRefusedError("the joint randomness is not the one of this report")
@@ -428,8 +433,8 @@ class Prio3:
     def _by_values(self, proofs: Array) -> Array:
         """Return proofs, or shares of proofs, in the form where polynomials are given by values.
 
-        Here they have this form already. In draft 08 polynomials are given by coefficients, and are
-        converted.
+        In this class proofs have this form already. `Prio3Draft08` converts them: in draft 08
+        polynomials are given by coefficients.
         """
         return proofs
 

@@ -101,7 +101,8 @@ class Prio3Draft08(Prio3):
     """Check and add up reports of Prio3 in draft 08, as a server.
 
     It has the methods of `Prio3`, except `shard`. Do not call `sum_vec_with_multiproof`: draft 08
-    has no such VDAF. Verification keys have 16 bytes.
+    has no such VDAF. Verification keys have 16 bytes. The argument `context` has no effect, since
+    draft 08 has no context.
 
     >>> Prio3Draft08.histogram(buckets=4, chunk=2).seed_bytes
     16

@@ -33,13 +33,17 @@ class ReportRefusedError(FedtallyError):
 
 
 class TestPointError(ReportRefusedError):
-    """Report that the proof would reveal a piece of the measurement at this test point."""
+    """Report that a verifier share at this test point would reveal a piece of the measurement.
+
+    A test point is the random element at which the verifiers evaluate the polynomials of a proof.
+    `FullyLinearProof.is_test_point` tells which elements are allowed.
+    """
 
     __test__ = False  # otherwise pytest would collect the class as tests
 
 
 class Circuit(Protocol):
-    """State something about a measurement: it holds if all outputs of the circuit are 0.
+    """Make a statement about a measurement, which is true if all outputs of the circuit are 0.
 
     A measurement is encoded as words, integers mod p. The circuit calls one gadget `calls` times.
     The gadget takes 2 `chunk` inputs a1, b1, a2, b2, ... and returns a1 b1 + a2 b2 + .... The
@@ -63,8 +67,8 @@ class Circuit(Protocol):
         """The number of elements of joint randomness.
 
         Joint randomness is random elements that the statement depends on. They must be derived from
-        all shares of the measurement: a client that knew them before it chose the measurement could
-        make an invalid one pass.
+        all shares of the measurement. If a client knew these elements before it chose its
+        measurement, an invalid measurement could pass.
         """
 
     @property
@@ -162,7 +166,8 @@ class FullyLinearProof:
     def proof_length(self) -> int:
         """The number of elements of a proof: a seed for each wire, then the gadget polynomial.
 
-        The gadget polynomial, of degree 2P - 2, is the gadget of the wire polynomials.
+        The gadget polynomial is the gadget of the wire polynomials, and has degree 2P - 2 (see
+        `nodes`).
         """
         return 2 * self.circuit.chunk + 2 * self.nodes - 1
 
@@ -195,7 +200,7 @@ class FullyLinearProof:
         Returns:
             Elements [..., proof_length, K]: the seeds of the wires, which are `prove_random`; then
             the values of the gadget polynomial at the powers 0 .. 2P - 2 of the root of unity of
-            order 2P.
+            order 2P, where P is `nodes`.
 
         Raises:
             InvalidInputError: an array has another shape.
@@ -285,8 +290,9 @@ class FullyLinearProof:
     def is_test_point(self, point: Array) -> Array:
         """Tell whether each of these elements may be a test point: bool [...].
 
-        A root of unity of order P may not. There a wire polynomial has the value of an input of one
-        call, without the random seed. So a verifier share would reveal a piece of the measurement.
+        A root of unity of order P (`nodes`) may not. There a wire polynomial has the value of an
+        input of one call, without the random seed. So a verifier share would reveal a piece of the
+        measurement.
 
         Args:
             point: elements [..., K].
@@ -368,9 +374,10 @@ def _doubled(field: Field, values: Array) -> Array:
 
 @lru_cache(maxsize=64)
 def _between(field: Field, n: int) -> Array:
-    """Return the matrix from values at the roots of order n to values between them: words [n, n].
+    """Return the matrix that turns values at the roots of order n into values between them: [n, n].
 
-    The points between them are the other roots of order 2n. The matrix is cached.
+    The values are those of a polynomial of degree below n. The points between the roots of order n
+    are the other roots of order 2n. The matrix has words, and is cached.
     """
     odd = field.constant(field.roots(2 * n)[1::2])
     return _lagrange(field, odd, n)[..., 0]  # the roots are words, so that the result is, too
@@ -386,7 +393,7 @@ def _completed(field: Field, values: Array) -> Array:
 
 
 def _of_the_last(field: Field, n: int) -> Array:
-    """Return weights: the last value of a polynomial is the sum of its other values, weighted.
+    """Return the weights with which the other values of a polynomial add up to its last value.
 
     The polynomial has at most degree n - 2, and its values y_i are at the n roots of unity of order
     n.

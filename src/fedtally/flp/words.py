@@ -122,8 +122,8 @@ class PrimeField(ABC):
         used, as many bits as the prime has. Integers that are then not below the prime are skipped.
 
         Args:
-            stream: a function that takes a number of bytes, and returns the first bytes of the
-                stream. It may be called several times.
+            stream: a function that takes a number of bytes, and returns as many bytes from the
+                beginning of the stream. It may be called several times, each time for more bytes.
             count: the number of words.
         """
         return np.asarray(self.samples([stream], count)[0])

@@ -68,7 +68,7 @@ def recovery_of(
 
     Raises:
         InvalidInputError: the named decoder is unknown, needs more rows, or is for another
-            encoding.
+            encoding; or "auto" finds none, because there are more candidates than a histogram has.
 
     >>> [str(recovery_of("auto", 1000, rows)) for rows in (5, 4, 2)]
     ['belief', 'joint', 'median']
@@ -82,11 +82,17 @@ def recovery_of(
         found.check_encoding(encoding)
         found.check_rows(rows)
         return found
+    of_encoding = [name for name in Recovery if name.encoding is encoding]
+    most = max(name.kind.most_candidates for name in of_encoding)
+    if domain_size > most:
+        raise InvalidInputError(
+            f"a {encoding} has at most {most:,} candidates, got {domain_size:,}: take the"
+            " encoding sketch"
+        )
     return next(
         name
-        for name in sorted(Recovery, key=lambda one: one.kind.most_candidates)
-        if name.encoding is encoding
-        and domain_size <= name.kind.most_candidates
+        for name in sorted(of_encoding, key=lambda one: one.kind.most_candidates)
+        if domain_size <= name.kind.most_candidates
         and domain_size * rows * batches <= name.kind.most_messages
         and rows >= name.kind.auto_rows
         and not (planned and name.kind.rests_on)

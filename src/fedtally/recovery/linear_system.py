@@ -358,18 +358,17 @@ class Landed:
         """Return an upper bound on the size of every id's number from `decoder` with fold "median".
 
         It is the median over rows of the largest value that an id can get in the row. Under
-        schedule "fresh", where the rows of each batch are folded by themselves, an id may exceed
-        it: if the largest cells of different batches are in different rows.
+        schedule "fresh", where the rows of each batch are folded by themselves, it is the weighted
+        sum of the batches' medians.
 
         Args:
             residual: the sums minus what is already explained, float64 [rows, width, batches].
         """
         sizes = np.abs(residual)
-        # Summing first over the adjacent batches of a cell is only possible with shared locations.
-        largest = (
-            sizes.max(axis=1) @ self.weights if self.fresh else (sizes @ self.weights).max(axis=1)
-        )
-        return median(largest)
+        if self.fresh:
+            return float(np.median(sizes.max(axis=1), axis=0) @ self.weights)
+        # With shared locations an id has the same cell in all batches.
+        return median((sizes @ self.weights).max(axis=1))
 
     def cell_mean(self, values: F64) -> Decoder:
         """Return a decoder whose number for an id is the mean of `values` over the id's cells.

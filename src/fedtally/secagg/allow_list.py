@@ -43,15 +43,15 @@ class AllowList:
         self._keys = list(keys)
         validate.integer(1, MAX_KEYS, keys_in_the_allow_list=len(self._keys))
         for place, key in enumerate(self._keys):
-            # Otherwise the list could have a key of low order. Under such a key anybody can make
-            # valid signatures, and so could sign as this client.
+            # Without this check the list could have a key of low order. Under such a key anybody
+            # can make valid signatures, and so could sign as this client.
             try:
                 check_identity(key)
             except RejectedError as error:
                 raise InvalidInputError(
                     f"key {place} of the allow-list is not valid: {error}"
                 ) from error
-            # Otherwise a key that is listed twice would count as two clients.
+            # Without this check a key that is listed twice would count as two clients.
             if place and key <= self._keys[place - 1]:
                 raise InvalidInputError(
                     f"the allow-list must be in strictly ascending order, and key {place} is not"

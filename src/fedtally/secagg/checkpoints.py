@@ -25,7 +25,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """Encode facts and arrays as a checkpoint.
 
-    The bytes are, in this order: the SHA-256 of everything after it; the length of the JSON in 4
+    The bytes are, in this order: the SHA-256 of all bytes that follow; the length of the JSON in 4
     bytes (little-endian); the JSON, with the facts and the dtype and shape of each array; the
     arrays in C order.
 

@@ -61,11 +61,13 @@ _KEY = slice(shamir.SECRET_ELEMENTS, 2 * shamir.SECRET_ELEMENTS)
 class Journal(Protocol):
     """Record durably what a client must still know after a crash.
 
-    Each identity (a device) has one record of its sessions, for all its items together, so that no
-    identity is in a session twice. Each item has one mark, which says whether the item is spent:
-    its vector may have left the client. The item of a `store.Journal` is the client's contribution
-    to one round of a plan. Each method returns only once its fact is durable. No fact is undone,
-    except that the record of a session may be deleted after its end.
+    A journal serves one identity (a device) and one of its items. An item is what the client
+    contributes to one sum; for a `store.Journal` it is the contribution to one round of a plan.
+
+    The journals of all items of an identity have the record of its sessions in common, so that no
+    identity is in a session twice. Each item has a mark of its own: the item is spent, that is, its
+    vector may have left the client. Each method returns only once its fact is durable. No fact is
+    undone, except that the record of a session may be deleted after its end.
     """
 
     def begin(self, session: bytes, not_after: int) -> bool:
@@ -80,8 +82,8 @@ class Journal(Protocol):
     def spend(self, session: bytes) -> bool:
         """Mark the item as spent, in one atomic step; return False if it may not be spent.
 
-        It may not if it was spent before, even for this same session, or if the client's record
-        does not allow it: for instance, the round would exceed a cap.
+        The item may not be spent if it was spent before, even for this same session, or if the
+        client's record does not allow it: for instance, because the round would exceed a cap.
 
         Args:
             session: the identifier of the session that the item's vector goes to, 32 bytes.
@@ -215,7 +217,8 @@ class Client:
     Attributes:
         state: the last step that the client has taken.
         invite: the terms of the session; None until an Invite was decoded.
-        code: why the session ended without a result; None if it did not.
+        code: why the session ended without a result; None while the session goes on, and after a
+            Result.
         reason: the same reason in words, for the client's owner alone; "" if `code` is None.
         result: the Result that the server announced; None until then.
 
@@ -271,7 +274,9 @@ class Client:
             now: the time, Unix seconds.
 
         Returns:
-            The bytes to send to the server: an answer, or an Abort if the message is refused.
+            The bytes to send to the server: an answer, or an Abort if the message is refused. None:
+            the bytes were dropped, or they were an Abort or a Result, or the session was aborted
+            before.
 
         Raises:
             LocalProtocolError: the contribution has another form than the Invite asks for; the
@@ -325,8 +330,8 @@ class Client:
         Args:
             total: int64 [V]; the published sum.
             salt: 32 bytes, published with the sum. If an aggregator adds noise to the sum, the salt
-                is not published: with it anybody could check guesses of the exact sum, which the
-                digest is made of.
+                is not published, and no client can call this: the digest is of the exact sum, and
+                with the salt anybody could check guesses of it.
 
         Raises:
             LocalProtocolError: no result was announced to this client.
@@ -340,8 +345,8 @@ class Client:
     def abandon(self) -> None:
         """End the session and wipe its secrets, without a message to the server.
 
-        The server takes the client for one that dropped out. The state is then ABORTED. The code is
-        INTERNAL, or stays what it was if the session had ended with one.
+        The server takes the client for one that dropped out. `state` becomes ABORTED. `code`
+        becomes INTERNAL, unless the session had ended with a code before: then that code stays.
         """
         self._end(AbortCode.INTERNAL)
 
@@ -396,8 +401,8 @@ class Client:
     def _conclude(self, message: wire.Frame) -> None:
         """Record the Result or Abort that the server sends after the client's last answer.
 
-        The first Result counts, and an Abort only before it. The message needs no further check,
-        since all secrets are wiped.
+        Only the first Result is recorded. An Abort is recorded only if no Result came before. The
+        message needs no further check, since all secrets are wiped.
         """
         if message.version != wire.VERSION:
             return
@@ -621,7 +626,7 @@ class Client:
         """Fix the roster and the client's neighbours for the rest of the session.
 
         Args:
-            ctx2: the context of the roster, 32 bytes.
+            ctx2: the context of the roster, a digest (`wire.roster_context`), 32 bytes.
         """
         # Check a: the state machine takes one Roster, and every later key and signature depends on
         # ctx2. The ring follows from ctx2, too, so that no server can choose a client's neighbours
@@ -683,21 +688,22 @@ class Client:
                 raise RemoteProtocolError(AbortCode.ITEM_SPENT)
             self._add_masks(vector)
         except BaseException:
-            vector.fill(0)  # it may not be masked yet, and the traceback refers to it
+            vector.fill(0)  # perhaps not masked yet, and the traceback refers to it
             raise
         return pack(vector, self._parameters.bits)
 
     def _open(self, inbox: Inbox) -> None:
         """Open the shares that the neighbours sealed for this client.
 
-        A neighbour whose shares do not open is not in `_opened`. Its pair mask is added all the
-        same.
+        The result is in `_opened`: bool [k], by slot, whether the shares of a neighbour opened. If
+        they did not, its pair mask is added all the same.
         """
         k = self._graph.neighbours
         self._opened = np.zeros(k, np.bool_)
         self._secrets.held = held = np.zeros((k, 2 * shamir.SECRET_ELEMENTS), np.uint32)
         for slot, sealed in zip(np.flatnonzero(inbox.present).tolist(), inbox.sealed, strict=True):
-            # This does not abort: otherwise one corrupt neighbour could stop every round.
+            # Shares that do not open are no reason to abort: otherwise one corrupt neighbour could
+            # stop every round.
             with suppress(RejectedError, shamir.ShareError):
                 share = keys.unseal(self._secrets.unsealing[slot], sealed)
                 try:
@@ -832,7 +838,7 @@ class Client:
         self._check_known(near & self._opened, AbortCode.BELOW_MIN_SURVIVORS)
 
     def _check_known(self, slots: Bits, code: AbortCode) -> None:
-        """Raise an error unless the policy knows enough of the neighbours at these slots.
+        """Raise an error if too few of the neighbours at these slots are `known` to the policy.
 
         It does nothing in `semi-honest`, where clients have no identities.
 
@@ -841,7 +847,8 @@ class Client:
             code: the code of the error.
 
         Raises:
-            RemoteProtocolError: the policy knows too few.
+            RemoteProtocolError: fewer than the policy's `least_known` of these neighbours are
+                `known`.
         """
         # The allow-list alone is not enough: the server chooses the roster from it, and could omit
         # all clients that the policy knows.
@@ -888,10 +895,13 @@ class Client:
     def _unmask(self, alive: Bits) -> bytes:
         """Return the body of the Unmask: one share for each neighbour whose shares opened.
 
-        This is check i of docs/protocol.md: the share is of the seed of the neighbour's self mask
-        (b) or of its mask key, never both. If the neighbour survived, its pair masks cancel, and
-        the server needs b. If it did not, they do not cancel, and the server needs its mask key.
-        Should its vector come late, its self mask still hides it.
+        The body also has this client's own share of its own b, the seed of its self mask.
+
+        This is check i of docs/protocol.md: a neighbour's share is of the seed of its self mask (b)
+        or of the seed of its mask key, never of both. If the neighbour survived, its pair masks
+        cancel, and the server needs b. If it did not survive, its pair masks do not cancel, and the
+        server needs the seed of its mask key. If the neighbour's vector comes late, its self mask
+        still hides the vector.
 
         Args:
             alive: bool [n]; the survivors, by index in the roster.
@@ -954,7 +964,7 @@ def _signed_terms(message: wire.Frame, data: bytes, server_key: bytes) -> bytes 
 
 
 class _Seed:
-    """Yield field elements as a `Secret` in a `with` block, and wipe it at the end."""
+    """Make a `Secret` of encoded field elements for a `with` block, which wipes it at its end."""
 
     def __init__(self, elements: shamir.U32) -> None:
         self._secret = Secret(shamir.to_bytes(elements))

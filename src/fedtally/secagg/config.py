@@ -1,8 +1,8 @@
 """Keep the terms of secure summation in a plan: the protocol, its parameters and its public keys.
 
-The size of a plan does not depend on its keys, and is computed before anybody has made keys. So
-terms may lack their keys at first. `missing_keys` names the missing keys, and `add_keys` adds them.
-No vectors may be summed before that.
+The terms may lack their keys at first: a plan is made, and the sizes of its messages are computed,
+before anybody has made keys. The sizes do not depend on the keys. `missing_keys` names the missing
+keys, and `add_keys` adds them. No vectors may be summed before that.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ if TYPE_CHECKING:  # loaded only when needed: plans of one server need neither
 # The keys of both protocols, and the digest of the allow-list. A plan may lack them at first.
 KEYS = ("server_key", "leader_key", "helper_key", "allow_list")
 # Two points of X25519 that stand for public keys while sizes are computed and there are no keys
-# yet. Never send bytes that are sealed to them. The first one, 9, is the base point: the shared
-# secret is then the public ephemeral key, so that anybody can open the bytes.
+# yet. Never send bytes that are sealed to them: nobody has chosen a secret key for them. The first
+# one, 9, is the base point: the shared secret is then the public ephemeral key, so that anybody can
+# open the bytes.
 _STAND_IN, _OTHER_STAND_IN = (point.to_bytes(KEY_BYTES, "little") for point in (9, 10))
 
 
@@ -45,6 +46,8 @@ class SecureSum(Named, option="secure_sum"):
 @dataclass(frozen=True, kw_only=True)
 class SecAggConfig:
     """Hold the terms of a secure sum in cohorts with one server (``fedtally-secagg/1``).
+
+    A cohort is a group of clients whose vectors are added up in one session.
 
     Args:
         parameters: the parameters of every cohort.
@@ -127,13 +130,14 @@ class SecAggConfig:
 
     @property
     def upload_bytes(self) -> int:
-        """The most bytes that a client sends in a session, all messages together."""
+        """The most bytes that a client sends in a session with n_max clients, in all messages."""
         return upload_bytes(self.parameters, self.parameters.n_max)
 
     def bytes_besides(self, _widths: Sequence[int], *, abstain: bool) -> int:
         """Return the most bytes that a client sends besides its counters, all messages together.
 
-        Both arguments are ignored; `TwoServerConfig.bytes_besides` needs them.
+        Its counters are the V entries of its vector, without checksum entries. Both arguments are
+        ignored; `TwoServerConfig.bytes_besides` needs them.
         """
         return self.upload_bytes - -(-self.length * self.bits // 8)
 
@@ -184,8 +188,8 @@ class TwoServerConfig:
     Args:
         length: V, the number of entries of the vector, without checksum entries.
         validity: whether each report has a proof that its vector is valid: a `Validity`, or its
-            name. With proofs `largest_entry` must be 1, and `bits` the size of the prime of the
-            field of the proofs.
+            name. With proofs `largest_entry` must be 1. The sums are then computed modulo the prime
+            p of a field of the proofs (`flp.one_hot`), and `bits` must be the number of bits of p.
 
     Raises:
         InvalidInputError: as for `TwoServerParameters`, or the proofs do not fit the other fields.
@@ -274,7 +278,7 @@ class TwoServerConfig:
 
     @property
     def _bounds(self) -> dict[str, Any]:
-        """The numeric fields by name, except `length`: the protocol gets it from the widths."""
+        """The numeric fields by name, except `length`: the protocol computes it from the widths."""
         return {name: getattr(self, name) for name in _BOUNDS}
 
     @property
@@ -284,7 +288,7 @@ class TwoServerConfig:
 
     @property
     def modulus(self) -> int:
-        """The modulus of the sums: 2^b, or with proofs the prime of their field."""
+        """The modulus of the sums: 2^b, or with proofs the prime of the field of the proofs."""
         if not self.has_proofs:
             return 1 << self.bits
         return self._any_proof().modulus
@@ -305,7 +309,8 @@ class TwoServerConfig:
 
         Raises:
             InvalidInputError: the reports of these terms have no proofs, the sum of the widths is
-                not `length`, or `bits` is not the size of a field for these sums.
+                not `length`, or `bits` is not the number of bits of the prime of a field for these
+                sums.
         """
         if not self.has_proofs:
             raise InvalidInputError("the reports of these terms have no proofs (validity none)")
@@ -466,8 +471,8 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) -> None:
     """Raise an error for a key that a secure sum does not use, or that is not valid.
 
-    A caller that gives a key of another protocol probably means another plan, so that it is not
-    ignored.
+    A key of another protocol is refused and not ignored: a caller that gives it probably means
+    another plan.
 
     Args:
         method: "ideal", "secagg" or "two-server".
@@ -496,8 +501,9 @@ def check_key(name: str, value: Any) -> None:
     """Raise an error if a value is not a valid key; None passes.
 
     A valid key has 32 bytes, is canonical, and is not of low order: under a key of low order
-    anybody can sign, or open what is sealed to it. Of the digest of an allow-list only the length
-    is checked.
+    anybody can sign, or open what is sealed to it. The `server_key` is an Ed25519 key; the
+    `leader_key` and the `helper_key` are X25519 keys. Of the digest of an allow-list only the
+    length is checked.
 
     Args:
         name: one of `KEYS`.
@@ -560,8 +566,9 @@ def why_no_proofs(*, items: int, clients: int, noise: int, signed: bool) -> str:
     """Return why reports cannot have proofs, in words, or "" if they can.
 
     Args:
-        items: the most items that one client contributes, `Plan.most_items`. It does not follow
-            from the largest entry: in a histogram each of several items adds 1 to another counter.
+        items: the most items that one client contributes, `Plan.most_items`. This number does not
+            follow from the largest entry: in a histogram each of several items adds 1 to another
+            counter.
         clients: the most clients in a sum.
         noise: the largest absolute value of the noise in a counter.
         signed: whether an entry may be -1, as in a sketch.
@@ -667,8 +674,8 @@ def check_terms(
         raise InvalidInputError(
             f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}"
         )
-    # If a client could not report a vector because its entries are large, its silence would tell
-    # something about its items.
+    # If this bound were lower, some clients could not report, because their entries are too large.
+    # A client that is silent would so reveal something about its items.
     if isinstance(terms, TwoServerConfig) and terms.largest_entry != largest_entry:
         raise InvalidInputError(
             f"secure_sum.largest_entry must be {largest_entry}, the most that max_items items add"

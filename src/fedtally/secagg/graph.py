@@ -1,4 +1,4 @@
-"""Find each client's neighbours: in a ring in an order that nobody can choose, or all others.
+"""Find each client's neighbours: in a ring whose order nobody can choose, or all other clients.
 
 Neighbours have a mask in common. A client, the owner, splits its secrets into shares at the points
 x = 1 .. k + 1. The shares at x = 1 .. k are for its k neighbours, the holders, and the owner keeps
@@ -32,7 +32,7 @@ class Neighbourhood:
     Args:
         parameters: the parameters of the session.
         n: the number of clients in the roster.
-        ctx2: the context of the roster, 32 bytes.
+        ctx2: the context of the roster, a digest of its clients (`wire.roster_context`), 32 bytes.
 
     Attributes:
         n: the number of clients in the roster.
@@ -50,8 +50,8 @@ class Neighbourhood:
         self.n = n
         self.neighbours, self.threshold = k, _ = parameters.graph(n)
         self._corrupt = parameters.corrupt
-        # Without `mirror` a share would be combined at the point of another holder: two neighbours
-        # are at different slots of each other.
+        # Two neighbours are at different slots of each other. Without `mirror` the server would
+        # look up a share at the wrong slot, and combine it at the point of another holder.
         if parameters.is_complete:
             self._order = self._position = np.arange(n)
             self._offsets = np.arange(1, n)
@@ -63,23 +63,30 @@ class Neighbourhood:
             self.mirror = np.roll(np.arange(k), k // 2)
 
     def of(self, index: int) -> I64:
-        """Return the indexes of a client's neighbours in the roster, by slot: int64 [k]."""
+        """Return the roster indexes of one client's neighbours, in order of slots: int64 [k].
+
+        Slot s is the neighbour that holds this client's share at point s + 1.
+        """
         found: I64 = self._order[(self._position[index] + self._offsets) % self.n]
         return found
 
     def at_slot(self, slot: int) -> I64:
-        """Return every client's neighbour at one slot, as indexes in the roster: int64 [n]."""
+        """Return for every client its neighbour at one slot: int64 [n].
+
+        Entry i of the result is the index in the roster of the neighbour of client i. The slot is 0
+        .. k - 1.
+        """
         found: I64 = self._order[(self._position + self._offsets[slot]) % self.n]
         return found
 
     def is_whole(self, alive: Bits) -> bool:
         """Return whether the honest survivors stay connected, up to a probability of 2^-41.
 
-        They are connected if masks in common link all of them: otherwise a server could unmask the
-        sum of a part of them. The probability is over the draw of the ring. It is at most 2^-41 if
-        at most C clients are corrupt and they were fixed before the draw, however the survivors
-        were chosen (docs/protocol.md, "Claim of `semi-honest`"). In the complete graph the result
-        is True.
+        They are connected if masks in common link all of them. If they were not, a server could
+        unmask the sum of each part alone. The probability is over the draw of the ring. It is at
+        most 2^-41 if at most C clients are corrupt and they were fixed before the draw, however the
+        survivors were chosen (docs/protocol.md, "Claim of `semi-honest`"). In the complete graph
+        the result is True.
 
         Args:
             alive: bool [n], by index in the roster; the survivors.
@@ -90,8 +97,8 @@ class Neighbourhood:
     def weakest_cut(self, alive: Bits) -> int | None:
         """Return the fewest survivors whose removal cuts the other survivors into two parts.
 
-        It is None if no removal does that. A ring is cut where two gaps, of k/2 successive places
-        each, have no survivor, and both arcs between the gaps have one. For the complete graph the
+        It is None if no removal does that. A ring is cut where two gaps have no survivor, and both
+        arcs between the gaps have one. A gap is k/2 successive places. For the complete graph the
         result means nothing: that graph cannot be cut.
 
         It is enough to try gaps that follow a survivor, each with the best second gap. The reason:

@@ -111,7 +111,8 @@ class LocalProtocolError(FedtallyError):
 class RemoteProtocolError(FedtallyError):
     """Report that a message of the other side is refused, or that a round cannot go on.
 
-    `receive` and `close_phase` catch this error.
+    The methods of `Client` and `Server` catch this error, so that their callers do not get it. A
+    client answers with an Abort. A server refuses the message, or ends the round.
 
     Args:
         code: the reason, as it goes into an Abort.
@@ -136,7 +137,7 @@ class ClientState(Enum):
 
 
 class ServerState(Enum):
-    """Name the phase of the server: which replies it collects, or how the session ended."""
+    """Name the phase of a server's session: which replies it collects, or how the session ended."""
 
     ADVERTISE = "advertise"
     SHARE = "share"
@@ -263,12 +264,13 @@ class Advert(NamedTuple):
     A self mask is the mask that a client has in common with nobody.
 
     Attributes:
-        mask_key: the X25519 public key from which it and each neighbour make their common mask, 32
-            bytes.
+        mask_key: the X25519 public key from which the client and each neighbour make their common
+            mask, 32 bytes.
         encryption_key: the X25519 public key to which neighbours seal shares, 32 bytes.
-        commitment: a hash of the seed of its self mask, 32 bytes.
-        nonce: 16 random bytes.
-        signature: 64 bytes in `active`, empty in `semi-honest`.
+        commitment: a hash of the seed of the client's self mask, 32 bytes.
+        nonce: 16 random bytes, which make the digest of each roster a new one.
+        signature: the client's signature over the context of the session and the four fields above;
+            64 bytes in `active`, empty in `semi-honest`.
     """
 
     mask_key: bytes
@@ -285,8 +287,8 @@ class Roster(NamedTuple):
         n: the number of clients in the roster.
         own_index: the index of the client that gets this message, 0 .. n - 1.
         digest: the digest of all adverts, 32 bytes.
-        adverts: the adverts of its neighbours, as they were sent, in order of their slots (see
-            `graph`).
+        adverts: the adverts of this client's neighbours, as the neighbours sent them, in order of
+            slots (see `graph`).
     """
 
     n: int
@@ -323,7 +325,7 @@ class Confirmations(NamedTuple):
     """Show which clients confirmed the set of survivors.
 
     Attributes:
-        signers: bool [n]; which clients of the roster confirmed, by index.
+        signers: bool [n]; which clients of the roster confirmed, by index in the roster.
         signatures: the signatures of these clients, 64 bytes each, in order of index.
     """
 
@@ -338,10 +340,11 @@ class Unmask(NamedTuple):
 
     Attributes:
         own: uint32 [5]; the client's own share of the seed of its self mask.
-        given: bool [k]; for which neighbours it gives a share, in order of their slots (see
+        given: bool [k]; for which neighbours this message has a share, in order of their slots (see
             `graph`).
-        shares: uint32 [given neighbours, 5]; their shares, in the same order. For a survivor it is
-            a share of the seed of its self mask, else of the seed of its mask key.
+        shares: uint32 [given neighbours, 5]; one share for each of these neighbours, in the same
+            order. If the neighbour survived, the share is of the seed of its self mask, else of the
+            seed of its mask key.
     """
 
     own: npt.NDArray[np.uint32]
@@ -380,8 +383,8 @@ class Outcome(NamedTuple):
         return int(self.alive.sum())
 
 
-# The names of the stages in reports, by the type of the client's reply. In both profiles a stage
-# has the same reply, while its request may differ.
+# The name of each stage of a round, for bills of costs and progress messages, by the type of the
+# client's reply. In both profiles a stage has the same reply, while its request may differ.
 STAGES = {
     Kind.ADVERTISE: "advertise keys",
     Kind.SHARES: "share keys",

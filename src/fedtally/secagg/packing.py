@@ -49,7 +49,7 @@ def packed_length(entries: int, bits: int) -> int:
 
 
 def pack(vector: Lanes, bits: int) -> bytes:
-    """Encode a vector of integers below 2^bits as bytes.
+    """Encode a vector of integers below 2^bits as bytes, in the planes that the module describes.
 
     Args:
         vector: array of dtype `prg.lane(bits)`, [entries], at least one entry.
@@ -73,7 +73,7 @@ def pack(vector: Lanes, bits: int) -> bytes:
         raise InvalidInputError(
             f"vector must be {dtype} [at least one entry] for {bits} bits, got {got}"
         )
-    # Otherwise higher bits would be lost without an error.
+    # Without this check, bits above the first `bits` would be lost without an error.
     if int(vector.max()) >> bits:
         raise InvalidInputError(
             f"every entry must be below 2^{bits}; reduce the vector mod 2^{bits} first"
@@ -178,7 +178,8 @@ def _pack_narrow(digits: _U8, bits: int) -> list[memoryview]:
     """Return the planes that are narrower than a byte, lowest bits first; `digits` is overwritten.
 
     Args:
-        digits: uint8 [entries]; the highest bits of the entries, which are not in a plane yet.
+        digits: uint8 [entries]; the highest bits of each entry, which are not in a plane yet,
+            shifted down to bit 0.
         bits: the number of these bits, 1 .. 7.
     """
     planes = []
@@ -189,7 +190,7 @@ def _pack_narrow(digits: _U8, bits: int) -> list[memoryview]:
 
 
 def _pack_plane(digits: _U8, width: int) -> _U8:
-    if width == 1:  # it is the highest bit of the entry, so that no bits above it need a mask
+    if width == 1:  # the highest bit of each entry: there are no bits above it to clear
         return np.packbits(digits, bitorder="little")
     length, low = _plane_length(len(digits), width), digits & np.uint8((1 << width) - 1)
     packed = low[:length]

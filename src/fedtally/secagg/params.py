@@ -13,16 +13,16 @@ shares open a secret.
 
 Two events would reveal more than the sum: a client has t corrupt neighbours, or corrupt clients cut
 the survivors of a ring into two parts. Each has a probability of at most 2^-41, so both together of
-at most 2^-40 (sigma = 40). This holds whichever clients drop out, because `is_whole_ring` is
-evaluated for the actual survivors.
+at most 2^-40 (sigma = 40). This holds whichever clients drop out, because the server and every
+surviving client evaluate `is_whole_ring` for the actual survivors.
 
 Two other events end a round without a sum: too few shares are left, or the ring of survivors could
 be cut. If clients drop out by chance, and at most max_dropout of them, each has a probability of
 about 2^-20 (eta = 20).
 
-Sources: Bell, Bonawitz, Gascon, Lepoint and Raykova 2020 (SecAgg+). Before a roster is used, a
-client also checks a bound on cuts by corrupt and absent clients together. This bound is from
-`graph_parameter_finder` of google-parfait/federated-compute.
+Sources: Bell, Bonawitz, Gascon, Lepoint and Raykova 2020 (SecAgg+). Before a client uses a roster,
+it calls `Parameters.check_roster`. For a ring this call also bounds the cuts by corrupt and absent
+clients together. The bound is from `graph_parameter_finder` of google-parfait/federated-compute.
 
 >>> import dataclasses
 >>> parameters = Parameters(
@@ -132,11 +132,11 @@ def corrupt_clients(max_corrupt: float, n_max: int) -> int:
 
 
 def complete_threshold(n: int, corrupt: int) -> int:
-    """Return t = floor((n + C) / 2) + 1, the threshold of shares in the complete graph.
+    """Return t = floor((n + C) / 2) + 1, the shares that open a secret in the complete graph.
 
     Any two groups of t clients have more than C clients in common, and so at least one honest
-    client. An honest client confirms only one set of survivors. So no two different sets of
-    survivors are both confirmed by t clients.
+    client. In `active` each client confirms a set of survivors by a signature, and an honest client
+    signs only one set. So at most one set of survivors can be confirmed by t clients.
 
     Args:
         n: the number of clients in the roster.
@@ -151,8 +151,9 @@ def complete_threshold(n: int, corrupt: int) -> int:
 def num_checksum_entries(bits: int) -> int:
     """Return the number of checksum entries of a vector, ceil(64 / b).
 
-    A checksum entry is an entry that is 1 in each client's vector. It shows whether all masks are
-    gone. With this number of entries, a wrong mask is missed with a probability of at most 2^-64.
+    A checksum entry is an entry that is 1 in each client's vector. In the sum it is the number of
+    clients if all masks are gone. With this number of checksum entries, a wrong mask is missed with
+    a probability of at most 2^-64.
 
     Args:
         bits: b, the number of bits of an entry.
@@ -220,7 +221,9 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
 
     Args:
         stddev: sigma, the standard deviation of the total noise if nobody drops out, which is the
-            most noise. It is the intended sigma times sqrt(n / (min_survivors - C)). 0: no noise.
+            most noise. 0: no noise. If the privacy needs a total noise of s, this sigma is s sqrt(n
+            / (min_survivors - C)): each client adds enough for min_survivors - C honest clients
+            alone to reach s.
         length: V, the number of entries of the vector.
         kind: the distribution of the noise.
 
@@ -240,7 +243,7 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     if stddev == 0:
         return 0
     gaussian = stddev * math.sqrt(2 * exponent)
-    variance = max(stddev, 1e-9) ** 2  # a smaller variance could be 0, and is divided by
+    variance = max(stddev, 1e-9) ** 2  # not 0, also after rounding: it is a divisor
     bound = (
         gaussian if kind == "discrete-gaussian" else _chernoff_root(variance, exponent, gaussian)
     )
@@ -321,6 +324,7 @@ def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
         corrupt: C, the number of corrupt clients.
         k: the number of neighbours of a client.
         cut: the fewest survivors whose loss would cut the ring, from `Neighbourhood.weakest_cut`.
+            If that method returns None, do not call this function: nothing cuts the ring.
 
     >>> is_whole_ring(1000, 50, 36, 20), is_whole_ring(1000, 50, 36, 19)
     (True, False)
@@ -329,11 +333,12 @@ def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
 
 
 def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
-    """Return whether `bad` clients cut the ring with a probability below 1 / odds.
+    """Return whether `bad` clients cut a random ring with a probability below 1 / odds.
 
-    An upper bound of the probability is compared, in integers, without rounding. There are n (n - k
-    - 1) / 2 pairs of gaps, each gap of k / 2 successive clients. All k clients of a pair are bad
-    with probability (bad)_k / (n)_k, where (m)_k = m (m - 1) ... (m - k + 1).
+    Bad clients cut the ring if they fill two gaps of it. A gap is k / 2 successive clients. There
+    are n (n - k - 1) / 2 pairs of gaps. All k clients of a pair are bad with probability (bad)_k /
+    (n)_k, where (m)_k = m (m - 1) ... (m - k + 1). The product of both is an upper bound of the
+    probability. It is compared in integers, without rounding.
 
     Args:
         n: the number of clients in the roster.
@@ -374,7 +379,8 @@ def tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int
 class Parameters:
     """Hold the public parameters that a cohort agrees on, and check that they fit each other.
 
-    `ClientPolicy` and `check_roster` decide whether they are safe.
+    A cohort is the group of clients whose vectors are added up in one session. `ClientPolicy` and
+    `check_roster` decide whether the parameters are safe.
 
     Args:
         adversary: the kind of server that the sum protects against.
@@ -385,9 +391,10 @@ class Parameters:
             `semi-honest`.
         max_dropout_ppm: the fraction of the roster's clients that may drop out once the roster is
             fixed, in parts per million; below a million.
-        min_survivors: the fewest clients in a sum, at most n_min. In `active` it is at least the
-            threshold of n_max clients. It is then also at most the number of clients that are left
-            of n_min if max_dropout of them drop out and C corrupt clients do not answer.
+        min_survivors: the fewest clients in a sum, at most n_min. In `active` it has two more
+            bounds. It is at least the threshold of shares in a roster of n_max clients. It is at
+            most the number of clients that are left of n_min if the fraction max_dropout_ppm of
+            them drops out and C corrupt clients do not answer.
         ring_neighbours: k, even, at most n_min - 2 and 2^15; 0: the complete graph, which `active`
             must use.
         ring_threshold: t, 2 .. k; 0: the complete graph.
@@ -446,8 +453,9 @@ class Parameters:
             )
         if active:
             self._check_survivors()
-        # This is enough for entries of 0 and 1. A plan, which knows the real entries and the noise,
-        # asks for more.
+        # The least number of bits is enough for a sum of n_max entries that are 0 or 1. A plan
+        # knows its largest entry and its noise, and checks that `bits` is enough for these, too
+        # (`config.check_terms`).
         bounded(modulus_bits(self.n_max, multiple=1, signed=False), MAX_BITS, "bits")
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
 
@@ -456,8 +464,8 @@ class Parameters:
 
         It must be at least the threshold of shares: otherwise the survivors might not have enough
         shares to unmask. It must be at most the number of clients that are left of the smallest
-        roster if max_dropout of it drop out and all corrupt clients are silent: otherwise silent
-        clients could stop every round.
+        roster if the fraction max_dropout_ppm of it drops out and all corrupt clients are silent:
+        otherwise silent clients could stop every round.
         """
         # A client that sends wrong shares can stop a round all the same: docs/protocol.md, "What is
         # not claimed".
@@ -478,12 +486,12 @@ class Parameters:
 
     @property
     def checksum_entries(self) -> int:
-        """The number of checksum entries that are appended to the vector."""
+        """The number of checksum entries appended to the vector, see `num_checksum_entries`."""
         return num_checksum_entries(self.bits)
 
     @property
     def honest_survivors(self) -> int:
-        """The fewest honest clients in a sum: min_survivors - C.
+        """The fewest honest clients in a sum: min_survivors - corrupt.
 
         If clients add the noise, each computes its share of the noise from this number: corrupt
         clients may add none.
@@ -491,7 +499,7 @@ class Parameters:
         return self.min_survivors - self.corrupt
 
     def graph(self, n: int) -> Graph:
-        """Return the neighbours k and the threshold t in a roster of n clients.
+        """Return the number of neighbours k and the threshold t in a roster of n clients.
 
         In a ring they are the same for every n.
         """
@@ -502,7 +510,8 @@ class Parameters:
     def absent(self, n: int) -> int:
         """Return the most clients of a roster of n that may be absent.
 
-        It is max_dropout of n, rounded down, or n - min_survivors if that is more.
+        It is the larger of two numbers: the fraction max_dropout_ppm of n, rounded down; and n -
+        min_survivors.
         """
         return max(share_of(self.max_dropout_ppm, n), n - self.min_survivors)
 
@@ -534,8 +543,8 @@ class Parameters:
 class ClientPolicy:
     """State what a client demands of the parameters that a server proposes.
 
-    The client checks them before it allocates memory for a session. C is the number of corrupt
-    clients that the parameters allow for.
+    The client checks the parameters before it allocates memory for a session. C is the number of
+    corrupt clients that the parameters allow for.
 
     Args:
         adversary: the kind of server to protect against; parameters for another kind are refused.
@@ -550,8 +559,7 @@ class ClientPolicy:
         max_length: the most entries of a vector.
         max_bits: the most bits of an entry.
         max_seconds: the longest session, not_after - not_before in seconds, at most 2^32; by
-            default a week. During a session its Invite is valid, and the client's journal must
-            record it.
+            default a week. The client's journal must keep a record of the session until not_after.
         known: the public keys, 32 bytes each, of clients that this client knows to be honest; its
             own key never counts.
         least_known: the fewest `known` clients that must be in the roster and in the sum. Above 0
@@ -600,8 +608,8 @@ class ClientPolicy:
         """Raise an error if parameters are weaker, or larger, than this policy allows.
 
         Weaker parameters protect too little. Larger parameters let a server exhaust a client's
-        memory. The real size of the roster is not known yet: call `Parameters.check_roster` once it
-        is.
+        memory. The real size of the roster is not known yet: call `Parameters.check_roster` once
+        the size is known.
 
         Raises:
             UnsafeParametersError: names the parameter, its value and the bound.
@@ -629,8 +637,8 @@ class ClientPolicy:
                 " have no keys: ask for a plan with --adversary active"
             )
         neighbours = parameters.graph(parameters.n_max).neighbours
-        # A message names the parameter and also the entry of the policy: its reader may have
-        # written the policy, and know only that name.
+        # A message names the parameter, and in brackets the entry of the policy. Whoever reads the
+        # message may have written the policy, and know only the name of the entry.
         for name, value, least, demand in (
             ("corrupt", parameters.corrupt, corrupt, "corrupt"),
             ("min_survivors - corrupt", parameters.honest_survivors, self.min_honest, "min_honest"),
@@ -654,10 +662,11 @@ class ClientPolicy:
                 )
 
     def check_known(self, others: Iterable[bytes], where: str) -> None:
-        """Raise an error if too few of the other clients are known to this client.
+        """Raise an error if too few of some other clients are among the `known` ones.
 
         Args:
-            others: the identities (public keys) of other clients.
+            others: the identities (public keys) of the other clients that are counted; not the key
+                of this client.
             where: where these clients are, for the message, such as "in the sum".
 
         Raises:

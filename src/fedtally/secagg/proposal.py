@@ -59,8 +59,9 @@ def propose(
     """Return the cheapest parameters that are safe with C corrupt clients and tolerate dropouts.
 
     `semi-honest` gets the ring with the fewest neighbours, or the complete graph if no ring is
-    safe. Not every size from n_min to n_max need be tried, see `_find_ring_between`. `active`
-    always gets the complete graph.
+    safe. The ring is tried for rosters of n_min to n_max clients; if these are more than 2,000
+    sizes, only for a part of them (see `_find_ring_between`). `active` always gets the complete
+    graph.
 
     Args:
         n_max: the number of invited clients, which is the largest roster.
@@ -119,10 +120,11 @@ def propose(
 
 
 def corrupt_needed(population: int, corrupt: int, drawn: int, sums: int) -> int:
-    """Return the least C that bounds the corrupt clients of every sum, if clients are drawn.
+    """Return the least C so that no sum has more than C corrupt clients, if clients are drawn.
 
-    Each sum has clients drawn from the whole population. The bound fails in any of the sums with a
-    probability of at most `EXCEEDED`, since it fails in each with at most `EXCEEDED` / sums.
+    The clients of each sum are drawn at random from the whole population. Some sum may still have
+    more than C corrupt clients, with a probability of at most `EXCEEDED`: for each single sum it is
+    at most `EXCEEDED` / sums.
 
     Args:
         population: the number of clients from which the clients of a sum are drawn.
@@ -137,9 +139,10 @@ def corrupt_needed(population: int, corrupt: int, drawn: int, sums: int) -> int:
 
 
 def corrupt_borne(population: int, corrupt: int, drawn: int, sums: int) -> int:
-    """Return the most corrupt clients of a population for which C bounds those of every sum.
+    """Return how many corrupt clients a population may have if no sum may have more than C.
 
-    As in `corrupt_needed`, the bound may fail with a probability of at most `EXCEEDED`.
+    As in `corrupt_needed`, the clients of each sum are drawn at random. Some sum may still have
+    more than C, with a probability of at most `EXCEEDED`.
 
     Args:
         population: the number of clients from which the clients of a sum are drawn.
@@ -150,7 +153,7 @@ def corrupt_borne(population: int, corrupt: int, drawn: int, sums: int) -> int:
     >>> corrupt_borne(20_000, 10, 200, 100), corrupt_borne(20_000, 31, 200, 100)
     (106, 1027)
     """
-    more = range(corrupt, population)  # with one more than the last that is not too many
+    more = range(corrupt, population)  # the search tries each of them plus 1
     return corrupt + bisect_left(
         more, True, key=lambda all_: corrupt_needed(population, all_ + 1, drawn, sums) > corrupt
     )
@@ -164,9 +167,9 @@ def _find_ring_between(
 
     The search begins with the sizes n_min and n_max. If the ring that it finds does not serve
     another size, this size is added and the search repeated. A size in between can be a little
-    harder than both ends: absent clients are rounded to whole clients, C is the largest fraction of
-    the smallest roster, and the largest roster has the most gaps. Up to 2,000 sizes are all tried;
-    of more, about 1,000 to 1,500, evenly spaced.
+    harder than both ends, since three effects meet: absent clients are rounded to whole clients, C
+    is the largest fraction of the smallest roster, and the largest roster has the most gaps. Up to
+    2,000 sizes are all tried; of more sizes about 1,000 to 1,500, evenly spaced.
 
     Args:
         n_min: the smallest size.
@@ -215,7 +218,7 @@ def _serves(ring: Graph, cohort: _Cohort) -> bool:
     """Return whether a ring is safe for a cohort and tolerates its dropouts.
 
     Dropouts stop a round if too few shares are left, or if the ring of survivors is not whole. Each
-    may have a probability of at most 2^-20.
+    of these two events may have a probability of at most 2^-20.
     """
     n, corrupt, absent, dropouts = cohort
     k, threshold = ring
@@ -244,9 +247,9 @@ def _find_ring(
 
     The search skips some k. The lower bound rises with k. The upper bound rises by at most one for
     each neighbour, since one more draw without replacement adds 0 or 1. So if the lower bound is g
-    above the upper one, k must grow by at least g. In the same way g survivors may be missing in
-    two gaps, of the number that `is_whole_ring` demands. All this is computed in floating point. At
-    the end integers decide, as they do at the client.
+    above the upper one, k must grow by at least g. With `stays_whole`, k must also grow by at least
+    `_short_of_whole`. All this is computed in floating point. At the end integers decide, as they
+    do at the client.
 
     Args:
         cohorts: the sizes of the roster that the ring must serve.
@@ -290,10 +293,10 @@ def _find_ring(
 
 
 def _short_of_whole(cohort: _Cohort, k: int) -> int:
-    """Return how many survivors two gaps lack of the number that `is_whole_ring` demands.
+    """Return how many more survivors two gaps of a ring need, so that it passes `is_whole_ring`.
 
-    0 or less: they have enough. After random dropouts, some two gaps of the ring lack more than the
-    result with a probability of at most 2^-20.
+    0 or less: they have enough. A gap is k/2 successive clients. Clients drop out at random. With a
+    probability of at most 2^-20, some two gaps need more survivors than the result says.
 
     Args:
         cohort: the size of the roster, and its corrupt clients and dropouts.

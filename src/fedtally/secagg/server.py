@@ -1,9 +1,9 @@
 """Run the server of secure summation, sans-IO: clients' bytes come in, its requests go out.
 
 The server adds up masked vectors as they come and stores none of them. It closes a phase when its
-caller says so. After that the next requests can never change. The journal, if there is one, has
-what they are made of before their first byte leaves. A restored server sends the same bytes, and
-late messages are refused.
+caller says so. After that the requests of the next phase can never change. If there is a journal,
+it has everything that these requests are made of before their first byte leaves. So a restored
+server sends the same bytes. Late messages are refused.
 
 A second version of a request would be dangerous. A client has two secrets: the seed of its self
 mask, and the seed of the key of its pair masks. After two versions of a request, clients could
@@ -117,7 +117,7 @@ class Blame(NamedTuple):
 
 
 class Server:
-    """Run the server's side of one session of one cohort.
+    """Run the server's side of one session, which adds up the vectors of one cohort of clients.
 
     Args:
         parameters: the parameters of the cohort.
@@ -192,7 +192,7 @@ class Server:
         not_after = validate.integer(0, 2**63 - 1, not_after=not_after)
         not_before = validate.integer(0, not_after, not_before=not_before)
         number = validate.integer(0, 2**32 - 1, round=round)
-        # Without an allow-list, the Invite has zeros in the place of its digest.
+        # Without an allow-list, the Invite has zeros in the place of the list's digest.
         listed = bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest
         terms = wire.encode_terms(
             Invite(parameters, not_before, not_after, number, fingerprint, listed)
@@ -295,7 +295,8 @@ class Server:
     def receive(self, client: ClientId, data: bytes) -> bool:
         """Process a message of a client; return whether it was accepted.
 
-        No bytes of a client cause an exception.
+        A message that is refused changes nothing and gets no answer. No bytes of a client cause an
+        exception.
 
         Args:
             client: the name that the transport gives the sender; the same in all messages of a
@@ -443,8 +444,8 @@ class Server:
 
     def _add_signature(self, place: int, signature: bytes) -> None:
         key = self._roster_key(place)
-        # It is verified here. Otherwise a wrong signature would count, and clients, which need t
-        # valid ones, would abort.
+        # Without this check a wrong signature would count. Then clients, which need t valid
+        # signatures, would abort.
         keys.verify(key, signature, Label.CONFIRM, self._ctx2, wire.bitmap_digest(self._alive))
         self._signatures[place] = signature
 
@@ -508,8 +509,8 @@ class Server:
             case ServerState.COLLECT:
                 if int(self._answered.sum()) < p.min_survivors:
                     return AbortCode.BELOW_MIN_SURVIVORS, []
-                # Of each client that sent Shares one secret must be recovered, also of a client
-                # that is missing now: its pair masks must be removed.
+                # One secret of each client that sent Shares must be recovered. This is also true
+                # for a client that is missing now: its pair masks must be removed.
                 short = self._short(self._answered)
                 if short:
                     return AbortCode.BELOW_THRESHOLD, short
@@ -575,7 +576,7 @@ class Server:
             raise
 
     def _make_reservation(self) -> None:
-        """Call `reserve`: the unmasking phase opens the sum, which costs privacy."""
+        """Call `reserve` unless it is None: the unmasking phase opens the sum and costs privacy."""
         if self._reserve is not None:
             self._reserve(self)
 
@@ -595,7 +596,7 @@ class Server:
             raise
 
     def abort(self) -> None:
-        """End the round without a result, in any phase.
+        """End the round without a result, in any phase; `code` is then INTERNAL.
 
         Raises:
             LocalProtocolError: the session has ended.
@@ -657,12 +658,13 @@ class Server:
             ]
 
     def _settle_roster(self) -> None:
-        """Fix the order of the clients: by rank in `active`, random in `semi-honest`.
+        """Give each client its index in the roster: by rank in `active`, random in `semi-honest`.
 
-        The ring follows from ctx2, the digest of the roster, and so from this order. Corrupt
-        clients must not choose their places in the ring: otherwise t of them could be neighbours of
-        one client and hold its secrets, or some could fill two gaps of the ring. So the random
-        order is drawn after the last advert, and does not depend on when a client advertises.
+        In `semi-honest` the indexes are drawn after the last advert. The reason: the ring is
+        derived from ctx2, a digest of all adverts in order of index. If the indexes were the order
+        of arrival, an attacker could try out rings by choosing which corrupt clients come, and
+        when. Then t corrupt clients could be neighbours of one client and hold its secrets, or
+        corrupt clients could fill two gaps of the ring.
         """
         n = len(self._clients)
         by = self._ranks if self._is_active else self._drawn(n)
@@ -732,9 +734,10 @@ class Server:
     def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
         """Yield the name of each client that the open phase asks, and the bytes to send to it.
 
-        The bytes are the request of the phase. Once the session has ended, they are its Result, for
-        the survivors, or an Abort, for all clients. They are the same at each call. While clients
-        advertise nothing is yielded: the caller sends `invite` to any client.
+        The bytes are the request of the phase. After the session has ended with a sum, they are the
+        Result, for the survivors. After an abort, they are an Abort, for all `clients`. Each call
+        yields the same. While clients advertise nothing is yielded: the caller sends `invite` to
+        any client.
         """
         if self.state is ServerState.ABORTED:
             assert self.code is not None

@@ -27,7 +27,7 @@ from fedtally.secagg.messages import AbortCode, Bits, RemoteProtocolError, Unmas
 from fedtally.secagg.packing import centred
 from fedtally.secagg.params import Parameters
 
-_OWNERS = 1024  # the clients whose shares are combined together: more would take more memory
+_OWNERS = 1024  # so many clients' shares are combined at once: more would take more memory
 
 I64 = npt.NDArray[np.int64]
 
@@ -39,8 +39,8 @@ class Unmasking:
 
     Args:
         parameters: the parameters of the session.
-        ctx: the context of the session, 32 bytes.
-        ctx2: the context of its roster, 32 bytes.
+        ctx: the context of the session, a digest (`wire.context`), 32 bytes.
+        ctx2: the context of its roster, a digest (`wire.roster_context`), 32 bytes.
         graph: the neighbours in the roster.
         adverts: the adverts as they were sent, by index in the roster.
         present: bool [n]; the clients that sent Shares.
@@ -90,9 +90,9 @@ class Unmasking:
         )
 
     def short(self) -> list[int]:
-        """List the clients, by index, of whose secrets fewer than t shares have been added.
+        """List the indexes of clients whose secret has fewer than t shares so far.
 
-        Only clients that sent Shares are listed.
+        Only clients that sent Shares are listed. The list is empty once `open` can be called.
         """
         holders = self._given[:, -1].astype(np.int64)
         for slot in range(self._graph.neighbours):
@@ -241,7 +241,11 @@ class Unmasking:
         return given, shares
 
     def _is_committed(self, owner: int, secret: Secret) -> bool:
-        """Return whether a secret fits its owner's advert: its commitment or public mask key."""
+        """Return whether a secret fits its owner's advert.
+
+        The seed of a survivor's self mask must fit the commitment. The seed of another client's
+        mask key must fit its public mask key.
+        """
         if self._alive[owner]:
             return keys.commitment(secret, self._ctx) == self._adverts[owner].commitment
         return keys.mask_key(secret, self._ctx).public == self._adverts[owner].mask_key
@@ -262,8 +266,8 @@ class Unmasking:
         try:
             elements, wrong = shamir.decode(points, shares, self._graph.threshold)
             secret = Secret(shamir.to_bytes(elements))
-            # An owner that lies can send shares that fit one polynomial, of another secret than the
-            # one in its advert.
+            # An owner that lies can send shares of another secret than the one in its advert. These
+            # shares fit one polynomial, so that `decode` finds nothing wrong with them.
             if not self._is_committed(owner, secret):
                 raise shamir.DecodingError("the secret is not what its owner committed to")
         except shamir.DecodingError as error:

@@ -95,6 +95,9 @@ def frame(kind: Kind, session: bytes, sender: int, body: bytes) -> bytes:
 def parse(data: bytes | bytearray | memoryview) -> Frame | None:
     """Decode the header of a message; return None if the bytes are no frame.
 
+    Bytes are a frame if they begin with the magic, the type is known, the reserved field is 0, and
+    the header has the real length of the body.
+
     The body and the version are not checked.
 
     >>> parse(b"FTSA") is None
@@ -146,7 +149,7 @@ def unpack_bits(data: bytes, count: int) -> Bits:
         np.frombuffer(_sized(data, bitmap_bytes(count)), np.uint8), bitorder="little"
     ).view(np.bool_)
     if bits[count:].any():
-        # Otherwise a bitmap would have a second encoding, which has another digest.
+        # If padding bits could be set, a bitmap would have a second encoding and digest.
         raise malformed("the padding bits of a bitmap must be zero")
     return bits[:count]
 
@@ -217,7 +220,8 @@ def decode_terms(terms: bytes) -> Invite:
 
     Raises:
         RemoteProtocolError: the terms contradict each other or exceed their bounds (code POLICY);
-            or the profile is unknown, or the graph is not the one that k means (code MALFORMED).
+            or the profile is unknown, or the flag of the complete graph does not agree with k,
+            which is 0 for the complete graph alone (code MALFORMED).
     """
     length, bits, graph, k, t, n_min, n_max, least, profile, corrupt, dropout, *rest = (
         _INVITE.unpack(terms)
@@ -443,7 +447,8 @@ def decode_result(body: bytes) -> Result:
     """Decode the body of a Result.
 
     Raises:
-        RemoteProtocolError: the body has another length, or its code is not 0.
+        RemoteProtocolError: the body has another length, or its first byte is not 0 (an Abort has
+            its code there).
     """
     code, survivors, digest_of_sum = _RESULT.unpack(_sized(body, _RESULT.size))
     if code:
@@ -514,12 +519,13 @@ def message_bytes(
 ) -> dict[Kind, int]:
     """Return the size in bytes of each type of message, headers included.
 
-    They are the messages between the server and one client, in a session that ends with a sum.
+    The messages are the requests and replies between the server and one client, and the Result, in
+    a session that ends with a sum.
 
     Args:
         parameters: the parameters of the session.
         n: the number of clients in the roster.
-        identities: the number of keys in the allow-list, in `active`.
+        identities: the number of keys in the allow-list, in `active`; ignored in `semi-honest`.
         dealers: the number of the client's neighbours that dealt shares; None: all.
         signers: the number of clients that confirmed, in `active`; None: all.
 

@@ -8,15 +8,15 @@ codec leaves this package.
 A value becomes the same item in every format, by these rules, which are mostly in `sources.values`:
 
 * Text is not changed: ``007`` stays ``007``, and ``NA`` is an item like others. An empty text is a
-  missing value. A CSV has no types, so its items are the texts that the program wrote that made the
-  file.
+  missing value. A CSV has no types, so its items are the texts in the file, as another program
+  wrote them.
 * Integers stay integers if the column has an integer type. If the domain is a range or a set of
   integers, the texts ``7`` and ``7.0`` are the same item as the integer 7: pandas writes ``7.0`` if
   a value of the column is missing. In other domains the text ``7.0`` is an item of its own. Without
   a domain, an integer of 2^63 or more can be an item only as text.
 * If texts name clients, silos or rounds, ``7.0`` and ``7.00`` become ``7``
-  (`sources.values.as_names`). A byte order mark before a text is dropped. Nothing else is changed:
-  texts that differ in spaces, signs, exponents or leading zeros are different clients.
+  (`sources.values.as_names`). A byte order mark before such a text is dropped. Nothing else is
+  changed: texts that differ in spaces, signs, exponents or leading zeros are different clients.
 * A value of another type becomes one text. A truth value is ``true`` or ``false``. A date is
   ``2026-01-22``, a time ``09:53:12.5``, without zeros at the end of the second, and its zone
   ``+01:00``. A decimal has all digits of its column. A duration is ``0 days 01:30:00``. A UUID has
@@ -30,8 +30,8 @@ A value becomes the same item in every format, by these rules, which are mostly 
   store text.
 * A float without a fraction becomes an integer, because many tables write integers as floats if a
   value of the column is missing. NaN is a missing value. Any other float is an error in a column of
-  items, clients or rounds, because equal numbers may be written differently. A float without a
-  fraction is an error from 2^53 on (in 32 bits from 2^24 on), because different integers may have
+  items, clients, silos or rounds, because equal numbers may be written differently. A float without
+  a fraction is an error from 2^53 on (in 32 bits from 2^24 on), because different integers may have
   been rounded to it.
 * Bytes are read as UTF-8 text. Bytes that are not UTF-8, or contain a NUL byte, are an error.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
@@ -107,7 +107,8 @@ def open_source(
             or a synthetic population such as ``zipf:a=1.1,d=100000,n=150000`` or
             ``profile:gowalla-us,n=1e6`` (see `fedtally.sources.synthetic`).
         columns: the columns of the item, client, silo, round and count. If the item's column is not
-            named, it is the only column without another role, or the column ``item``.
+            named, it is the only column without another role. If there are several such columns, it
+            is the one named ``item``.
         format: ``csv``, ``tsv``, ``json`` (one object a line), ``parquet``, ``feather`` (an Arrow
             file) or ``text`` (one item a line). None: the suffix of the name decides, before any
             ``.gz``, ``.bz2``, ``.xz`` or ``.zst``. With another suffix, and for standard input, it
@@ -120,7 +121,9 @@ def open_source(
             their positions, ``1``, ``2``, ... Plain text has no header.
         encoding: the character encoding of CSV, TSV, JSON lines and text.
         rng: the random generator for a synthetic population; other sources need none.
-        is_one_of_many: whether to read a single file as `open_files` reads one of several files.
+        is_one_of_many: whether a single file is read as `open_files` reads a file of a folder: the
+            round or the silo may then be the name of a folder in its path, such as
+            ``day=2026-11-24``.
 
     Raises:
         InvalidInputError: the options do not fit together, or name an unknown format, encoding, or

@@ -17,7 +17,10 @@ _CHUNK = 1 << 14  # the bytes of a compressed file that are read at once
 
 
 class DamagedError(Exception):
-    """A compressed file is damaged, or is not compressed as its name says."""
+    """A compressed file is damaged, or is not compressed as its name says.
+
+    `streams.reading` turns this into an UnreadableFileError.
+    """
 
     def __init__(self, compression: str, why: object) -> None:
         super().__init__(f"is no intact {compression} file: {why}")

@@ -216,7 +216,7 @@ def _is_integer(part: object) -> bool | None:
 
 
 def _check_types(paths: list[str], columns: Columns, format: str) -> None:
-    """Raise an error if a column has different types in two Parquet or Feather files."""
+    """Raise InvalidInputError if a column has different types in two Parquet or Feather files."""
     first = column_kinds(paths[0], columns, format)
     for path in paths[1:]:
         for name, kind in column_kinds(path, columns, format).items():

@@ -123,9 +123,9 @@ def read_candidates(value: str | os.PathLike[str], *, is_checked: bool = False) 
 
     Raises:
         UnreadableFileError: the file cannot be read.
-        InvalidInputError: a candidate is empty, is repeated, contains a line end or begins with a
-            byte order mark; the message names the first. Or all lines look like the lines of a
-            table: in quotes, with tabs, or in JSON.
+        InvalidInputError: there are no candidates. Or a candidate is empty, is repeated, contains a
+            line end or begins with a byte order mark; the message names the first. Or all lines
+            look like the lines of a table: in quotes, with tabs, or in JSON.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp(), "drinks.txt")
@@ -219,7 +219,7 @@ def _as_of_lists(path: str) -> Iterator[None]:
 
 
 def _refuse_tables(path: str, lines: Any) -> None:
-    """Raise an error if all lines of a list look like lines of a table: quotes, tabs or JSON.
+    """Raise InvalidInputError if all lines look like lines of a table: quotes, tabs or JSON.
 
     Commas are no sign of a table, because a name may contain one ("Paris, France").
 

@@ -2,7 +2,8 @@
 
 The names of the columns follow from the options or from a header, which is public, and never from a
 row. CSV, TSV, JSON lines and text are read line by line (see `lines`). Parquet and Feather are read
-column by column by `readers`; `check_plain` refuses what it could not read value by value.
+column by column by `readers`; `check_plain` refuses columns of which Arrow cannot read each value
+independently.
 """
 
 from __future__ import annotations
@@ -74,12 +75,14 @@ def read_csv(
 
 
 def _check_headless(columns: Columns, name: str) -> None:
-    """Raise an error if the columns of a table without a header are not named by their places.
+    """Raise an error unless the columns of a table without a header are named by their places.
 
-    Otherwise a row would decide which columns there are.
+    A place is the number of the field, from 1. Without named places a row would decide which
+    columns there are.
 
     Raises:
-        InvalidInputError: this is so. Or a client, silo, round or count stands after the item.
+        InvalidInputError: the item is not named, or a column's name is no place. Or a client, silo,
+            round or count stands after the item.
     """
     _check_item(columns, name, f" by its place ({opt.item('1')})")
     for column in columns.names():
@@ -110,10 +113,9 @@ def _check_item(columns: Columns, name: str, how: str) -> None:
 
 
 def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
-    """Raise an error if a client, silo, round or count column is between the two columns of an
-    item.
+    """Raise InvalidInputError if another column that is read is between an item's two columns.
 
-    What an item contains could then change the value of that column.
+    What an item contains could then change the value of the other column, such as a client's.
     """
     items = [places[column] for column in columns.items]
     for column in columns.names():

@@ -180,7 +180,7 @@ class _Quotes:
         self._broken = False
 
     def __call__(self, taken: bytes) -> None:
-        """Examine the next bytes of the file."""
+        """Examine the next bytes of the file; `check` then raises an error if they are wrong."""
         if self._broken:
             return
         data = self._rest + taken

@@ -133,8 +133,8 @@ class ByteStream(io.RawIOBase):
     def position(self) -> int:
         """The number of bytes of the file that were read so far, for progress.
 
-        If the position in the file is known, they are compressed bytes; otherwise decompressed
-        ones.
+        In a file on disk these are bytes as they are stored, perhaps compressed. Of standard input
+        and of a pipe, only decompressed bytes can be counted.
         """
         return self._file.tell() if self._owned and self._file.seekable() else self._total
 
@@ -165,8 +165,12 @@ class ByteStream(io.RawIOBase):
         return b"\r" if found and found[1] == b"\r" else b"\n"
 
     def take_line(self, line_end: bytes) -> bytes:
-        """Read the next line, and return it with its line end; if there is none, all remaining
-        bytes.
+        """Read the next line, and return it with its line end.
+
+        If no line end follows, it is all remaining bytes; at the end of the file b"".
+
+        Args:
+            line_end: the byte that ends a line.
         """
         size = _CHUNK
         while True:

@@ -225,8 +225,10 @@ def as_counts(column: Any, what: str, private: bool = False) -> npt.NDArray[np.i
 
 
 def _countable() -> tuple[Callable[[Any], bool], ...]:
-    """Return functions that test an Arrow type; a column may have counts if one of them returns
-    True.
+    """Return functions that test an Arrow type.
+
+    If one of them returns True, a column of this type can be read as counts: texts, integers,
+    floats and decimals.
     """
     from pyarrow import types
 
@@ -334,11 +336,11 @@ def of_column(values: Sequence[Any], what: str) -> Any:
 
 
 def _of_few_types(values: Sequence[Any]) -> tuple[Sequence[Any], set[type]]:
-    """Return objects with None in place of NaN and the like, and the set of their types, without
-    None.
+    """Return objects with None in place of missing ones (`_is_missing`), and the set of their types
+    without NoneType.
 
-    If there are integers and floats, all become integers if each float is exactly one. Otherwise
-    all become floats.
+    If there are both integers and floats, and each float is an exact integer (`_is_exact`), all
+    become integers. If there are both, and a float is no exact integer, all become floats.
     """
     kinds = {type(value) for value in values} - {type(None)}
     if kinds <= {str} or kinds <= {int}:
@@ -448,8 +450,8 @@ def _is_missing(value: Any) -> bool:
 def _plain(value: Any) -> Any:
     """Return the Python object for a NumPy scalar; other objects are returned unchanged.
 
-    A NumPy time stays a NumPy scalar. Python has no nanoseconds, and `item` would return an
-    integer. An object that cannot be converted becomes None.
+    A NumPy time stays a NumPy scalar. Python has no nanoseconds, and NumPy's `item()` would return
+    an integer. An object that cannot be converted becomes None.
     """
     kind = type(value)
     if not issubclass(kind, np.generic) or issubclass(kind, np.datetime64 | np.timedelta64):
@@ -492,8 +494,8 @@ def _texts_of(kind: type, values: list[Any]) -> list[str | None]:
 def _attempt(read: Callable[[Any], Any], value: Any) -> Any:
     try:
         return read(value)
-    # The object is from a client, and may raise any error. It is read alone, so no other error is
-    # hidden.
+    # `value` may be an object of a class that a client's program defined, so its methods may raise
+    # any error. Nothing else runs in this `try`, so no error of this package is hidden.
     except Exception:
         return None
 
@@ -534,7 +536,8 @@ def _writable(text: str) -> str | None:
         text.encode()
         # A subclass of str may have its own methods, which this does not call.
         return str.encode(text).decode()
-    # Such a subclass may raise any error. The value is read alone, so no other error is hidden.
+    # Such a subclass may raise any error. Only its own methods run in this `try`, so no error of
+    # this package is hidden.
     except Exception:
         return None
 
@@ -607,7 +610,11 @@ def _text(column: Any, what: str) -> Any:
 def each_once(column: Any, text_of: Callable[[Any], str | None]) -> Any:
     """Return an Arrow column as texts; `text_of` is called once for each distinct value.
 
-    `text_of` returns the text of a Python value, or None if the value is missing.
+    A null stays a null.
+
+    Args:
+        column: an Arrow array of any type.
+        text_of: returns the text of a Python value, or None if the value is to be null.
     """
     import pyarrow as pa
 
@@ -699,7 +706,8 @@ def _float_text(column: Any) -> Any:
     import pyarrow.compute as pc
 
     numbers = column.cast(pa.float64())
-    # Larger integers are items only as text, so no integer has to give the same text.
+    # A float of 2^63 or more is written with an exponent. In a column of integers such a number can
+    # only be text (see `fedtally.sources`), so no integer has to become the same item.
     is_whole = pc.and_(pc.equal(pc.floor(numbers), numbers), pc.less(pc.abs(numbers), 2.0**63))
     digits = pc.if_else(is_whole, numbers, 0.0).cast(pa.int64()).cast(pa.string())
     text = pc.if_else(is_whole, digits, numbers.cast(pa.string()))

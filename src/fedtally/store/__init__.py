@@ -9,11 +9,11 @@ erase what is no longer needed, and have guarantees of their own (`store/campaig
 - *Reserved before opened.* When `Ledger.reserve` or `ClientRecord.take_part` returns, its row is on
   disk. From then on the privacy budget counts as spent, whatever happens next.
 - *Once.* A campaign has one owner: the run that charged it first. Only this owner can reserve a
-  release of its plan, and may do so again after a crash. A release lands once: one row holds its
-  sum with noise. Primary keys enforce this, even against other programs that write. A ledger has no
-  column for a sum without noise.
+  release of its plan, and may do so again after a crash. A release lands (`Ledger.land` stores its
+  sum with noise) once, in one row. Primary keys enforce this, even against other programs that
+  write. A ledger has no column for a sum without noise.
 - *In constant time.* A campaign's row holds the total cost of its population's campaigns up to this
-  one. So a reservation reads one row of a campaign, however many campaigns there were.
+  one. So a reservation reads the last campaign's row only, however many campaigns there were.
 - *One writer at a time.* A writing transaction first locks the whole database (`BEGIN IMMEDIATE`;
   on PostgreSQL an advisory lock, at READ COMMITTED). Then it reads what was spent, and adds to it.
 - *Append-only.* Triggers refuse to change or to delete a row, except of a client's outbox and of

@@ -130,8 +130,8 @@ class SavedSession:
     Attributes:
         session: the session's name, 32 bytes.
         round: the round of the campaign that the session sums.
-        clients: the transport's names of the clients that the session asked. Once it has ended: of
-            the clients that still need its farewell.
+        clients: the clients that the session asked, by the names that the transport uses. Once the
+            session has ended: the clients that still need its farewell.
         checkpoint: the bytes from which the session's state machine goes on. None: the session has
             ended, and the bytes are erased.
         closes: two times, in Unix seconds. From the first on, the present phase closes as soon as
@@ -205,9 +205,11 @@ class CampaignStatus:
     Attributes:
         plan: the fingerprint of the campaign's plan.
         epoch: a number that each claim of the campaign makes larger.
-        asked: for each round, the number of clients that were asked for their items.
-        landed: for each round, the number of clients in the sums that landed.
-        open: the sessions that have not ended.
+        asked: for each round, the number of clients that were asked for their items. Rounds without
+            such clients are left out.
+        landed: for each round, the number of clients in the sums that landed. Rounds without such a
+            sum are left out.
+        open: the sessions that have not ended, in the order of their rounds.
         ended: all sessions that have ended, in the order of their rounds.
         released: the numbers of the releases that the ledger holds; () without a ledger.
     """
@@ -277,7 +279,8 @@ class Campaigns(ClaimedDatabase):
             owner: the name under which the campaign reserves releases in the ledger, such as 32
                 random bytes in hexadecimal. The first claim stores it; later claims ignore this
                 argument.
-            ledger: the ledger to charge for the releases. A plan that is charged needs one.
+            ledger: the ledger to charge for the releases. A plan with privacy needs one. None: the
+                plan has no privacy.
 
         Raises:
             InvalidInputError: the plan needs a ledger; the clock returns no whole seconds; this
@@ -346,8 +349,9 @@ class Campaigns(ClaimedDatabase):
                 failure = _failure(plan.fingerprint, saved.session, saved.round, "given up")
                 connection.exec_driver_sql(_ADD_FAILED, failure)
             connection.execute(sa.delete(_sessions).where(mine))
-            # The noise of clients or of two servers is already in a sum, so that a second release
-            # would be the same. An aggregator would draw new noise.
+            # Only secret sums are erased: noise is drawn when they are released, and two releases
+            # of one sum would have different noise. Other sums need no noise, or they already hold
+            # the noise of clients or of two servers, so a second release would be the same.
             if plan.protection.sums is Sums.SECRET:
                 sums, why = _sums.c.plan == plan.fingerprint, "given up: its exact sum was erased"
                 for one in connection.execute(sa.select(_sums).where(sums)).all():
@@ -425,7 +429,9 @@ class Campaigns(ClaimedDatabase):
         return CampaignReader(self, plan, ledger)
 
     def clients(self, session: bytes) -> tuple[ClientId, ...]:
-        """Return the transport's names of the clients that an open session asked.
+        """Return the names of the clients that an open session asked, as the transport knows them.
+
+        The transport is the code that carries frames between clients and server.
 
         Args:
             session: the session's name, 32 bytes.
@@ -481,7 +487,7 @@ class CampaignReader:
             return {row.round: row.sessions for row in connection.execute(query)}
 
     def has_landed(self, plan: Plan, session: bytes) -> bool:
-        """Return whether the sum of this session has landed."""
+        """Return whether the sum of this session has ever landed, even if it was erased since."""
         self._check(plan)
         with self._campaigns._sqlite(write=False) as connection:
             return _has_landed(connection, self._name, session)
@@ -489,12 +495,16 @@ class CampaignReader:
     def sums(self, plan: Plan) -> list[CountSketch]:
         """Return the sums that landed and are not released, added up to one sketch for each round.
 
-        The sketches are in the order of their rounds.
+        They have no noise yet if the plan's sums are secret (`Sums.SECRET`): then nobody may see
+        them. The sketches are in the order of their rounds.
         """
         return summed(self._landed(plan))
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
-        """Return the sum of each session that landed and is not released, in order of rounds."""
+        """Return the sum of each session that landed and is not released, in order of rounds.
+
+        They have no noise yet if the plan's sums are secret, see `sums`.
+        """
         return list(self._landed(plan))
 
     def _landed(self, plan: Plan) -> Iterator[CountSketch]:
@@ -554,7 +564,8 @@ class CampaignStore(CampaignReader):
         Args:
             plan: the plan of the campaign.
             session: the new state; its `version` is one more than the version in the file.
-            asked: the transport's names of clients that were not asked in this round before.
+            asked: the clients that are asked now and were not asked in this round before, by the
+                names that the transport uses; empty: there are none.
 
         Raises:
             OvertakenError: the file holds another version, or another process claimed the campaign.
@@ -627,7 +638,8 @@ class CampaignStore(CampaignReader):
     def asked(self, plan: Plan) -> dict[int, set[ClientId]]:
         """Return, for each round, the clients that were asked for their items.
 
-        They have the names that the transport uses.
+        They have the names that the transport uses, see `Campaigns.clients`. Rounds in which no
+        client was asked are left out.
         """
         self._check(plan)
         found: dict[int, set[ClientId]] = {}
@@ -646,7 +658,8 @@ class CampaignStore(CampaignReader):
         Raises:
             AlreadySpentError: the release has landed in the ledger, or a run with another owner
                 charged this plan.
-            OverspentError: the population's grant does not cover the campaign.
+            OverspentError: the population's grant does not cover the campaign, see
+                `Ledger.reserve`.
             InvalidInputError: see `Ledger.reserve`, for instance the population has no grant.
             OvertakenError: another process claimed the campaign.
         """
@@ -755,9 +768,10 @@ class CampaignStore(CampaignReader):
         self.check_room(plan)
 
     def check_room(self, plan: Plan) -> None:
-        """Check that the ledger can be used, and the disk has room for the largest session.
+        """Check that the ledger can be used, and the disk has room to write a session's state.
 
-        It writes a file and removes it at once.
+        The room is for the largest state in the file, twice, and 1 MiB. The check writes a file of
+        this size and removes it at once.
 
         Raises:
             StoreError: there is no room, or the ledger does not answer.

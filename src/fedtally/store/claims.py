@@ -65,7 +65,7 @@ class ClaimedDatabase(Database):
     _runs: ClassVar[sa.Table]  # made by `run_table`
     _put_back: ClassVar[str]  # for messages: what to do with an old copy
     _lost_mark: ClassVar[str]  # for messages: what to do if the mark is lost
-    _held: ClassVar[str] = "campaign of plan"  # for messages: the words before the plan
+    _held: ClassVar[str] = "campaign of plan"  # for messages: the words before a plan's fingerprint
 
     def _claim(self, plan: str, place: Path, owner: str) -> Claim:
         """Claim the file for this process: from now on, no earlier process can write it.
@@ -115,7 +115,7 @@ class ClaimedDatabase(Database):
     def _marked(self, plan: str, mark: Path) -> Iterator[sa.Connection]:
         """Run a writing transaction with the mark locked; after its commit, write the mark.
 
-        Yields the connection.
+        Yields the connection. The block must call `count_write` if it changes the file.
         """
         # Locked from before the mark is read until it is written: see `Claim.write`.
         with hold_mark(mark):
@@ -125,7 +125,7 @@ class ClaimedDatabase(Database):
             write_mark(mark, plan, writes)
 
     def _check_alone(self, connection: sa.Connection, plan: str) -> None:
-        """Refuse a file that holds a campaign of another plan.
+        """Refuse a file that holds a campaign of another plan, with an InvalidInputError.
 
         The number of writes counts all writes to the file. If two campaigns shared a file, new
         writes of one could hide that writes of the other are lost.
@@ -173,6 +173,9 @@ class Claim:
 
     def check(self) -> None:
         """Check that this process may write and send messages, and bring the mark up to date.
+
+        Call it before a message is sent. Then the mark counts every write that the message may
+        show, even if a mark could not be written earlier.
 
         Raises:
             OvertakenError: another process claimed the file, or runs another copy of it; or an old

@@ -90,7 +90,8 @@ _sessions = sa.Table(
     sa.Column("session", sa.String(2 * MOST_NAME_BYTES), primary_key=True),
     sa.Column("not_after", sa.BigInteger, nullable=False),
 )
-# Plans of registrars that the client's owner accepted. A registrar numbers its plans by purpose.
+# Plans of registrars that the client's owner accepted. A registrar is a party that enrols clients,
+# signs plans and may revoke them. It numbers its plans for each purpose.
 _accepted = sa.Table(
     "fedtally_accepted_plans",
     _record,
@@ -151,8 +152,8 @@ class ClientRecord(GrantDatabase):
 
     `open` makes one; each client identity has a file of its own. Its owner may set a `cap` on the
     total cost of all campaigns, whatever populations the servers name. The owner may also `grant` a
-    budget to a population: campaigns that would cost it more are refused, by the rule that a ledger
-    uses, too.
+    budget to a population. Then a campaign is refused if the total cost of the population's
+    campaigns in this record would exceed the budget. A ledger has the same rule.
 
     If somebody puts an old copy of the file back, it lacks what the client did since the copy was
     made. A *mark* in another folder shows this (`store.marks`). Every write, except of caps and
@@ -198,7 +199,8 @@ class ClientRecord(GrantDatabase):
 
         Raises:
             UnreadableFileError: the file is missing, is no record or has another version; the
-                record has fewer writes than its mark; or the mark is missing.
+                record has fewer writes than its mark; or the mark is missing. With `create`, a
+                missing file is an error only if its mark shows that it had writes: it was lost.
             StoreError: the database or the mark cannot be used, for instance because it is locked.
         """
         url = file_url(os.fspath(path))
@@ -227,10 +229,10 @@ class ClientRecord(GrantDatabase):
     ) -> None:
         """Limit the total cost of all campaigns in this record; a new cap replaces the last one.
 
-        Each campaign counts in full from its first round on, by the proven epsilon of its event.
-        With `per_days`, only the rounds that the client took part in during the last `per_days`
-        days count. Under a cap, rounds without differential privacy are refused, since they have no
-        epsilon.
+        Without `per_days`, each campaign counts in full from its first round on, by the proven
+        epsilon of its event. With `per_days`, a campaign counts only with the rounds that the
+        client took part in during the last `per_days` days. Under a cap, rounds without
+        differential privacy are refused, since they have no epsilon.
 
         Args:
             epsilon: the largest total epsilon, above 0 and at most 1000.
@@ -379,10 +381,11 @@ class ClientRecord(GrantDatabase):
             event: what the whole campaign exposes of one client; None: no differential privacy.
             item: the label of the items, or None.
             cap: a cap to check instead of the record's cap. None: the record's cap is checked.
-            time: now, Unix seconds; a cap with `per_days` ends its period here.
+            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: under such a
+                cap, too, all rounds count.
 
         Raises:
-            InvalidInputError: see `take_part`, whose other errors are of this class, too.
+            InvalidInputError: see `take_part`. Its other two errors are subclasses of this one.
         """
         round = _checked_part(population, plan, round, item)
         with self._transaction(write=False) as connection:
@@ -470,7 +473,8 @@ class ClientRecord(GrantDatabase):
 
         Args:
             cap: a cap to use instead of the record's cap. None: the record's cap is used.
-            time: now, Unix seconds; a cap with `per_days` ends its period here.
+            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: under such a
+                cap, too, all rounds count.
         """
         cap = cap or self.capped()
         charges = [
@@ -502,7 +506,8 @@ class ClientRecord(GrantDatabase):
             round: the number of the round.
             event: what the whole campaign exposes of one client; None: no differential privacy.
             item: the label of the items, or None.
-            time: now, Unix seconds; a cap with `per_days` ends its period here.
+            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: under such a
+                cap, too, all rounds count.
         """
         times, found = {"since": seconds(since)}, None
         try:
@@ -522,6 +527,8 @@ class ClientRecord(GrantDatabase):
 
     def accept(self, registrar: bytes, purpose: str, number: int, plan: str, time: int) -> None:
         """Record that the client's owner accepts a plan that a registrar signed.
+
+        A registrar is a party that enrols clients, signs plans and may revoke them.
 
         Args:
             registrar: the registrar's public key, 32 bytes.
@@ -626,7 +633,8 @@ class ClientRecord(GrantDatabase):
         with self._transaction(write=False) as connection:
             if connection.exec_driver_sql(_FIND_ENDED, row).first() is not None:
                 return "its registrar replaced or revoked it"
-            # an earlier signature of this plan may allow the plan for longer
+            # The registrar may have signed this plan again with another number. The client must
+            # hold the signature that was accepted last: an earlier one may end later.
             if connection.exec_driver_sql(_LAST_OF_PLAN, row).scalar_one() != number:
                 return "the record does not know that it was accepted so last: accept it anew"
         return None
@@ -841,6 +849,9 @@ def _check_capped(
         charge: the charge of the round; None: the plan has no differential privacy.
         cap: the cap; None: there is no cap, and nothing is refused.
         time: now, Unix seconds; a cap with `per_days` ends its period here.
+
+    Raises:
+        OverspentError: the round is refused.
     """
     if cap is None:
         return

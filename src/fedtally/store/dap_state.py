@@ -1,9 +1,9 @@
 """The state of one server of a DAP task in an SQLite file: implements `dap.state.Store`.
 
 One process at a time may write the file. An old copy of the file does not know which reports were
-added up since, and which times are closed; its mark (`store/claims.py`) shows that it is old, and
-it is refused. The ids of added reports, the collected intervals and the terms of the task are in an
-append-only table.
+added up since, and which time intervals were collected. The file's mark (`store/claims.py`) shows
+that a copy is old, and it is refused. The ids of added reports, the collected intervals and the
+terms of the task are in an append-only table.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ write_tables(_metadata)
 
 
 class _Statements:
-    """The SQL statements for one of the two tables, the append-only one or the other."""
+    """The SQL statements for one of the file's two tables: append-only rows, or changing rows.
+
+    Each holds several of the tables of `dap.state.Table`, as its kinds.
+    """
 
     def __init__(self, table: sa.Table) -> None:
         name, end = table.c.name, sa.bindparam("end", required=True, type_=sa.LargeBinary)
@@ -132,6 +135,8 @@ class DapStore:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Open a transaction for the `with` block; it is rolled back if the block raises.
+
+        A method that writes outside of such a block has a transaction of its own.
 
         Raises:
             InvalidInputError: a transaction is open in this thread.

@@ -90,9 +90,9 @@ def grant_tables(metadata: sa.MetaData) -> tuple[sa.Table, sa.Table]:
 def prepared(statement: sa.ClauseElement) -> str:
     r"""Return a statement as SQL text for SQLite, in which parameters are written as `:name`.
 
-    Use it for statements that run in each phase of each session, and run the text with
-    `Connection.exec_driver_sql`, or in `Database._sqlite`. Otherwise SQLAlchemy would compile the
-    statement again for each file, which takes longer than running it.
+    Use it for statements that run often, such as in each phase of each session of secure
+    aggregation. Run the text with `Connection.exec_driver_sql`, or in `Database._sqlite`. Otherwise
+    SQLAlchemy would compile the statement again for each file, which takes longer than running it.
 
     >>> prepared(sa.select(schema.c.version).where(schema.c.kind == sa.bindparam("of")))
     'SELECT fedtally_schema.version \nFROM fedtally_schema \nWHERE fedtally_schema.kind = :of'
@@ -142,6 +142,8 @@ class Database:
     def _transaction(self, *, write: bool) -> Iterator[sa.Connection]:
         """Yield a connection in a transaction, which is committed at the end of the `with` block.
 
+        If the block raises, the transaction is rolled back.
+
         Args:
             write: whether the block writes. If so, it holds the lock of the whole database.
         """
@@ -167,6 +169,8 @@ class Database:
     @contextmanager
     def _sqlite(self, *, write: bool) -> Iterator[SqliteConnection]:
         """Yield SQLite's own connection in a transaction, which is committed at the block's end.
+
+        If the block raises, the transaction is rolled back.
 
         Use it with the texts of `prepared`, for what runs in each phase of each session. It is
         faster than `_transaction`: SQLAlchemy's objects for connections and statements take longer
@@ -200,7 +204,11 @@ class Database:
                 connection.execute(sa.insert(schema).values(kind=self._kind, version=self._schema))
 
     def _check(self) -> None:
-        """Refuse a database without tables of this kind, or with another kind or version."""
+        """Refuse a database without tables of this kind, or with another kind or version.
+
+        Raises:
+            UnreadableFileError: the database is refused.
+        """
         with self._transaction(write=False) as connection:
             version = self._version(connection)
         if version is None:
@@ -242,7 +250,7 @@ class GrantDatabase(Database):
     _granted: ClassVar[sa.Table]
 
     def grant(self, population: str, epsilon: float, delta: float, time: int) -> Grant:
-        """Grant a population a total epsilon, at its delta.
+        """Grant a population a total epsilon, at its delta, and return the grant.
 
         A new grant replaces the last one; what was charged stays charged. A smaller grant may
         refuse new campaigns, but not later rounds of campaigns that are already charged.
@@ -317,7 +325,10 @@ def _made(table: sa.Table, name: str) -> Sequence[str]:
 
 
 def driver_connection(connection: sa.Connection) -> SqliteConnection:
-    """Return SQLite's connection under an SQLAlchemy connection (one transaction)."""
+    """Return the connection of Python's `sqlite3` that an SQLAlchemy connection uses.
+
+    Statements on either of the two belong to the same open transaction.
+    """
     found = connection.connection.driver_connection
     assert isinstance(found, SqliteConnection)
     return found
@@ -365,8 +376,8 @@ def url_of(location: str | os.PathLike[str]) -> sa.URL:
     """Return the URL of a database.
 
     Args:
-        location: the path of an SQLite file; or a URL of SQLite or PostgreSQL, whose driver is
-            ignored.
+        location: the path of an SQLite file; or a URL of SQLite or PostgreSQL. A driver that the
+            URL names is ignored: fedtally uses its own.
 
     Raises:
         InvalidInputError: the text is no URL of a database, or of another database system.
@@ -455,7 +466,15 @@ def _sqlite_engine() -> sa.Engine:
 
 
 class _File:
-    """One SQLite file: connects to it, and checks that a kept connection is still valid."""
+    """The path of an SQLite file, and the two functions that its pool of connections calls.
+
+    The pool (SQLAlchemy's, see `_engine`) keeps a connection open between transactions. `connect`
+    makes a connection. Before each transaction, `check` finds out whether the kept connection still
+    leads to the file at this path.
+
+    Args:
+        path: the absolute path of the file.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -78,7 +78,12 @@ _landings = sa.Table(
 
 
 class Reservation(NamedTuple):
-    """A release that is charged, and so counts as spent; only the campaign's owner may open it."""
+    """A release that is charged, and so counts as spent; only the campaign's owner may open it.
+
+    Attributes:
+        plan: the fingerprint of the plan.
+        release: the number of the release in the plan, from 0.
+    """
 
     plan: str
     release: int
@@ -89,7 +94,7 @@ class Landing(NamedTuple):
 
     Attributes:
         plan: the fingerprint of the plan.
-        release: the number of the release in the plan.
+        release: the number of the release in the plan, from 0.
         sha256: the SHA-256 of the stored bytes, in hexadecimal.
         time: the time of the landing, Unix seconds.
     """
@@ -151,7 +156,9 @@ class Ledger(GrantDatabase):
 
         Raises:
             AlreadySpentError: the campaign belongs to another owner, or the release has landed.
-            OverspentError: with this campaign, the population would cost more than its grant.
+            OverspentError: with this campaign, the population would cost more than its grant. Or
+                several campaigns together would cost more than `accounting.MOST_ADAPTIVE` (25),
+                whatever the grant.
             InvalidInputError: the population has no grant; the plan was charged to another
                 population or with another event; or the costs cannot be added up (see
                 `budget.check_total`).
@@ -175,9 +182,9 @@ class Ledger(GrantDatabase):
             charge: any release of the campaign.
 
         Raises:
-            OverspentError: with this campaign, the population would cost more than its grant.
-            InvalidInputError: the population has no grant, or the plan was charged to another
-                population, or with another event.
+            OverspentError: see `reserve`.
+            InvalidInputError: the population has no grant; the plan was charged to another
+                population or with another event; or the costs cannot be added up.
         """
         with self._transaction(write=False) as connection:
             grant, campaign = self._known(connection, charge)
@@ -187,10 +194,11 @@ class Ledger(GrantDatabase):
                 check_campaign(_charge_of(campaign), charge)
 
     def cautions(self, population: str, clients: int) -> list[str]:
-        """Return a warning, in a list, if a population's delta is too large for a campaign.
+        """Return a warning, in a list, if a population's delta is at least 1 / `clients`.
 
-        A plan refuses such a delta for itself. But the campaign is charged at the delta of the
-        population's grant. The list is empty for a smaller delta, and without a grant.
+        Publishing the item of one client drawn at random would be as private. A plan refuses such a
+        delta for itself. But the campaign is charged at the delta of the population's grant. The
+        list is empty for a smaller delta, and without a grant.
 
         Args:
             population: the name of the population.
@@ -226,7 +234,8 @@ class Ledger(GrantDatabase):
         """Charge a campaign to its population, and make `owner` its owner.
 
         Raises:
-            OverspentError: with this campaign, the population would cost more than its grant.
+            OverspentError: see `reserve`.
+            InvalidInputError: the costs cannot be added up.
         """
         total = _with(_total(connection, grant), grant, charge)
         check_total(grant, total, charge.plan)
@@ -245,12 +254,13 @@ class Ledger(GrantDatabase):
     def _is_repeated(
         self, connection: sa.Connection, campaign: sa.Row[Any], charge: Charge, owner: str
     ) -> bool:
-        """Return whether this owner reserved this release before.
+        """Return whether this release of a charged campaign was reserved before.
 
         Raises:
             AlreadySpentError: the campaign belongs to another owner, or the release has landed.
         """
-        # the campaign's row has no release; `check_campaign` compares population and event only
+        # A campaign's row names no release, so the charge made of it has release 0.
+        # `check_campaign` compares population and event only.
         check_campaign(_charge_of(campaign), charge)
         if campaign.owner != owner:
             raise _of_another_run(charge.plan, charge.release)
@@ -270,7 +280,7 @@ class Ledger(GrantDatabase):
         )
 
     def look_alikes(self, population: str) -> list[str]:
-        """Return the names of granted populations that people may mistake for this name, sorted.
+        """Return the names of other granted populations that people may mistake for this, sorted.
 
         Each name has a budget of its own, so a mistyped name would be a second budget. Call this
         before the first grant or charge of a population. `budget.appearance` decides which names
@@ -285,10 +295,11 @@ class Ledger(GrantDatabase):
         return sorted(name for name in names if name != population and appearance(name) == alike)
 
     def land(self, reservation: Reservation, sketch: bytes, owner: str, time: int) -> Landing:
-        """Store the sum of a reserved release, with its noise, for ever.
+        """Store the sum of a reserved release, with its noise, for ever; return the landing.
 
-        Then erase the sum without noise. After an error or a crash, land the same bytes again: this
-        changes nothing if they are stored already. Never draw the noise a second time.
+        When this has returned, erase the sum without noise. After an error or a crash, land the
+        same bytes again: this changes nothing if they are stored already. Never draw the noise a
+        second time.
 
         Args:
             reservation: the reservation that `reserve` returned.
@@ -308,7 +319,7 @@ class Ledger(GrantDatabase):
     ) -> list[Landing]:
         """Store the sums of several releases, each as `land` does, in one transaction: all or none.
 
-        For errors see `land`.
+        The landings are returned in the order of `sketches`. For errors see `land`.
         """
         for sketch in sketches.values():
             if not isinstance(sketch, bytes) or not sketch:
@@ -386,11 +397,14 @@ class Ledger(GrantDatabase):
         return bytes(row.sketch)
 
     def spent(self, population: str, planned: Sequence[Charge] = ()) -> Guarantee | None:
-        """Return the total cost of a population's campaigns; None without campaigns or a grant.
+        """Return the total cost of a population's charged and planned campaigns.
+
+        This is None if the population has no grant, or has no campaign in the total.
 
         Args:
             population: the name of the population.
-            planned: charges of planned campaigns to include in the total, each of another plan.
+            planned: one charge for each campaign that is not charged yet but is to be included. Do
+                not give a charged campaign: it would count twice.
         """
         with self._transaction(write=False) as connection:
             grant = self._grant(connection, population)
@@ -402,9 +416,10 @@ class Ledger(GrantDatabase):
         return None if total is None else total.guarantee
 
     def export(self, population: str | None = None) -> dict[str, Any]:
-        """Return all rows of the ledger but the sums, as JSON-able values.
+        """Return all rows of the ledger but the sums, as a dict that JSON can represent.
 
-        They are read in one transaction.
+        Its entry `populations` lists for each population: its grants, its total cost, and its
+        campaigns with their releases. All is read in one transaction.
 
         Args:
             population: the name of the one population to return; None: all populations.

@@ -54,8 +54,9 @@ class Said(StrEnum):
     """A server's answer to a frame.
 
     ACCEPTED: the server has the frame on disk. REFUSED: the server does not count the report, for
-    instance because its release has ended. NOTHING: no answer came in time, or the server does not
-    know any more whether it has the frame. NOTHING, too, ends the report (see `Unsent.said`).
+    instance because its release has ended. NOTHING: no answer came and the sender gives up, or the
+    server does not know any more whether it has the frame. REFUSED and NOTHING end the report:
+    neither frame is sent again (see `Fate`). To try a frame again, record no answer.
     """
 
     ACCEPTED = "accepted"
@@ -67,6 +68,10 @@ class Fate(StrEnum):
     """The final state of a report.
 
     In each state its items are spent: they must not be reported again.
+
+    ACCEPTED: both servers accepted their frames. UNKNOWN: one server accepted its frame, and the
+    answer of the other is NOTHING. NOT_COUNTED: a server refused its frame, or the first answer was
+    NOTHING.
     """
 
     ACCEPTED = "both servers accepted the report"
@@ -75,7 +80,7 @@ class Fate(StrEnum):
 
 
 class MarkedRecord(Protocol):
-    """The methods of a client's record that its outbox needs."""
+    """The method of a client's record that its outbox needs, see `ClientRecord._marked`."""
 
     def _marked(self) -> AbstractContextManager[sa.Connection]: ...
 
@@ -88,7 +93,7 @@ class Unsent:
         plan: the fingerprint of the plan.
         round: the number of the round.
         time: when the report was put into the outbox, Unix seconds.
-        frames: the frames that still must be sent, for each server.
+        frames: the frames that still must be sent, by server. They do not change after `said`.
     """
 
     plan: str
@@ -98,7 +103,10 @@ class Unsent:
     _record: MarkedRecord = field(repr=False, compare=False)
 
     def said(self, server: Side, what: Said) -> Fate | None:
-        """Record a server's answer; return the report's final state, or None if it is not final.
+        """Record a server's answer, and return the report's final state.
+
+        The state is None (not final) only after the first ACCEPTED, while the frame for the other
+        server is unsent.
 
         The answer is on disk when this returns. Send the leader's frame only after the helper's
         ACCEPTED is recorded. Otherwise, if a server gives no answer, the report could be recorded
@@ -159,7 +167,12 @@ def put_report(connection: sa.Connection, plan: str, round: int, time: int, repo
 
 
 def find_unsent(connection: sa.Connection, record: MarkedRecord) -> list[Unsent]:
-    """Return the reports with frames that still must be sent, the oldest first."""
+    """Return the reports with frames that still must be sent, the oldest first.
+
+    Args:
+        connection: a connection in a transaction of `record`.
+        record: the client's record, to which `Unsent.said` writes answers.
+    """
     found: dict[tuple[int, str, int], dict[Side, bytes]] = {}
     for plan, round, server, frame, time in connection.exec_driver_sql(_FIND_ALL):
         found.setdefault((time, plan, round), {})[server] = bytes(frame)

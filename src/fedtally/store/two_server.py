@@ -8,8 +8,9 @@ can read it without the server's secret key.
 
 `Batch` is a server with its store, under one lock. It takes several reports in one transaction, a
 *group*: this is much cheaper for each report, and no client hears "accepted" before the group is on
-disk. Each fact of another kind has its own transaction. Otherwise it could be rolled back after a
-query about it was sent, and a second query, with another content, could follow.
+disk. Facts that are not about a report, such as which batch was closed, are written one in each
+transaction. In a group, such a fact could be rolled back after the server sent a message that
+depends on it. The server could then send a second message with another content.
 
 An old copy of the file must never be used: with it, a second sum of almost the same clients could
 be opened. The mark (`store/marks.py`) shows that it is old, and it is refused.
@@ -286,7 +287,8 @@ class StoredReports:
         Args:
             id: the id of the report.
             frame: the report, as the client sealed it.
-            names: the names in the journal under which this frame is the only one.
+            names: names of facts, such as one for the report's id and one for its client. Each name
+                admits one frame only, for ever.
         """
         this = hashlib.sha256(frame).digest()
         with self._store.joined() as group:
@@ -324,7 +326,7 @@ class StoredReports:
                 connection.executemany(_ERASE, [self._of | {"of": id} for id in some])
 
     def _some(self) -> list[bytes]:
-        """Return up to `ERASED_AT_ONCE` ids of stored frames, among them the answer's."""
+        """Return up to `ERASED_AT_ONCE` ids of stored rows: of reports, and `_ANSWER`."""
         with self._store.reading() as connection:
             found = connection.execute(_FIND_IDS, self._of).fetchmany(ERASED_AT_ONCE)
         return [id for (id,) in found]
@@ -363,9 +365,9 @@ class Batch(Generic[Server]):
     def take(self, frames: Sequence[bytes], now: int) -> list[Outcome | Exception]:
         """Receive several reports in one transaction, which has ended when this returns.
 
-        If the transaction fails, none of the reports is stored by it, unless only the mark could
-        not be written. Then each report is received again in a transaction of its own, so that a
-        report that fails does not affect the others.
+        If this fails, each report is received again in a transaction of its own, so that a report
+        that fails does not affect the others. The failed transaction has stored no report, with one
+        exception: if only the mark could not be written, all reports are stored.
 
         Args:
             frames: the reports, as clients sent them.

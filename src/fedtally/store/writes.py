@@ -31,7 +31,7 @@ _SET = tuple(f"INSERT OR REPLACE INTO {table} VALUES (1, ?)" for table in _TABLE
 
 
 def write_tables(metadata: sa.MetaData) -> None:
-    """Add the two tables of a file's number of writes to the metadata, of one row at most each."""
+    """Add the two tables of a file's number of writes to the metadata; each has at most one row."""
     for table in _TABLES:
         sa.Table(
             table,

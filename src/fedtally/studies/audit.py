@@ -66,9 +66,10 @@ class Audit:
         campaigns: the number of campaigns. There are two for each population, so an odd number is
             rounded up. None: enough for 12,000 counters of each release (at most 1,000 campaigns),
             and enough to find a counter without noise (at most 40 campaigns).
-        dropout: the share of clients that drop out of a real secure sum. If it is above 0, all
-            clients hold the same items, so that the exact sum follows from the number of clients.
-            No client has a coin then, so there is no lower bound on epsilon.
+        dropout: the share of clients that drop out, each at a stage drawn at random. If it is above
+            0, the campaigns run the real protocol of the secure sum. All clients hold the same
+            items then, so that the exact sum follows from the number of clients. No client has a
+            coin then, so there is no lower bound on epsilon.
         clients: the number of clients (or silos) of each round. None: the fewest that the plan
             allows, or 64 if it sets no limit. It is not used if the plan hides the number of
             clients.
@@ -116,16 +117,17 @@ class AuditResult:
 
     Attributes:
         audit: the audit that was run.
-        clients: the number of clients (or silos) in each round. If the plan hides this number, it
-            is the number in all rounds together.
+        clients: the number of clients (or silos) in each round, which is the same in all rounds. If
+            the plan hides this number, it is the number in all rounds together.
         releases: the measurements of each of the plan's releases.
         checks: all checks that were made.
-        detection: what the releases reveal about clients with a coin; None: no client had a coin.
+        detection: what the releases reveal about clients for which a coin decided which item they
+            hold; None: there were none.
         detectable: how sensitive the audit is. If the standard deviation of a release's noise is
             too small by this share, the audit fails in 99 of 100 cases. None: there are too few
             counters for that.
-        bounds: for each bound on a client that was tested, "items", "clip" or "silos", the number
-            of campaigns. They were run on crowds, which are clients that exceed the bound.
+        bounds: for each tested bound on a client ("items", "clip" or "silos"), how many campaigns
+            were run with clients that exceed it.
     """
 
     audit: Audit
@@ -148,7 +150,10 @@ class AuditResult:
 
     @property
     def failures(self) -> list[str]:
-        """The failures in words; none in all but one of a million audits of a correct engine."""
+        """The failures in words; empty if the audit passed.
+
+        If the engine is correct, at most one of a million audits has a failure.
+        """
         found = [check.failure for check in self.checks if check.probability < self.level]
         if (seen := self.detection) is not None:
             if seen.bound > seen.guaranteed:
@@ -176,7 +181,7 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     Args:
         audit: the audit to run.
         progress: called with "audit", the number of campaigns done, and the number of all
-            campaigns.
+            campaigns; None: there is no such function.
 
     Raises:
         InvalidInputError: no clients can be invented that the plan accepts.
@@ -220,9 +225,9 @@ def _stand_in(plan: Plan) -> tuple[Plan, IntegerRange]:
     """Return the plan with integers in place of its candidates, and the domain of these integers.
 
     The plan's own candidates need not be known, because noise does not depend on them. The integers
-    are so few that the bound on collisions, which the plan certifies, also holds for them. Two
-    integers are the fewest, and for two the bound is not checked. For a histogram that certifies no
-    such bound, there is one integer for each counter.
+    are so few that the bound on collisions, which the plan certifies, also holds for them. But
+    there are always at least two; for two this function does not check the bound. For a histogram
+    that certifies no such bound, there is one integer for each counter.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions
     size = _CANDIDATES if plan.vector.shares_counters else plan.width

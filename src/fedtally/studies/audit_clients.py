@@ -84,10 +84,10 @@ class Crowd(NamedTuple):
     Attributes:
         bound: the bound that the clients exceed: "items", "clip" or "silos".
         population: the clients.
-        towards: for each release, the direction in which the clients move it if the bound is
-            missing: int64 [rows * width].
-        most: for each release, the largest inner product of one client's contribution with this
-            direction if the bound is enforced.
+        towards: for each release, the direction in which the clients move the release if the bound
+            is missing. It is the sketch of everything that one client holds: int64 [rows * width].
+        most: for each release, the largest inner product of one contribution with this direction if
+            the bound is enforced.
         campaigns: the number of campaigns after which a missing bound is noticed practically
             always.
     """
@@ -329,8 +329,8 @@ class Design:
     def _gap(self, bound: str, length: float, most: float) -> float:
         """Return how much farther one client of a crowd moves a release if the bound is missing.
 
-        It is the difference of two inner products with the crowd's direction, not yet divided by
-        its length.
+        It is the difference of two inner products with the crowd's direction, `Crowd.towards`. They
+        are not divided by the length of the direction.
 
         Args:
             bound: the bound that the crowd exceeds.
@@ -371,10 +371,11 @@ class Design:
         )
 
     def number_square(self, client: Client) -> int:
-        """Return the squared l2 distance by which one client changes the hidden numbers of clients.
+        """Return the squared l2 distance by which one client changes the numbers of clients.
 
-        There is a number for each release, or one in all if rounds are not known. The distance is 0
-        if the number of clients is not hidden.
+        If a plan hides the number of clients, it publishes this number with noise: one number for
+        each release, or one in all if it is not known which clients are in which release. If the
+        number is not hidden, the distance is 0.
         """
         if not self.is_hidden:
             return 0
@@ -443,9 +444,10 @@ class Design:
         """Return the numbers of the rounds of each client.
 
         All rounds have equally many clients, and at least as many as the plan requires. If the
-        caller requested no number and the plan has a secure sum, there are no more than that.
-        Without a secure sum there are `most_usual`, if the plan allows so many. If the plan hides
-        the number of clients, each client has the round 0, which stands for any round.
+        caller requested no number and the plan has a secure sum, they have about the number that
+        the plan requires. Without a secure sum they have `most_usual`, if the plan allows so many.
+        If the plan hides the number of clients, each client has the round 0, which stands for any
+        round.
 
         Raises:
             InvalidInputError: the plan's bounds allow no rounds of equal size.

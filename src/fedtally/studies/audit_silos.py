@@ -19,7 +19,9 @@ from fedtally.studies.audit_clients import USUAL_CLIENTS, Crowd, Design, law_of
 def design_of(
     plan: Plan, rng: np.random.Generator, *, clients: int | None, dropout: float
 ) -> Design:
-    """Return the invented clients for an audit of a plan; for a plan of silos, the people in them.
+    """Return the invented clients for an audit of a plan.
+
+    They are a `Design`. For a plan of silos they are `People`, the people in the silos.
 
     Args:
         plan: a plan with privacy.

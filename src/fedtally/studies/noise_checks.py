@@ -1,8 +1,8 @@
 """Tests whether noise has the distribution that the plan says, with bounded false alarms.
 
 A draw is compared with its distribution by its rank. A rank has two parts. The side says whether
-the draw is above or below the middle. The depth is the probability that a draw is at least as far
-from the middle; ties are broken at random. If the distribution is right, sides are fair coins,
+the draw is above or below 0, the middle. The depth is the probability that a draw is at least as
+far from 0; ties are broken at random. If the distribution is right, sides are fair coins,
 depths are uniform on (0, 1), and all of them are independent. This holds for any distribution, even
 if each draw has another one.
 
@@ -37,7 +37,8 @@ _REACH = 12  # standard deviations; a Gaussian is beyond them with a probability
 _GEOMETRIC_REACH = 75  # the same bound for geometric noise, in units of its mean absolute value
 _LINE = 1 << 20  # the most draws that are searched for repetitions; limits memory
 _MOST_RELEASES = 2048  # the most releases that are compared in pairs; limits time
-# The number of distances for which exact tails are computed: those of most agreement.
+# In `_repeats`: the number of distances between two places of a sequence for which the p-value is
+# computed. They are the distances at which the signs agree, or disagree, most.
 _CANDIDATES = 64
 _POWER = 0.99  # the share of audits that find noise that is too small by `detectable_scale`
 
@@ -197,7 +198,11 @@ class Ranks(NamedTuple):
         return np.where(self.depth < 0.5, 1, -1).astype(np.int8)
 
     def some(self, which: npt.NDArray[np.bool_]) -> Ranks:
-        """Return the ranks of the draws for which `which` is True: [1, number of these draws]."""
+        """Return the ranks of the draws for which `which` is True: [1, number of these draws].
+
+        Args:
+            which: bool [campaigns, draws].
+        """
         return Ranks(self.side[which][None], self.depth[which][None])
 
     def checks(self, where: str) -> list[Check]:
@@ -240,6 +245,8 @@ class Ranks(NamedTuple):
 
 def checks_of(releases: Sequence[Ranks], exact: Sequence[I64], rows: int) -> list[Check]:
     """Check the noise of all releases of all campaigns, and return the checks.
+
+    Some checks find noise that depends on the exact sum that it hides.
 
     Args:
         releases: the ranks of the noise of each release: [campaigns, rows * width].
@@ -348,8 +355,10 @@ def of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
 def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure: str) -> Check:
     """Check that one more draw of each campaign is not correlated with the noise of any counter.
 
+    Such a draw is, for instance, the noise on the number of clients.
+
     Args:
-        sides: the sides of these draws, -1 or +1: int8 [campaigns].
+        sides: the sides of these draws (see `Ranks`), -1 or +1: int8 [campaigns].
         releases: the ranks of the noise of each release: [campaigns, rows * width].
         failure: the sentence that describes the failure.
     """
@@ -363,8 +372,8 @@ def reordered(noise: Sequence[I64], distribution: Distribution) -> Check:
     """Check that no two releases have the same noise in another order.
 
     This would happen if a key were used twice, with its draws assigned to other counters. Such
-    releases have the same number of draws of each value. For independent releases, the probability
-    of this is at most the probability of the most likely such numbers.
+    releases have the same histogram: the same number of draws of each value. Two independent
+    releases have the same histogram with at most the probability of the most likely histogram.
 
     Args:
         noise: the noise of each release of each campaign: int64 [rows * width] each.

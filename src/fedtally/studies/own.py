@@ -49,7 +49,10 @@ class OwnDecoder(Protocol):
 
 
 class OwnSchedule(Protocol):
-    """The interface of a user's schedule, which decides which rounds use the same hashes."""
+    """The interface of a user's schedule, which decides which rounds use the same hashes.
+
+    A study makes an object of the class without arguments.
+    """
 
     def hashes(self, num_rounds: int) -> Sequence[tuple[int, int]]:
         """Return a pair of numbers for each round: one for the cells of items, one for their signs.

@@ -7,8 +7,9 @@ The items are read only once. Each repeat draws new rounds of clients and a new 
 repeat, all methods and widths use the same rounds and the same seed. So these draws cause no
 differences between methods.
 
-A client has one item; if it has several in the source, one of them is drawn at random. The errors
-are those of the frequencies of all candidates, compared with the frequencies among all clients.
+A client has one item; if it has several in the source, one of them is drawn at random. An error is
+the difference between the estimated and the true frequency of a candidate. True frequencies are
+counted over all clients.
 """
 
 from __future__ import annotations
@@ -167,9 +168,10 @@ class Measurement(NamedTuple):
         linf: the largest absolute error; in an open domain (all strings) see `NameEvaluation`.
         l2: the root of the sum of squared errors.
         strings: the number of frequent strings; None unless the domain is open.
-        recall: the share of the frequent strings that were named, in an open domain.
-        named: the number of names, in an open domain.
-        wrong: the number of wrong names, in an open domain; see `NameEvaluation`.
+        recall: the share of the frequent strings that were named. None unless the domain is open,
+            or if no string is frequent.
+        named: the number of names; None unless the domain is open.
+        wrong: the number of wrong names; None unless the domain is open. See `NameEvaluation`.
         rounds: the number of rounds that took place; None unless campaigns may end early.
     """
 

@@ -80,7 +80,7 @@ LEVEL = 0.99  # the smallest probability that a plan passes if it meets its targ
 POWER = 0.9
 # Simulated campaigns for each other width of the curve; enough for a curve, not for a test.
 _FEW = 20
-# Without a target, strings are frequent if they are more frequent than the string of this rank.
+# Without a target, strings are frequent if their frequency is above the estimate of this rank.
 _LISTED = 20
 MOST_REPEATS = 1 << 20
 _NO_CLIENT = "no client is left: every item is missing, outside the domain, or counted 0 times"
@@ -198,7 +198,8 @@ class Verdict(NamedTuple):
 class Recall(NamedTuple):
     """Which share of the frequent strings was named, in an open domain (all strings).
 
-    A string is frequent if its frequency is above twice the target's error.
+    A string is frequent if its frequency is above twice the target's error. Without a target, it is
+    frequent if its frequency is above the estimate of rank 20.
 
     Attributes:
         mean: the mean share, over the repeats that have frequent strings; None: no repeat has any.
@@ -259,12 +260,13 @@ class TrialResult:
         domain: the candidates.
         num_clients: the number of clients in the source.
         distribution: the frequencies in the source, for predictions. None: nothing is predicted,
-            because the error model holds only if each client has one item and campaigns use all
-            rounds.
+            because the error model holds only if each client has at most one item and campaigns use
+            all rounds.
         measurements: the measurements, one for each repeat.
         warnings: sentences for the reader of the result.
-        names: the predicted number of names, for the frequencies and lengths of strings in the
-            source. None: the domain is not open, the plan has no target, or `distribution` is None.
+        names: which names the plan's model predicts to be read, by the frequencies and lengths of
+            the strings in the source; `names.named` is the predicted share. None: the domain is not
+            open, the plan has no target, or `distribution` is None.
     """
 
     trial: Trial
@@ -604,7 +606,10 @@ def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> Non
 
 
 def _joined(rounds: Sequence[RoundTally]) -> RoundTally:
-    """Return the clients of all rounds together, if possible with the items of each client."""
+    """Return the clients of all rounds together.
+
+    Either all rounds have the items of each client (`members`), and so has the result, or none has.
+    """
     members = [part.members for part in rounds if part.members is not None]
     if members:
         ids = np.concatenate([own.ids for own in members])

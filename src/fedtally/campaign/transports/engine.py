@@ -26,12 +26,13 @@ class Ran(NamedTuple):
     Attributes:
         ending: the reason why the run ended.
         present: how many clients were connected at the end.
-        refusals: how many frames were refused and how many Aborts came from clients, by the code of
-            the reason.
+        refusals: counts by the code of the reason: the frames that were refused, plus the Aborts
+            that came (messages by which clients leave a session).
         unanswered: how many invitations clients did not answer.
         say_over: a function to call when the campaign has its result. It tells clients that ask
             later that the campaign is over, and returns after the time that the operator chose. Its
-            argument is a function that shows a message to the operator.
+            argument is a function that shows a message to the operator. If the engine tells clients
+            nothing, the function does nothing.
     """
 
     ending: Ending
@@ -92,8 +93,10 @@ class Engine(Protocol):
 
         Raises:
             InvalidInputError: the clients cannot be reached with these options, or the campaign
-                cannot be run. The campaign was not changed.
-            OvertakenError: another process runs the campaign.
+                cannot be run, for instance because another process runs it and `take_over` is
+                False. The campaign was not changed. Also raised after the campaign was cancelled,
+                even during the run.
+            OvertakenError: during the run, another process took over the campaign.
             OverspentError: the population has too little privacy budget left; no client was
                 invited.
             FedtallyError: another error of the driver. An engine whose driver is in another process
@@ -104,8 +107,8 @@ class Engine(Protocol):
 def hold(campaign: CampaignFolder, take_over: bool = False) -> AbstractContextManager[Driver]:
     """Lock and claim a campaign for this process, as a context manager that gives its driver.
 
-    The driver gets the system's clock and source of randomness. Errors are as for
-    `CampaignFolder.run`.
+    The lock ends with the `with` block. The driver gets the system's clock and source of
+    randomness. Errors are as for `CampaignFolder.run`.
 
     Args:
         campaign: the folder of the campaign.

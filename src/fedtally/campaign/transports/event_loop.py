@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> None:
-    """Wait until an event is set, or until a time is over.
+    """Wait until an event is set, or until a time is over; return in both cases.
 
     A cancellation always ends this wait. `asyncio.timeout` does not ensure this: if its time is
     over at once, it can take an earlier cancellation for its own end. On a busy machine, Ctrl-C had
@@ -30,8 +30,8 @@ def drain_at_sigterm(stop: Callable[[], None], note: Callable[[str], None]) -> N
 
     Args:
         stop: called at the first SIGTERM. The run must then open no more sessions, and end with the
-            last one.
-        note: called with a message for the operator.
+            last open session.
+        note: called once, after `stop`, with a message for the operator.
     """
     events = asyncio.get_running_loop()
 

@@ -40,7 +40,9 @@ class Ending(Enum):
 
 @dataclass
 class Pace:
-    """Call a driver when it is due, until there is nothing left to do.
+    """Let a driver do its work in each `step`; say when the next step is due and when the run ends.
+
+    An engine calls `step` again and again, at `due` or earlier, until `step` returns an `Ending`.
 
     Args:
         driver: the driver of the campaign.
@@ -145,10 +147,10 @@ class Pace:
         return None
 
     def _note_clocks(self) -> None:
-        """Record the clocks at the beginning of a step, and warn if the clock has jumped.
+        """Take note of a late step and, with a calendar, warn if the clock has jumped.
 
-        Without a calendar there is no warning. The time for which this process was suspended does
-        not count as part of `wait`, since no client could reach the process.
+        A step is late if this process was suspended. The time for which this process was suspended
+        does not count as part of `wait`, since no client could reach the process.
         """
         late = self._now() - self.due
         if late > LONGEST_PAUSE:
@@ -179,10 +181,11 @@ class Pace:
         )
 
     def _check_claim(self) -> None:
-        """Raise an error if another process runs the campaign now.
+        """Raise `OvertakenError` if another process runs the campaign now, or it was cancelled.
 
-        The check is made about once a second, and only if no session runs. Clients may cause many
-        more steps than one a second, so it is not made in each step.
+        If the store does not answer, `StoreError` is raised. The check is made about once a second,
+        and only if no session runs. Clients may cause many more steps than one a second, so it is
+        not made in each step.
         """
         now = self._now()
         if now >= self._check_at and not self.driver.running():
@@ -235,8 +238,9 @@ class Pace:
 
         Without a session, it begins again if sessions must be restored after an error of the store,
         or if a round waits for more clients. With sessions, it begins again if a client has
-        answered in one of them. If none has answered an invitation, it begins again only at the
-        first such step. So later sessions without an answer do not get new time.
+        answered in one of them. If no client has answered in any of them, it begins again only in
+        the first of the steps in which this is so. So a session that opens later, and gets no
+        answer either, does not get new time.
 
         Args:
             running: the sessions that run now.

@@ -15,9 +15,10 @@ LENGTH_BYTES = 4
 
 
 class PipeError(FedtallyError):
-    """A pipe broke within a frame, or a frame is longer than the reader allows.
+    """Say that a frame could not be read or sent.
 
-    The rest of the connection cannot be read, so the caller must close it.
+    The pipe broke, or the frame is too long or came too slowly. The rest of the connection cannot
+    be used, so the caller must close it.
     """
 
 

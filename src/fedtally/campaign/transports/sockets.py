@@ -34,7 +34,8 @@ LOOK_SECONDS = 2.0
 # after at most this many seconds, the driver is asked again for a frame for an idle agent
 POLL_SECONDS = 5.0
 FAREWELL_SECONDS = 5.0  # how long agents may get their last frame at the end, seconds
-# How many open files are left for the store: a write opens its database, a journal and the mark.
+# How many open files are left for the store: a write opens its database, a journal and the mark
+# (`store.marks`).
 KEPT_FILES = 32
 
 
@@ -144,9 +145,10 @@ class SocketLoop:
         """Carry frames until the run ends for one of the reasons in `Ending`; return the reason.
 
         Raises:
-            OvertakenError: another process runs the campaign.
+            OvertakenError: another process runs the campaign, or it was cancelled.
             OverspentError: the population has too little privacy budget left. No client was
                 invited.
+            FedtallyError: another error of the driver, see `Pace.step`.
         """
         looking = asyncio.create_task(self._look())
         try:
@@ -217,7 +219,10 @@ class SocketLoop:
         del self._agents[place.stem]
 
     async def _connect(self, place: Path) -> None:
-        """Connect to one agent, and carry its frames until the connection ends."""
+        """Connect to one agent, and carry its frames until the connection ends.
+
+        If the agent cannot be reached, or its connection breaks, no error is raised.
+        """
         with suppress(OSError, PipeError):
             try:
                 reader, writer = await asyncio.open_unix_connection(os.fspath(place))
@@ -256,7 +261,11 @@ class SocketLoop:
     async def _carry(
         self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Carry frames to and from one agent until its connection ends."""
+        """Carry frames to and from one agent until its connection ends.
+
+        Raises:
+            PipeError: the connection broke while a frame was sent or an answer awaited.
+        """
         while True:
             news = self._news  # read before `driver.next`: a later `_tell` then ends the wait below
             frame = self.driver.next(name, self.clock())

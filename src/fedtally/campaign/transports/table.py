@@ -66,12 +66,14 @@ class EngineRow(NamedTuple):
     def usage(self) -> str:
         """The options of the command line that choose this engine; each value is its `metavar`.
 
-        Only required options are in the text.
+        Only required options are in the text. For the default engine, `--engine` is left out.
         """
         return self.typed({one.name: one.metavar for one in self.options if one.default is None})
 
     def typed(self, values: Mapping[str, str]) -> str:
         """Return the options of the command line that choose this engine with some values.
+
+        For the default engine, `--engine` is left out.
 
         Args:
             values: the values of options, by name. Values that are the default are left out of the

@@ -1,9 +1,9 @@
 """The registry of decoders: the facts about each that a plan needs, and access to its code.
 
 To add a decoder, write a module or a package NAME beside this file that defines `KIND`
-(`kind.DecoderKind`). Add a member to `Recovery`, and the name to `options.DECODERS`. All other code
-finds decoders here. Only belief propagation, the end of a campaign (`known_error`) and pilots use
-the class of joint recovery directly.
+(`kind.DecoderKind`). Add a member NAME to `Recovery` below, and the name to `options.DECODERS`.
+Other code finds decoders here, with few exceptions: belief propagation, the end of a campaign
+(`known_error`) and pilots use the class of joint recovery directly.
 
 A decoder's code is loaded when it is first used, so that planning starts faster.
 """

@@ -1,4 +1,4 @@
-"""Do what differs if reports have proofs: `NoProofs` and `Proofs`, each with all such steps.
+"""Do the steps that differ between reports without proofs (`NoProofs`) and with (`Proofs`).
 
 `NoProofs` accepts every report that has the right form. With `Proofs` each report has a proof
 (docs/protocol.md): the helper sends a check of it, and the leader decides. Both classes read the
@@ -70,7 +70,8 @@ class Check(ABC):
         """Return the digests that the client must have signed, 32 bytes each.
 
         This server computes the digests of its own part. It takes the digests of the other server's
-        part from the client: the signature covers them.
+        part from the client: the signature covers them. Without proofs there are two digests, of
+        the leader's part and of the helper's part; with proofs they are `proofs.Digests`.
 
         Args:
             kind: LEADER_REPORT if this server is the leader, HELPER_REPORT if it is the helper.
@@ -167,7 +168,11 @@ class NoProofs(Check):
         self.parameters, self.context = parameters, parameters.context
 
     def part_bytes(self, kind: Kind) -> int:
-        """Return the size in bytes of a salt and a masked vector, or of a sealed seed."""
+        """Return the size in bytes of a payload.
+
+        The leader's payload is a salt and the masked vector. The helper's payload is the sealed
+        seed.
+        """
         leader = SALT_BYTES + self.parameters.packed_bytes
         return leader if kind is Kind.LEADER_REPORT else SEALED_BYTES
 
@@ -241,7 +246,13 @@ class NoProofs(Check):
         return unpack(packed, length, parameters.bits)
 
     def _noise(self, drawn: I64 | None) -> Lanes:
-        """Return the noise as a vector of lanes; its checksum entries are 0."""
+        """Return the noise as a vector of lanes, whose checksum entries are 0.
+
+        If `drawn` is None, the vector is all zeros.
+
+        Raises:
+            InvalidInputError: the noise does not fit the parameters.
+        """
         parameters, length = self.parameters, self.parameters.length
         parameters.check_noise(drawn)
         drawn = np.zeros(length, np.int64) if drawn is None else drawn
@@ -275,25 +286,25 @@ class Proofs(Check):
         return self.proof.digests(HelperPart(bound, other, proof, signature, sealed))
 
     def of_leader(self, part: Part, signed: tuple[bytes, ...]) -> LeaderShare:
-        """Return the leader's share of the words and of the proof."""
+        """Return the leader's share of the words (the encoded vector) and of the proof."""
         _, words, proof = self._split(part.payload)
         return self.proof._read_leader(part.bound, Digests(*signed), words, proof)
 
     def of_helper(self, part: Part, signed: tuple[bytes, ...], key: PrivateKey) -> HelperShare:
-        """Return the keys of the helper's share of the words and of the proof."""
+        """Return the keys of the helper's share of the words (encoded vector) and of the proof."""
         sealed = part.payload[:SEALED_BYTES]
         return self.proof._read_helper(part.bound, Digests(*signed), sealed, key)
 
     def nothing(self) -> Array:
-        """Return new words of 0: counters and checksum words."""
+        """Return new words that are all 0, one for each counter and each checksum word."""
         return self.proof.nothing()
 
     def add_leader(self, total: Array, held: Sequence[LeaderShare]) -> None:
-        """Add the leader's shares of the words, mod p."""
+        """Add the leader's shares of the words to `total`, mod p, in place."""
         self.proof.accumulate(total, held)
 
     def add_helper(self, total: Array, held: Sequence[HelperShare]) -> None:
-        """Add the helper's shares of the words, which are masks, mod p."""
+        """Add the helper's shares of the words to `total`, mod p, in place; they are masks."""
         self.proof.accumulate(total, held)
 
     def message(self, total: Array, drawn: I64 | None) -> bytes:

@@ -1,7 +1,7 @@
 """Name and encode the entries of one batch in the journal of a server.
 
-An entry is never changed or removed. So these rules hold for ever (an identity is a client's public
-key):
+An entry is never changed or removed. So these rules hold for ever. An identity is a client's public
+key; an id is the name of a report; a range is the rounds of one batch:
 
 1. An identity has one report in a range of rounds, and an id names one report.
 2. A round belongs to one range, and a range has one batch: a report is in at most one batch.
@@ -27,10 +27,11 @@ class BatchFacts:
         journal: the journal of the server.
         context: the digest of the parameters, 32 bytes; every message and key is bound to it.
         rounds: the rounds whose reports are in the batch.
-        noise_source: a name for the origin of the server's noise.
+        noise_source: a name, as bytes, for the origin of the server's noise; see `Helper`.
 
     Attributes:
-        range: the context (32 bytes); and the first and last round, encoded in 8 bytes.
+        range: two pieces of bytes that are in the name of most entries: the context, 32 bytes; and
+            the first and the last round, encoded in 8 bytes.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class BatchFacts:
         self.range = (context, _RANGE.pack(rounds[0], rounds[-1]))
 
     def check_key(self, public: bytes) -> None:
-        """Record the server's public key for this context; refuse it if another context has it.
+        """Record the server's public key for this context; refuse a key that another context has.
 
         Args:
             public: the server's public key, 32 bytes.
@@ -61,6 +62,8 @@ class BatchFacts:
 
     def names(self, id: bytes, identity: bytes) -> tuple[bytes, bytes]:
         """Return the two names under which the journal has the digest of a report.
+
+        The first name is made from the id, and the second one from the identity.
 
         Args:
             id: the id of the report, 16 bytes.
@@ -88,8 +91,8 @@ class BatchFacts:
             digest: the SHA-256 of the report's frame, 32 bytes.
 
         Returns:
-            Whether the journal has this digest under both names now. If not, it may have it under
-            the first one.
+            Whether the journal has this digest under both names now. If False, the call may still
+            have written the digest under the first name.
         """
         return all(self._journal.keep(name, digest) == digest for name in names)
 
@@ -172,7 +175,7 @@ class BatchFacts:
         return b"answer" + b"".join(self.range)
 
     def may_hear(self, digest: bytes) -> bool:
-        """Return whether the leader may accept an answer: it accepted none before, or this one.
+        """Return whether the leader may accept an answer: it has accepted no other one before.
 
         Args:
             digest: the SHA-256 of the answer, 32 bytes.
@@ -192,9 +195,9 @@ class BatchFacts:
 
 
 def end_of_query(entry: bytes) -> int:
-    """Return the number of bytes of a batch's entry before the server's message.
+    """Return the offset, in bytes, of the server's message in a batch's entry.
 
-    They are the length of the query and the query.
+    Before the message are the length of the query, and the query.
 
     Args:
         entry: the entry of a closed batch, from `BatchFacts.record`.

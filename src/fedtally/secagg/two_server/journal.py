@@ -1,4 +1,8 @@
-"""Define what a server of a batch stores: a journal of facts, and the frames of reports."""
+"""Define the storage that two-server summation needs, as protocols that a caller implements.
+
+A server needs a `Journal` of facts and, if it does not keep reports in memory, `Reports`. A client
+may have a `ReportJournal`.
+"""
 
 from __future__ import annotations
 
@@ -64,9 +68,11 @@ class Reports(Protocol):
     def put(self, id: bytes, frame: bytes, names: Sequence[bytes]) -> bool:
         """Store a frame, and also its SHA-256 in the journal under each of some names.
 
-        If the journal has another value under one of the names, nothing is stored. The call is one
-        transaction, on disk before it returns. If the caller has begun a group of calls, it is on
-        disk before the group ends; until then no sender may be told that its report was accepted.
+        The journal is the server's `Journal`. If it has another value under one of the names,
+        nothing is stored. The call is one transaction, on disk before it returns. There is one
+        exception: an implementation may let the caller join several calls to a group, such as
+        `store`'s `group`. Then all of them are on disk when the group has ended, and no sender may
+        be told before that its report was accepted.
 
         Args:
             id: the id of the report, 16 bytes.
@@ -92,10 +98,12 @@ class Reports(Protocol):
 
 @runtime_checkable
 class ReportJournal(Protocol):
-    """Store a client's report until both servers have it; a client's journal may be this one, too.
+    """Store a client's report until both servers have it, in the same journal that marks its items.
 
-    With a `secagg.client.Journal` alone, a crash before the report is sent loses the report: its
-    items are marked as spent, and it is never made again.
+    A client's journal need only be a `secagg.client.Journal`. But then a crash before the report is
+    sent loses the report: its items are marked as spent, and it is never made again. A journal that
+    is a `ReportJournal`, too, keeps the report: the client calls `spend_report` in place of
+    `spend`.
     """
 
     def spend_report(self, report: Report) -> bool:

@@ -72,7 +72,8 @@ class Digests(NamedTuple):
 
     Args:
         leader: the digest of the salt and the leader's share of the words.
-        helper: the digest of the sealed seed. It does not cover the proof: the proof depends on it.
+        helper: the digest of the sealed seed. It does not cover the proof: the proof is made later,
+            and depends on this digest.
         proof: the digest of the salt and the leader's share of the proof.
     """
 
@@ -90,8 +91,8 @@ class LeaderPart:
         helper: the digest of the sealed seed, as the client states it; 32 bytes.
         signature: the client's signature over `bound` and all three digests, 64 bytes.
         salt: 32 random bytes, which the helper must not learn.
-        words: the leader's share of the encoded vector, `words_bytes`.
-        proof: the leader's share of the proof, `proof_bytes`.
+        words: the leader's share of the encoded vector, `ReportProof.words_bytes` long.
+        proof: the leader's share of the proof, `ReportProof.proof_bytes` long.
     """
 
     bound: Bound
@@ -172,9 +173,9 @@ class ReportProof:
 
     Args:
         parameters: the parameters that clients and servers agree on. `largest_entry` must be 1,
-            `bits` the size of the prime of a field that is large enough for the sums (16, 24 or
-            32), and `widths` the widths of the vector's rows. If `signed` is true, an entry may be
-            -1.
+            `bits` the number of bits of the prime of a field that is large enough for the sums (16,
+            24 or 32), and `widths` the widths of the vector's rows. If `signed` is true, an entry
+            may be -1.
         abstain: whether a client without an item may report the zero vector.
 
     Raises:
@@ -241,7 +242,7 @@ class ReportProof:
 
     @cached_property
     def flp(self) -> FullyLinearProof:
-        """The fully linear proof of the circuit, without reports and servers."""
+        """The fully linear proof of the circuit, with the steps prove, query and decide."""
         return FullyLinearProof(self.circuit)
 
     @cached_property
@@ -259,7 +260,7 @@ class ReportProof:
 
     @property
     def words_bytes(self) -> int:
-        """The size in bytes of the leader's share of the words."""
+        """The size in bytes of the leader's share of the words, which are the encoded vector."""
         return self.circuit.length * self.circuit.field.word_bytes
 
     @property
@@ -278,7 +279,11 @@ class ReportProof:
 
     @property
     def check_bytes(self) -> int:
-        """The size in bytes of a check: joint digest 32, seed of the point 32, verifier share."""
+        """The size in bytes of a check of one report.
+
+        A check has, in this order: the digest of all that the client signed (`_joint_digest`), 32
+        bytes; the seed of the test point, 32 bytes; and the helper's verifier share.
+        """
         return 2 * KEY_BYTES + self.flp.verifier_length * self._element_bytes
 
     def bound(self, nonce: bytes, round: int, identity: bytes, time: int) -> Bound:
@@ -400,6 +405,8 @@ class ReportProof:
     def of_leader(self, part: LeaderPart) -> LeaderShare:
         """Verify the signature of the leader's part of a report, and read the part.
 
+        The caller must have checked that the identity is in the allow-list.
+
         Raises:
             RejectedError: the client did not sign this.
             InvalidInputError: a field has another length, the report has another context, or a word
@@ -411,6 +418,8 @@ class ReportProof:
     def of_helper(self, part: HelperPart, key: hpke.PrivateKey) -> HelperShare:
         """Verify the signature of the helper's part of a report, and derive the keys of its shares.
 
+        The caller must have checked that the identity is in the allow-list.
+
         Args:
             part: the part of the report that came from the client.
             key: the secret key that belongs to `parameters.helper_key`.
@@ -418,7 +427,7 @@ class ReportProof:
         Raises:
             RejectedError: the client did not sign this, or the seal does not open.
             InvalidInputError: a field has another length, the report has another context, or the
-                key is another one.
+                key does not belong to `parameters.helper_key`.
         """
         digests, bound = self._signed(part)
         return self._read_helper(bound, digests, part.sealed, key)
@@ -442,7 +451,7 @@ class ReportProof:
 
         Raises:
             RejectedError: the seal does not open.
-            InvalidInputError: the key is another one.
+            InvalidInputError: the key does not belong to `parameters.helper_key`.
         """
         seed = self.parameters.own_key(key).open(sealed, Label.TWO_SERVER_SEED, *bound.fields)
         joint = self._joint_key(bound, digests.leader, digests.helper)
@@ -461,10 +470,11 @@ class ReportProof:
             key: the secret key that belongs to `parameters.helper_key`.
 
         Raises:
-            InvalidInputError: the key is another one, or a report has another context.
+            InvalidInputError: the key does not belong to `parameters.helper_key`, or a report has
+                another context.
         """
         key = self.parameters.own_key(key)  # another key would make another test point
-        digests = [self._joint_digest(share) for share in shares]  # may raise: no key exists yet
+        digests = [self._joint_digest(share) for share in shares]  # before a key exists: may raise
         verify_key = key.derive(self.context, Label.TWO_SERVER_VERIFY_KEY)
         seeds = [
             bytes(hkdf(verify_key, joint, Label.TWO_SERVER_POINT).reveal()) for joint in digests
@@ -480,14 +490,17 @@ class ReportProof:
     def decide(self, shares: Sequence[LeaderShare], checks: Sequence[bytes]) -> list[Verdict]:
         """Decide about each report, as the leader: return its verdict, in the order of `shares`.
 
+        A report is INCONSISTENT if the helper's check is of other bytes than the leader has.
+        Otherwise its proof decides whether it is VALID or INVALID.
+
         Args:
             shares: the leader's shares of the reports.
             checks: the helper's check of each report, in the same order.
 
         Raises:
             InvalidInputError: a report has another context; or the helper did not follow the
-                protocol: the number of checks is not that of the reports, a check has another
-                length, or a word of it is not below p. No verdict is returned then.
+                protocol: there is not one check for each report, a check has another length, or a
+                word of it is not below p. No verdict is returned then.
         """
         if len(checks) != len(shares):
             raise InvalidInputError(
@@ -666,7 +679,7 @@ class ReportProof:
         return digests, bound
 
     def _query(self, shares: Sequence[LeaderShare | HelperShare], seeds: Sequence[bytes]) -> Array:
-        """Compute this server's verifier share of each report: [reports, verifier_length, K].
+        """Compute this server's verifier share (see `flp.proof`): [reports, verifier_length, K].
 
         K is the number of words of an element of the extension field.
 
@@ -692,7 +705,7 @@ class ReportProof:
     # ---- what is derived from what ----
 
     def _words_of(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
-        """Return a server's shares of the words of reports: [reports, length].
+        """Return a server's shares of the words (encoded vectors) of reports: [reports, length].
 
         Args:
             shares: all of the leader, or all of the helper.
@@ -718,7 +731,8 @@ class ReportProof:
     def _joint_key(self, bound: Bound, leader: bytes, helper: bytes) -> bytes:
         """Compute the key of the joint randomness of a report (r1, r2, r3 in docs/protocol.md).
 
-        It depends on both shares of the words, and not on the proof: the proof depends on it.
+        The key depends on both shares of the words. It does not depend on the proof: the proof is
+        made later, with the joint randomness.
 
         Args:
             bound: the bound values of the report.
@@ -738,8 +752,8 @@ class ReportProof:
     def _joint_digest(self, share: LeaderShare | HelperShare) -> bytes:
         """Compute the digest of everything that the client signed for a report: 32 bytes.
 
-        It includes the proof: otherwise a client could choose the proof once it knows the test
-        point.
+        The digest also covers the proof, and the test point depends on the digest. Otherwise a
+        client could choose the proof when it knows the test point already.
         """
         bound = self._of_this_context(share.bound)
         return digest(Label.TWO_SERVER_JOINT_DIGEST, *bound.fields, *share.digests)
@@ -747,9 +761,9 @@ class ReportProof:
     def _query_random(self, seeds: Sequence[bytes]) -> Array:
         """Derive the query randomness of each report: [reports, query_random_length, K].
 
-        The last element is the test point. Elements that may not be a test point are skipped: it is
-        the first allowed one in the stream of the seed. The elements before it are factors of the
-        circuit's outputs.
+        The last element is the test point: the first element, after the other ones in the stream of
+        the seed, that may be a test point. The elements before it are the factors of the circuit's
+        outputs.
 
         Args:
             seeds: the seed of each report, 32 bytes.

@@ -107,8 +107,8 @@ class TwoServerParameters:
         n_max: the most reports in a batch, 2 .. 2^20.
         min_batch: the fewest reports in a batch, at least corrupt + 2.
         corrupt: C, the most clients of the allow-list that are corrupt.
-        leader_key: the leader's public key, 32 bytes; it must differ from the helper's.
-        helper_key: the helper's public key, 32 bytes.
+        leader_key: the leader's public X25519 key, 32 bytes; it must differ from the helper's.
+        helper_key: the helper's public X25519 key, 32 bytes.
         allow_list: the digest of the list of clients that may report, 32 bytes.
         fingerprint: the plan's fingerprint, 32 bytes.
         largest_entry: B, the largest absolute value of an entry of one client.
@@ -175,7 +175,7 @@ class TwoServerParameters:
         a large positive one: the modulus is added to it.
 
         Args:
-            total: int64; the entries mod `modulus`, as integers around 0.
+            total: int64; the entries mod `modulus`, as integers from -modulus / 2 to modulus / 2.
             modulus: the modulus of the sum.
         """
         return total if self.signed else lifted(total, -self.noise, modulus)
@@ -196,12 +196,12 @@ class TwoServerParameters:
         return least <= int(entries.min()) and int(entries.max()) <= most
 
     def check_noise(self, noise: object) -> None:
-        """Raise an error if the parameters have noise and none is given, or the other way round.
+        """Raise an error if noise is given and the parameters have none, or if it is missing.
 
         Otherwise a sum without noise would be published as one with noise, or the other way round.
 
         Args:
-            noise: the noise or its source; None: there is none.
+            noise: the noise, or the function that draws it; None: there is no noise.
 
         Raises:
             InvalidInputError: the noise is missing, or is not allowed.
@@ -221,7 +221,7 @@ class TwoServerParameters:
                 HELPER_REPORT for the helper.
 
         Raises:
-            InvalidInputError: the key is another one.
+            InvalidInputError: the key is not the one that clients seal to.
         """
         is_leader = kind is Kind.LEADER_REPORT
         if key.public != (self.leader_key if is_leader else self.helper_key):
@@ -315,7 +315,7 @@ class BatchPolicy:
 
         Args:
             parameters: the parameters of the plan.
-            has_proofs: whether its reports have proofs.
+            has_proofs: whether the reports of the plan have proofs.
 
         Raises:
             UnsafeParametersError: names the parameter, its value and the bound.
@@ -372,7 +372,8 @@ def make_report(
     """Make a client's report without a proof.
 
     A client makes one report for each range of rounds that is summed in one batch. The servers
-    refuse a second one.
+    refuse a second one. The client sends the helper's frame first: a report that only the leader
+    holds is in no batch.
 
     Args:
         parameters: the parameters of the plan.
@@ -472,7 +473,8 @@ class Part(NamedTuple):
         other: the digest of the other server's part, 32 bytes. With proofs, the helper gets here
             the digest of the leader's words alone (see `proofs.Digests`).
         signature: the client's signature, 64 bytes.
-        payload: the content for this server.
+        payload: the content for this server. The leader's payload is sealed to the leader's key in
+            a frame, and must be unsealed before it is read.
     """
 
     bound: Bound
@@ -489,7 +491,7 @@ def mask_key(seed: Secret, bound: Bound) -> Secret:
 def part_digest(kind: Kind, payload: bytes) -> bytes:
     """Compute the digest of one server's part, which the client signs: 32 bytes.
 
-    The other server's part of the report has this digest.
+    The part for the other server contains this digest, see `Part.other`.
 
     Args:
         kind: LEADER_REPORT for the leader's part, HELPER_REPORT for the helper's.
@@ -499,7 +501,7 @@ def part_digest(kind: Kind, payload: bytes) -> bytes:
 
 
 def name_of_batch(context: bytes, rounds: range, ids: Collection[bytes]) -> bytes:
-    """Compute the digest of a batch, 32 bytes; the Answer names its batch by it.
+    """Compute the digest of a batch, 32 bytes, by which the helper's Answer names its batch.
 
     Args:
         context: the digest of the parameters, 32 bytes.
@@ -586,7 +588,7 @@ class Ids(Collection[bytes]):
 
     @classmethod
     def of(cls, ids: Iterable[bytes]) -> Ids:
-        """Join ids, which must be in strictly ascending order already."""
+        """Join ids, which must be in strictly ascending order already; this is not checked."""
         joined = BytesIO()
         joined.writelines(ids)
         return cls(joined.getvalue())
@@ -639,8 +641,8 @@ def decode_ids(
     if first > last or len(body) != BATCH.size + ID_BYTES * count:
         raise BatchRefusedError(f"the {kind.name.lower()} is malformed")
     ids = Ids(frame, HEADER.size + BATCH.size)
-    # Otherwise a batch could have two encodings, and a report could count twice: its vector would
-    # stand out in the sum.
+    # In any other order a batch could have two encodings. With an id that occurs twice, a report
+    # would count twice, and its vector would stand out in the sum.
     if any(one >= other for one, other in itertools.pairwise(ids)):
         raise BatchRefusedError(
             f"the ids of the {kind.name.lower()} must be in strictly ascending order"

@@ -1,6 +1,6 @@
 """Run the two servers: each collects the reports of one batch, and together they open its sum.
 
-They do so only once.
+The sum of a batch is opened only once, and no round is in two batches.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ I64 = npt.NDArray[np.int64]
 Noise = Callable[[], I64]
 CLOCK_SKEW = 3_600  # the most seconds that a client's clock may be ahead of a server's
 CHECKS_OF_A_FRAME = 4096
-# The most bytes, and the most reports, that are read from the disk together. To decide about them
-# takes about ten times as many bytes of memory, and the process keeps some of it: with 2 MiB it
-# kept more than all held reports take.
+# The most bytes, and the most reports, that are read from the disk together. To decide about these
+# reports takes about ten times as many bytes of memory, and the process does not give all of this
+# memory back. With 2 MiB read together, it kept more memory than all held reports take.
 _READ_BYTES, _READ_AT_ONCE = 1 << 19, 1024
 _REFUSED = struct.Struct(f"<{KEY_BYTES}sB")  # a refused report in the journal: identity, verdict
 _VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
@@ -168,9 +168,10 @@ class _Server(ABC):
         # memory.
         self._reports = reports
         self._held: dict[bytes, Any] = {}
-        # `_added` has the reports whose shares are in `_sum` already. For the sum of a batch only
-        # those are read again that the batch leaves out. At a leader they are the reports that were
-        # found valid. At a helper with `reports` they are the reports that it has checked.
+        # `_added` has the reports whose shares are in `_sum` already: at a leader the reports that
+        # were found valid, at a helper with `reports` those that it has checked. Only those of them
+        # that a batch leaves out are read again when the batch is summed: they are subtracted from
+        # `_sum`.
         self._added: dict[bytes, Any] = {}
         self._sum: Array | None = None
         self._out: set[bytes] = set()  # at a leader: the ids of the reports that it refused
@@ -187,7 +188,7 @@ class _Server(ABC):
 
     @property
     def state(self) -> BatchState:
-        """The state of this server."""
+        """The state of this server; see `BatchState`."""
         return self._state
 
     @property
@@ -294,9 +295,9 @@ class _Server(ABC):
         """Remove reports from memory: the batch leaves them out, and their frames may come again.
 
         The journal and the stored frames stay. So another report of such a client is still refused,
-        and after a restart a frame that is stored is held again. It is meant for a group of reports
-        that could not be written, and for a report that raised `LostReportError`. Ids that are not
-        held have no effect.
+        and after a restart a frame that is stored is held again. This method is meant for a group
+        of reports that could not be written, and for a report that raised `LostReportError`. Ids
+        that are not held have no effect.
 
         Args:
             ids: the ids of the reports, 16 bytes each.
@@ -315,7 +316,7 @@ class _Server(ABC):
     def _pages(
         self, ids: Iterable[bytes]
     ) -> Generator[tuple[Sequence[bytes], list[Any]], None, None]:
-        """Yield accepted reports, a page at a time: their ids, and the held report of each.
+        """Yield accepted reports, a page at a time: their ids, and held reports (see `checks`).
 
         A helper wipes the held reports that it read from the disk after each page.
 
@@ -332,7 +333,7 @@ class _Server(ABC):
                 yield some, self._page(some, read)
 
     def _page(self, ids: Sequence[bytes], read: ExitStack) -> list[Any]:
-        """Return the held report of each id, in order.
+        """Return the held report (see `checks`) of each id, in order.
 
         Args:
             ids: the ids of accepted reports.
@@ -351,7 +352,7 @@ class _Server(ABC):
         return page
 
     def _read(self, id: bytes, frame: bytes | None) -> Any:
-        """Make the held report of a frame that was read from the disk.
+        """Make the held report (see `checks`) of a frame that was read from the disk.
 
         Args:
             id: the id of the report, 16 bytes.
@@ -396,7 +397,8 @@ class _Server(ABC):
     def _copied_sum(self) -> Array:
         """Return a copy of `_sum`, or zeros if there is none, to add reports to.
 
-        The caller replaces `_sum` by it once nothing can fail any more.
+        `_sum` is this server's share of the sum of the reports in `_added`. The caller replaces
+        `_sum` by the copy once nothing can fail any more.
         """
         return self._check.nothing() if self._sum is None else self._sum.copy()
 
@@ -456,7 +458,7 @@ class _Server(ABC):
 
     @abstractmethod
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
-        """Make the held report of a part of a report.
+        """Make the held report (see `checks`) from this server's part of a report.
 
         Args:
             part: this server's part, unsealed.
@@ -498,7 +500,7 @@ class _Server(ABC):
 
     @abstractmethod
     def _close(self, recorded: bytes) -> None:
-        """Close the batch as the journal has it: accept no more reports, and drop the held ones.
+        """Close the batch as the journal has it: accept no more reports, and drop the held reports.
 
         Args:
             recorded: the entry of the batch in the journal.
@@ -537,9 +539,9 @@ class Helper(_Server):
             +-parameters.noise; None if the parameters have none.
         reserve: a function that charges the privacy budget, called before each answer. If it raises
             an error, no noise is drawn and nothing is sent.
-        noise_source: a name for the origin of `noise`, which the journal records with the batch;
-            `FrequencyServer` has one for plans' noise. A server with another source refuses a batch
-            that is recorded already.
+        noise_source: a name for the origin of `noise`, which the journal records with the batch. A
+            server with another name refuses a batch that is recorded already: perhaps no noise was
+            drawn for it. `FrequencyServer` passes a name of its own for the noise of a plan.
         reports: the storage of the reports until the batch is closed; None: this server holds them
             in memory only, and a restart loses them.
 
@@ -559,8 +561,8 @@ class Helper(_Server):
     def offer(self) -> bytes:
         """Return the offer to the leader: a frame with the ids of the reports that are held.
 
-        It changes nothing: more reports may come until a batch is answered. From then on it has no
-        ids.
+        The call changes nothing: more reports may come until a query is answered. From then on the
+        offer has no ids.
         """
         return frame_of(Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, self._ids()))
 
@@ -571,9 +573,10 @@ class Helper(_Server):
     def checks(self, ids: Collection[bytes] | None = None) -> list[bytes]:
         """Return the checks of held reports, as frames for the leader, each of up to 4,096 reports.
 
-        A report has the same check at every call, also after a restart. The checks are in ascending
-        order of the ids. The list is empty if reports have no proofs, or if none of the ids is
-        held.
+        A check is what the leader needs from the helper to decide whether a report is valid (see
+        `proofs`). A report has the same check at every call, also after a restart. The checks are
+        in ascending order of the ids. The list is empty if reports have no proofs, or if none of
+        the ids is held.
 
         Args:
             ids: up to 4,096 ids that the leader asks for, in any order; ids that are not held get
@@ -615,7 +618,10 @@ class Helper(_Server):
             self._added[id] = self._held.pop(id)
 
     def _checks_of(self, ids: list[bytes], proof: ReportProof) -> bytes:
-        """Return a frame with the checks of held reports, in the order of `ids`."""
+        """Return a frame with the checks of held reports, in the order of `ids`.
+
+        With `reports`, the checked reports are also added to `_sum`.
+        """
         body = [BATCH.pack(self._rounds[0], self._rounds[-1], len(ids))]
         with closing(self._pages(ids)) as pages:
             for page, held in pages:
@@ -628,7 +634,8 @@ class Helper(_Server):
     def answer(self, query: bytes) -> bytes:
         """Answer the leader's query: a frame with the helper's share of the sum, noise included.
 
-        Only one query is answered. The same query again gets the same bytes, also after a restart.
+        Only one query is answered. The same query again gets the same bytes, also after a restart;
+        `reserve` is called each time.
 
         Args:
             query: the query of the leader, a frame.
@@ -642,7 +649,8 @@ class Helper(_Server):
                 drawn.
             InvalidInputError: the noise that was drawn has another type or shape, or is too large;
                 the batch was charged, and is not answered.
-            Exception: any error of `reserve`, unchanged.
+            Exception: any error of `reserve`, `noise`, `journal` or `reports`, unchanged; send
+                nothing then.
         """
         rounds, ids = self._ids_of(query, Kind.QUERY, LEADER)
         self._check_rounds(rounds)
@@ -721,16 +729,16 @@ class Leader(_Server):
         rounds: the rounds whose reports are in the batch.
         allow_list: the list whose digest is in the parameters.
         policy: what the leader demands of the parameters.
-        journal: the journal of the leader. The helper must not see it: it has the leader's share of
-            the sum, and the helper knows the other share.
+        journal: the journal of the leader. The helper must not see this journal: the leader's share
+            of the sum is in it, and the helper knows the other share.
         key: the secret key that belongs to `parameters.leader_key`.
         noise: a function that draws the leader's noise, new at each call: int64 [V], within
             +-parameters.noise; None if the parameters have none.
         reserve: a function that charges the privacy budget, called before each query, and before an
             answer is accepted. If it raises an error, no noise is drawn and nothing is sent.
-        noise_source: a name for the origin of `noise`, which the journal records with the batch;
-            `FrequencyServer` has one for plans' noise. A server with another source refuses a batch
-            that is recorded already.
+        noise_source: a name for the origin of `noise`, which the journal records with the batch. A
+            server with another name refuses a batch that is recorded already: perhaps no noise was
+            drawn for it. `FrequencyServer` passes a name of its own for the noise of a plan.
         reports: the storage of the reports until `erase`; None: this server holds them in memory
             only, and a restart loses them.
 
@@ -775,10 +783,11 @@ class Leader(_Server):
         return tuple(self._refused)
 
     def judge(self, checks: bytes) -> None:
-        """Decide about the report of each check in a frame: it is valid, or it is refused.
+        """Decide about the report of each check in a frame: the report is valid, or it is refused.
 
-        A check of a report that was decided before is ignored. A check of a report that is not held
-        yet decides nothing: ask the helper for it again.
+        A check is what the helper computed about the proof of one report. A check of a report that
+        was decided before is ignored. A check of a report that is not held yet decides nothing: ask
+        the helper for it again.
 
         Args:
             checks: one of the frames that `Helper.checks` returned.
@@ -900,7 +909,8 @@ class Leader(_Server):
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn, and the leader stays stopped.
             InvalidInputError: the noise that was drawn has another type or shape, or is too large.
-            Exception: any error of `reserve`, unchanged; the leader stays stopped.
+            Exception: any error of `reserve`, `noise`, `journal` or `reports`, unchanged; the
+                leader stays stopped.
         """
         # An offer from before the stop could lack reports that both servers accepted after it.
         if self._state is BatchState.COLLECTING:
@@ -1013,7 +1023,8 @@ class Leader(_Server):
                 could add up to the sum: a checksum entry is not the number of reports, or an entry
                 is too large or too small; then the batch is lost.
             LocalProtocolError: the batch has no query yet, or is lost.
-            Exception: any error of `reserve`, unchanged; the same answer may follow.
+            Exception: any error of `reserve`, `journal` or `reports`, unchanged; the same answer
+                may follow.
         """
         if self._state not in (BatchState.WAITING, BatchState.DONE):
             raise LocalProtocolError(f"this batch is {self._state.value}; make a query first")

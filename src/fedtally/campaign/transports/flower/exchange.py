@@ -28,7 +28,10 @@ def pack(frame: bytes) -> RecordDict:
 
 
 def unpack(content: RecordDict) -> bytes:
-    """Return the frame in the content of a Flower message, or empty bytes if there is none."""
+    """Return the frame in the content of a Flower message.
+
+    If there is no frame, or a value that is no frame, it returns empty bytes.
+    """
     try:
         value = content[_RECORD][_ENTRY]
     except KeyError:  # the other side may send other records
@@ -76,7 +79,7 @@ class Exchange:
     def push(self, letters: Sequence[Letter]) -> None:
         """Send a message for each letter; none of their nodes may be in `busy`.
 
-        A letter has at least one second for its answer.
+        The caller must ensure this. A letter has at least one second for its answer.
         """
         if not letters:
             return

@@ -51,8 +51,7 @@ class RunReport:
         ending: why the run ended, a value of `campaign.transports.pace.Ending`; None after an
             error.
         num_online: how many nodes were online at the end.
-        refusals: how many frames were refused and how many Aborts came from clients, by the name of
-            the code of the reason.
+        refusals: `Ran.refusals`, by the name of the code of the reason.
         error: the text of the error that stopped the run; None if there was no error.
         unanswered: how many invitations clients did not answer.
     """

@@ -68,9 +68,10 @@ class FlowerLoop:
         """Carry frames until the run ends for one of the reasons in `Ending`; return the reason.
 
         Raises:
-            OvertakenError: another process runs the campaign.
+            OvertakenError: another process runs the campaign, or it was cancelled.
             OverspentError: the population has too little privacy budget left. No client was
                 invited.
+            FedtallyError: another error of the driver, see `Pace.step`.
         """
         while True:
             took = self._pull()
@@ -98,7 +99,11 @@ class FlowerLoop:
         return Receipt.TAKEN in receipts
 
     def _push(self) -> bool:
-        """Send frames to nodes that are not busy; return whether a node without one checked in."""
+        """Send frames to nodes that are not busy.
+
+        Nodes that are online, and for which there is no frame, are reported to the driver as
+        present. Returns whether the driver has a use for one of them (see `Driver.check_in`).
+        """
         if self.steady() < self._look_at:
             is_new = False
         else:
@@ -137,7 +142,8 @@ class FlowerLoop:
 def main(grid: Grid, context: Context) -> None:
     """Run the campaign that the run's config names, and write a report into its folder.
 
-    If the campaign ends with an error of fedtally, the report has the text of the error.
+    If the campaign ends with an error of fedtally, the report has the text of the error, and the
+    error is raised. If the folder is no campaign, there is no report.
     """
     config = context.run_config
     folder = CampaignFolder.open(str(config["campaign"]))

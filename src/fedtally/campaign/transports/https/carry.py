@@ -234,6 +234,10 @@ async def carry(
 
     Returns:
         Why the client's part is over; None: SIGTERM or Ctrl-C ended it.
+
+    Raises:
+        InvalidInputError: the token is refused as in `join.join`, or the proxy as in `client`.
+        MissingExtraError: the proxy is refused, see `client`.
     """
     draws = secrets.SystemRandom()
     async with client(verify) as http:
@@ -262,8 +266,9 @@ async def report(
 ) -> Fate | Never | Left:
     """Make a client's report, unless it is made already, and send it to two servers.
 
-    A report is made only after both servers have said that they accept reports, because making it
-    uses up the client's items, even if no server then accepts it.
+    A report is made only after both servers have said that they accept reports. The reason is that
+    making it spends the client's items: they must not be reported again, even if no server then
+    accepts the report.
 
     Args:
         urls: the URL of the release at each server.
@@ -277,10 +282,12 @@ async def report(
 
     Returns:
         A `Fate`: how the report ended. A `Never`: why no report was made, and none will be. A
-            `Left`: why the report is not delivered yet; perhaps it is not made yet.
+            `Left`: why the report is not delivered yet; perhaps it is not made yet. After SIGTERM
+            or Ctrl-C it is `Left.TOLD`.
 
     Raises:
         StoreError: the client's record failed.
+        InvalidInputError, MissingExtraError: the proxy is refused, see `client`.
         Exception: an error that `make` raised, unchanged.
     """
     random = secrets.SystemRandom().random

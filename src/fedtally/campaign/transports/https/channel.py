@@ -11,7 +11,8 @@ these resources:
   with the helper's answer. It is 202 while the helper still computes the answer: then the leader
   sends the same query again.
 - `POST landed`: the leader says that the release is over: its sum has landed (it is in the result)
-  or was lost. When all releases are over, the helper may destroy its key.
+  or was lost. When all releases are over, the helper's operator may destroy the key that opens the
+  reports.
 
 No response may be cached. Otherwise the leader could get an old offer, and the reports that came
 after it would be missing in the sum.
@@ -149,7 +150,8 @@ class Channel:
         """Answer a query.
 
         The answer may take minutes to compute. The work continues if the request ends before, and a
-        later request with the same query gets the answer.
+        later request with the same query gets the answer. Another query does not stop the work: it
+        gets a 202, and a 503 after the work.
         """
         most = _FRAME_BYTES + ID_BYTES * self.releases[number].server.parameters.n_max
         length_of(request, most, f"no query of this plan has more than {most} bytes")
@@ -176,7 +178,7 @@ class Channel:
         return Response(status_code=204)
 
     async def _of(self, number: int, ask: Callable[[Any], _T]) -> _T:
-        """Call the helper of a release in the thread of all calls; return the result.
+        """Call the helper of a release in the thread of `Collecting.ask`; return the result.
 
         Args:
             number: the number of the release.
@@ -291,7 +293,8 @@ class Asking:
             method: the HTTP method.
             name: the resource below the path of the release.
             body: the body of the request.
-            most: the most bytes of the response's ids, checks or numbers.
+            most: the most bytes of the ids, checks or numbers in the response. The frame around
+                them may have `_FRAME_BYTES` more.
 
         Returns:
             The status of the response, and its body. The body is a frame if the status is 200. The

@@ -99,7 +99,8 @@ class Tending:
         """Do the next step of the release; return the seconds to wait before the following step.
 
         Raises:
-            FedtallyError: the step failed, and may be tried again.
+            OvertakenError: another process runs the server. No step may follow.
+            FedtallyError: the step failed for another reason, and may be tried again.
             OSError: a file could not be read or written; the step may be tried again.
         """
         if self.is_over:
@@ -239,6 +240,8 @@ class Tending:
         """Send the stored query to the helper, open the sum with the answer, and land it.
 
         If the answer is stored already, since the process crashed after it came, nothing is sent.
+        If the sum is refused for good, the release is lost. Any other error is raised, and the next
+        step sends the same query again.
         """
         query = await self._of(lambda leader: leader.resume())
         answer = await self._of(lambda leader: leader.kept_answer)

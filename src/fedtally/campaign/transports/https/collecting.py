@@ -127,8 +127,8 @@ class Collecting:
 
     Attributes:
         is_closing: whether clients must not begin a report any more; reports that they have begun
-            are still accepted.
-        is_lost: whether the release will have no sum.
+            are still accepted. `closing.Tending` sets it at a leader; at a helper it stays False.
+        is_lost: whether the release will have no sum. It is set as `is_closing` is.
         overtaken: set when another process uses the store; then this process must end.
     """
 

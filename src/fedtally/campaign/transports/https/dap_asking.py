@@ -166,7 +166,7 @@ class DapAsking:
         """Send reports to the leader; return the list of the reports that the leader refuses.
 
         Args:
-            reports: an encoded UploadRequest.
+            reports: an encoded UploadRequest, which only draft 18 has.
 
         Raises:
             UnansweredError: the leader cannot be reached, or its answer is not usable.

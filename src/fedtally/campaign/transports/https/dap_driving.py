@@ -89,6 +89,11 @@ class Driving:
 
         If the helper refuses the job, or its answer does not fit, the reports of the job are never
         added, and the operator is told.
+
+        Raises:
+            UnansweredError: the helper cannot be reached, or its answer is not usable. The job
+                stays on the disk, and a later step sends it again.
+            Refused: the store failed, or another process uses it.
         """
         leader = self.served.server
         try:

@@ -289,7 +289,7 @@ class DapLeader(DapServer):
     """The leader of a task over HTTPS.
 
     Attributes:
-        collections: the ids of the collection jobs that `Driving` must continue. It removes an id
+        collections: the ids of the collection jobs that `Driving` must continue. An id is removed
             when the job has its answer, has failed or was deleted.
         wake: set when the collector asks for a batch that has no answer yet, so that `Driving` does
             its next step at once.

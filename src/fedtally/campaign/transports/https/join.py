@@ -252,7 +252,11 @@ class Talk:
         return frame
 
     def _leave_alone(self) -> Pause:
-        """Take no further part in the session, since the server refuses the answer as too long."""
+        """Take no further part in the session, since the server refuses the answer as too long.
+
+        Later frames of the session are answered with empty bytes. Returns the wait before the next
+        request.
+        """
         self._left_alone.append(self._session)
         self.tell(
             f"the server takes no answer of {len(self.said):,} bytes: this session is left alone;"

@@ -119,7 +119,7 @@ class Listening:
 
     Args:
         socket: the socket.
-        address: the address that clients or nginx connect to.
+        address: the address as it was given. If its port is 0, only `socket` knows the real one.
         hidden: the temporary path of a Unix socket; None: the socket listens on a port.
     """
 
@@ -253,7 +253,8 @@ async def served(
         tls: the TLS context of the server; None: no TLS, since nginx ends it.
 
     Yields:
-        The task that serves. During the block, it ends only if it fails.
+        The task that serves. During the block, it ends only if it fails; the end of the block then
+            raises its error.
     """
     config = uvicorn.Config(
         app,

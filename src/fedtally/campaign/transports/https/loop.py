@@ -178,6 +178,7 @@ class HttpsLoop:
             OvertakenError: another process runs the campaign, or it was cancelled.
             OverspentError: the population has too little privacy budget left; no client was
                 invited.
+            FedtallyError: another error of the driver, see `Pace.step`.
         """
         try:
             ending = await self._tick()
@@ -254,7 +255,8 @@ class HttpsLoop:
         """Handle one request of a client.
 
         If the request has a body, it is the client's answer to a frame, which is passed to the
-        driver. Then the request waits until there is a next frame for the client.
+        driver. Then the request waits until there is a next frame for the client. The header
+        `resource.HANDLED` has the digest of the last frame that the client handled.
 
         Returns:
             A 200 with the next frame, or a 204 that says when to send the next request.
@@ -322,7 +324,7 @@ class HttpsLoop:
 
         Args:
             name: the name of the client.
-            turn: the request. When it is not the client's latest one any more, it stops waiting.
+            turn: the request. When it is not the client's latest one any more, it gets a 204.
             handled: the digest of the last frame that the client handled; empty: it handled none.
 
         Raises:
@@ -356,7 +358,10 @@ class HttpsLoop:
 
 
 def serving(loop: HttpsLoop) -> Starlette:
-    """Return the ASGI application that serves clients while a loop runs."""
+    """Return the ASGI application that serves clients while a loop runs.
+
+    A request for another campaign gets a 404.
+    """
 
     async def step(request: Request) -> Response:
         if request.path_params["campaign"] != loop.driver.plan.fingerprint:
@@ -368,6 +373,8 @@ def serving(loop: HttpsLoop) -> Starlette:
 
 def ended(fingerprint: str, draw: Callable[[int, int], int]) -> Starlette:
     """Return the ASGI application that tells clients, by a 410, that their campaign is over.
+
+    A request for another campaign gets a 404.
 
     Args:
         fingerprint: the fingerprint of the campaign's plan.

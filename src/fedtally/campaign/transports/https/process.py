@@ -67,13 +67,13 @@ class Https:
         take_over: bool,
         watch: Callable[[Driver | None], AbstractContextManager[Watch]],
     ) -> Ran:
-        """Run a campaign until it is complete or drained.
+        """Run a campaign until it is complete or drained, or the clock jumped past its calendar.
 
         See `Engine.run` for the arguments and the errors.
 
         `wait` has no effect: this engine never ends for lack of clients. If the campaign is
         cancelled during the run, clients are first told for `linger` seconds that it is over, and
-        then the error is raised.
+        then `InvalidInputError` is raised.
         """
         _ignore_reload()
         # Before `hold` claims the campaign: otherwise missing tokens would end it after its begin.
@@ -123,6 +123,9 @@ class Https:
             note: shows a message to the operator.
             counted: the metrics of the run in this process, which are still shown; None: there was
                 no run.
+
+        Raises:
+            InvalidInputError: the engine cannot listen on one of its addresses.
         """
         if not self.linger:
             return

@@ -28,8 +28,8 @@ from fedtally.secagg.two_server import Side
 SLOW_SECONDS = 10  # nginx closes a connection that is silent for this time within a request
 RATE, BURST = 2, 20  # the most requests with one token: a second on average, and in one burst
 # How many seconds nginx waits for a response of the process before it answers with an error.
-# In a campaign: `WAIT_SECONDS` plus a phase, but at least plus this time, since the process sends
-# no response while it closes a phase.
+# In a campaign it is `WAIT_SECONDS` plus a phase, or plus this time if that is longer: the process
+# sends no response while it closes a phase.
 _STEP_SECONDS = 40
 _GROUP_SECONDS = 60  # for two servers, whose reports may wait while a sum is opened
 _JOB_SECONDS = 120  # for DAP, where verifying the reports of a job may take a minute
@@ -44,7 +44,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9._/:@+\[\]-]+")  # characters without a special 
 
 @dataclass(frozen=True)
 class Backend:
-    """What the configuration of nginx depends on, for one campaign.
+    """The facts about one campaign that its configuration of nginx needs.
 
     Args:
         title: the name of the campaign, for a comment in the configuration.
@@ -131,7 +131,7 @@ def conf(backends: Sequence[Backend], front: Front) -> str:
 
 @dataclass(frozen=True)
 class Reports:
-    """What the configuration of nginx depends on, for one of two servers that receive reports.
+    """The facts about one of two servers for reports that its configuration of nginx needs.
 
     Args:
         title: the name of the server, for a comment in the configuration.
@@ -180,13 +180,14 @@ class Reports:
 
 @dataclass(frozen=True)
 class DapBackend:
-    """What the configuration of nginx depends on, for one server of a DAP task.
+    """The facts about one server of a DAP task that its configuration of nginx needs.
 
     Args:
         title: the name of the server, for a comment in the configuration.
         side: the role of the server: "leader" or "helper".
-        task: the id of the task, as text.
-        base: the path of the server's URL, without a slash at its end.
+        task: the id of the task, as text (see `dap.task.to_text`).
+        base: the path of the server's URL in the task, without a slash at its end; empty: the URL
+            has no path.
         socket: the path of the Unix socket on which the server's process listens.
         most_bytes: the most bytes that a request may have.
     """

@@ -1,9 +1,9 @@
 """The client's part in reporting to two servers over HTTPS.
 
 `Beginning` asks both servers for the state of the release before a report is made, since making it
-spends (uses up) the client's items. `Sending` sends a report that is made, until both servers have
-accepted it, one has refused it, or one will never answer. Neither class opens a connection or reads
-a clock; `carried` is the loop around them.
+spends the client's items: they must not be reported again. `Sending` sends a report that is made,
+until both servers have accepted it, one has refused it, or one will never answer. Neither class
+opens a connection or reads a clock; `carried` is the loop around them.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ class _Waits:
         return seconds
 
     def heard(self, server: Side, found: Heard) -> None:
-        """Note a response that a server of reports would not give, and set the wait.
+        """Note a response that is not one of the expected answers, and set the wait.
+
+        After a 404 the wait is half an hour to an hour, else it is as in `failed`.
 
         Args:
             server: the server that was asked.
@@ -182,6 +184,10 @@ class Beginning:
 
     def heard(self, server: Side, found: Heard, now: float) -> None:
         """Process a response to a request for the state of the release.
+
+        The exchange ends with `Never` if the release is not open, the clocks differ by more than
+        `CLOCKS_APART`, or the other of the two servers answers. After another response that does
+        not say that the release is open, the server is asked again.
 
         Args:
             server: the server that was asked.
@@ -267,6 +273,9 @@ class Sending:
 
     def heard(self, server: Side, found: Heard, _now: float) -> None:
         """Process a response to a frame that was sent.
+
+        The module `collecting` lists the responses that are final. After another response, the
+        server gets the frame again.
 
         Args:
             server: the server that got the frame.

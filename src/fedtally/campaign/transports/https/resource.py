@@ -62,7 +62,7 @@ class Release(StrEnum):
     """The state of a release, as one of two servers tells it to clients.
 
     OPEN: the server accepts reports. CLOSING: it still accepts reports that clients have made, but
-    no client should make a new one. CLOSED: it accepts no reports.
+    no client should make a new one; only a leader says this. CLOSED: it accepts no reports.
     """
 
     OPEN = "open"

@@ -45,8 +45,9 @@ class Standing:
         To judge a report means to verify its proof; only a leader does it. The entries are:
 
         - `release`: the number of the release.
-        - `state`: "open", "closing", "stopped", "landed" or "lost"; at a helper "answered" in place
-          of the last three.
+        - `state`: at a leader "open", "closing" (no client should begin a report any more),
+          "stopped" (no report is accepted, and the sum has not landed yet), "landed" or "lost"; at
+          a helper "open" or "answered".
         - `reports`: the number of reports that are stored, or after the sum, that are in it.
         - `refused`: the number of reports whose proof was refused; 0 at a helper.
         - `waiting`: the number of reports that are not judged yet; 0 at a helper and in a plan
@@ -88,8 +89,8 @@ class Standing:
     def document(self) -> dict[str, Any]:
         """Return the state of the process as a dict, which the caller writes as JSON.
 
-        It has the states of all releases, and the bytes of the reports and of free space on the
-        disk.
+        It has the states of all releases, the size of the file with the reports, and the free space
+        on its disk, both in bytes.
         """
         place = self.folder.path / REPORTS
         return {
@@ -100,18 +101,18 @@ class Standing:
         }
 
     def write(self) -> None:
-        """Write the state to a file in the server's folder, unless it is as at the last write.
+        """Write the state to the file `STATE` in the server's folder, unless it has not changed.
 
         Free space is compared in steps of 64 MiB. If the file cannot be written, for example
-        because the disk is full, nothing happens, and the next call tries again.
+        because the disk is full or gone, nothing happens, and the next call tries again.
         """
-        document = self.document()
-        text = json.dumps(document | {"free_bytes": document["free_bytes"] >> 26})
-        if text == self._written:
-            return
         try:
+            document = self.document()
+            text = json.dumps(document | {"free_bytes": document["free_bytes"] >> 26})
+            if text == self._written:
+                return
             with archive.replacing(self.folder.path / STATE) as temporary:
                 Path(temporary).write_text(json.dumps(document | {"time": int(self.clock())}))
-        except FedtallyError:
+        except (FedtallyError, OSError):
             return
         self._written = text

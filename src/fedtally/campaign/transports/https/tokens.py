@@ -12,6 +12,9 @@ Each line between the first and the last has the name of a client and the digest
 last line shows that the file is complete. Names that fedtally makes are random, so nobody can see
 from them that clients of two campaigns are the same person. A name means the same client for ever:
 a client whose token is replaced keeps its history.
+
+A server reads the file at its start, and again at the signal SIGHUP. Until then it does not know
+new tokens, and takes revoked ones.
 """
 
 from __future__ import annotations
@@ -93,7 +96,7 @@ def _by_digest(folder: Path) -> dict[str, str]:
 
 
 def read(folder: Path) -> Digests:
-    """Read the digests of a campaign's tokens from its folder.
+    """Return the digests of a campaign's tokens, by the names of clients, from its folder.
 
     Args:
         folder: the folder of the campaign.
@@ -129,7 +132,7 @@ def read(folder: Path) -> Digests:
 
 
 def parse(lines: Iterable[str], source: str, first: int = 1) -> Digests:
-    """Read the digests of tokens from lines of the form `NAME = DIGEST`.
+    """Return the digests of tokens, by the names of clients, from lines `NAME = DIGEST`.
 
     Args:
         lines: the lines, without line feeds.
@@ -205,7 +208,7 @@ def add(
 
     Args:
         folder: the folder of the campaign.
-        names: the names of the clients.
+        names: the names of the clients. A name that occurs twice gets one token.
         random: returns as many uniform bytes as its argument says, from a cryptographic source.
         output: a folder that gets one file of mode 0600 for each token; None: no files.
 
@@ -246,7 +249,7 @@ def take(folder: Path, digests: Digests) -> None:
 def revoke(folder: Path, names: Iterable[str]) -> None:
     """Remove the tokens of clients, so that their requests are refused.
 
-    A process that runs refuses them only after it has read the tokens again.
+    A server that runs refuses the tokens only after it has read the file again (see the module).
 
     Args:
         folder: the folder of the campaign.
@@ -271,11 +274,16 @@ def revoke(folder: Path, names: Iterable[str]) -> None:
 def changing(folder: Path) -> Iterator[Digests]:
     """Let a `with` block change the tokens of a campaign.
 
-    If the block ends without an error, the digests are written to the file. Meanwhile other
-    processes that call this wait.
+    If the block ends without an error, the digests are written to the file; else the file stays as
+    it was. Meanwhile other processes that call this function wait.
 
     Yields:
-        The digests, which the block changes in place; empty if the campaign has no tokens yet.
+        The digests by the names of clients, which the block changes in place; empty if the campaign
+            has no tokens yet.
+
+    Raises:
+        InvalidInputError: the file of tokens cannot be read, is not complete, or users other than
+            its owner may read or write it.
     """
     place = folder / TOKENS
     with _locked(folder):
@@ -300,8 +308,8 @@ def check_name(name: str) -> str:
     """Return a name unchanged if a client may have it.
 
     Raises:
-        InvalidInputError: the name is empty, too long, begins with a dot, or has a character other
-            than letters, digits, `-`, `_` and `.`.
+        InvalidInputError: the name is empty, longer than 64 characters, begins with a dot, or has a
+            character other than letters and digits of ASCII, `-`, `_` and `.`.
     """
     if not _NAME.fullmatch(name):
         raise InvalidInputError(
@@ -335,7 +343,9 @@ def _check_new(digests: Digests, names: Iterable[str]) -> None:
 def _files(folder: Path | None) -> Iterator[Callable[[dict[str, str]], None]]:
     """Yield a function that writes one file for each token of a dict from names to tokens.
 
-    If the `with` block fails, the files are removed again.
+    A file has the name of the client and the suffix `SUFFIX`. If a file exists already or cannot be
+    written, the yielded function raises `InvalidInputError`. If the `with` block fails, the files
+    are removed again.
 
     Args:
         folder: the folder of the files, made if it is missing; None: no file is written.

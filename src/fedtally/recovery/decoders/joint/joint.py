@@ -70,8 +70,9 @@ POLISHES = 3
 MOST_POLISHES = 12
 IMPROVES = 0.9
 POLISH_SWEEPS = 8  # sweeps of the fit over the support, in each polish
-# In the end a fitted item stands out by at least SELECTED standard deviations. In a large domain it
-# must stand out more, so that about FALSE_ITEMS of the candidates that nobody holds are fitted.
+# In the end the value of a fitted item is at least SELECTED of its own standard deviations. In a
+# large domain the bound is higher: then about FALSE_ITEMS of the candidates that nobody holds are
+# fitted.
 SELECTED = 4.0
 FALSE_ITEMS = 4
 _FEW_PHANTOMS = 4096  # phantoms that measure the noise while the support is being chosen
