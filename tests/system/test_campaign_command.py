@@ -634,6 +634,69 @@ def test_a_campaign_without_its_file_says_what_to_do(
     assert not (place / "campaign.db").exists()
 
 
+def commands_of_a_copy() -> list[str]:
+    """Return the lines of the page that copy campaign.db and put it back, without sudo."""
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    lines = [line.removeprefix("sudo -u fedtally ") for line in page.splitlines()]
+    found = [line for line in lines if line.startswith(("sh -c", "install ")) and "copy" in line]
+    assert len(found) == 2
+    return found
+
+
+@pytest.mark.skipif(not shutil.which("sqlite3"), reason="needs the shell of SQLite")
+def test_the_copy_of_the_page_is_made_beside_a_process_and_can_be_restored(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of(rounds=2)
+    place = init(world, plan)
+    (world.folder / "copies").mkdir()
+    made, put_back = (
+        one.replace("/mnt/copies", str(world.folder / "copies"))
+        .replace("/var/lib/fedtally/survey", str(place))
+        .replace("-o fedtally -g fedtally ", "")
+        for one in commands_of_a_copy()
+    )
+    with hold(CampaignFolder.open(place)) as driver:
+        for _ in range(2):  # the second one replaces the first
+            subprocess.run(["sh", "-c", made], check=True, timeout=60)
+            driver.check_writes()
+    [copy] = (world.folder / "copies").iterdir()
+    assert (copy.name, copy.stat().st_mode & 0o777) == ("survey.copy", 0o600)
+    (place / "campaign.db").unlink()
+    subprocess.run(["sh", "-c", put_back], check=True, timeout=60)
+    assert CampaignFolder.open(place).stage() == "old-copy"
+    assert run(["campaign", "restore", str(place)]) == 0
+    with agents(world, plan, N):
+        command = [str(place), "--agents", str(world.sockets), "--wait", "2"]
+        assert run(["campaign", "resume", *command]) == 3
+    assert landed(place)
+
+
+def test_a_file_that_is_lost_under_a_process_is_told_and_the_process_ends_first(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = init(world, plan_of())
+    state = place / "campaign.db"
+
+    def said(*words: str) -> str:
+        run(["campaign", words[0], str(place), *words[1:]])
+        return " ".join(capsys.readouterr().err.split())
+
+    with hold(CampaignFolder.open(place)):
+        number = CampaignFolder.open(place).runner()
+        capsys.readouterr()
+        assert said("status") == ""
+        copy = state.read_bytes()
+        state.unlink()
+        lost = f"{place} has lost its campaign.db while process {number} runs it: end that process"
+        assert lost in said("status")
+        # what `drain` waits for is what `restore` gives up
+        assert f"kill {number}" in said("restore") and "drain" not in said("restore")
+        state.write_bytes(copy)
+        assert f"kill {number}" in said("restore")
+    assert said("status") == ""
+
+
 def test_a_cancelled_campaign_stays_cancelled(
     world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:

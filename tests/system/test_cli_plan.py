@@ -306,14 +306,15 @@ def test_a_server_that_adds_the_noise_is_said_to_see_exact_sums(
             ("10",),
             (
                 "all 10 clients must come: a sum begins with 10, and if one of them stays away,"
-                " there is no answer (--cohort 10 lets it begin with 8)"
+                " there is no answer (--cohort 10 --cohort-min 8 lets it begin with fewer)"
             ),
         ),
         (
             ("401", "--max-cohort", "200"),
             (
                 "all 401 clients must come: a sum begins with 133, and if one of them stays away,"
-                " its other 132 are not counted (--cohort 134 lets it begin with 108)"
+                " its other 132 are not counted (--cohort 134 --cohort-min 108 lets it begin with"
+                " fewer)"
             ),
         ),
         (

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(
 RUNS, OVER, MOST = "ab" * 32, "cd" * 32, 5000
 SILENT = 200
 HELD = 5  # connections that an address may hold, where that is bounded
+ASKED = 8  # requests that an address may send at once, where that is bounded
 
 
 @dataclass
@@ -64,12 +65,25 @@ class Site:
         return int(status.split()[1]), rest.partition(b"\r\n\r\n")[2]
 
 
-def _of_addresses() -> str:
-    """Return the conf by which operators may bound what an address holds, with a lower bound."""
+def _of_addresses(folder: Path) -> str:
+    """Write the file by which operators may bound what an address takes, with lower bounds.
+
+    Return the other file, which has the zones.
+    """
     page = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
-    [found] = re.findall(r"```nginx\n(limit_conn_zone .*?)```", page, re.DOTALL)
-    assert found.count(" 200;") == 1
-    return str(found).replace(" 200;", f" {HELD};")
+    zones, bounds = (
+        re.findall(rf"```nginx\n({first} .*?)```", page, re.DOTALL)
+        for first in ("limit_conn_zone", "limit_conn")
+    )
+    [text] = bounds
+    for said, lower in ((" 200;", f" {HELD};"), ("burst=200 ", f"burst={ASKED} ")):
+        assert text.count(said) == 1
+        text = text.replace(said, lower)
+    (folder / "fedtally-limits").mkdir()
+    (folder / "fedtally-limits" / "addresses.conf").write_text(text)
+    [found] = zones
+    assert found.count("rate=50r/s") == 1
+    return str(found).replace("rate=50r/s", "rate=1r/m")
 
 
 @pytest.fixture(params=[False], ids=[""])
@@ -83,7 +97,7 @@ def site(
         Backend("runs", RUNS, tmp_path / "runs.sock", 100, MOST, 5),
         Backend("over", OVER, None, 100, MOST, 5),
     ]
-    addresses = _of_addresses() if request.param else ""
+    addresses = _of_addresses(tmp_path) if request.param else ""
     place = whole(tmp_path, addresses + conf(backends, front(tmp_path, port)))
     checked = subprocess.run([str(NGINX), "-t", "-c", place], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
@@ -237,3 +251,23 @@ def test_a_longer_queue_stands_in_a_file_of_its_own(tmp_path: Path) -> None:
             [found] = [line.split() for line in listed.stdout.splitlines() if f":{port} " in line]
             most = int(Path("/proc/sys/net/core/somaxconn").read_text())
             assert int(found[2]) == min(length, most)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a second address of this machine")
+@pytest.mark.parametrize("site", [True], indirect=True, ids=["by address"])
+def test_tokens_that_one_address_makes_up_reach_the_process_in_a_bound_alone(site: Site) -> None:
+    async def check() -> None:
+        async with await answering(site):
+            await begun(site)
+            found = [
+                (await site.answer(post(step_path(RUNS), 0, f"Bearer made-up-{number}")))[0]
+                for number in range(ASKED + 10)
+            ]
+            assert found == [200] * (ASKED + 1) + [429] * 9
+            assert len(site.took) == ASKED + 1
+            elsewhere = await site.answer(post(step_path(RUNS), 0), address="127.0.0.2")
+            assert elsewhere == (200, b"frame")
+        files = [one for one in site.folder.iterdir() if one.suffix == ".log"]
+        assert not any("127.0.0.1" in one.read_text() for one in files)
+
+    asyncio.run(check())

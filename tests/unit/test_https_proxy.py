@@ -34,9 +34,15 @@ def test_limits_are_those_of_the_plans() -> None:
     assert "client_max_body_size 70000;" in survey and "proxy_read_timeout 80s;" in survey
     assert "client_max_body_size 123456;" in fruit and "proxy_read_timeout 620s;" in fruit
     assert f"/v1/campaigns/{'ab' * 32}/step " in survey
-    assert "zone=fedtally:5m" in text  # 20,000 tokens
+    assert "zone=fedtally:10m" in text  # 20,000 tokens, and as many that somebody made up
     assert "ssl_protocols TLSv1.2 TLSv1.3;" in text
     assert text.count("\nupstream ") == text.count("proxy_pass") == 2
+
+
+def test_the_zone_of_tokens_grows_with_the_clients_and_is_never_tiny() -> None:
+    # nginx takes 256 bytes for a token, and somebody may make tokens up in a small campaign, too
+    for clients, size in ((1, 10), (10_000, 10), (200_000, 98)):
+        assert f"zone=fedtally:{size}m " in conf([replace(ONE, num_clients=clients)], Front())
 
 
 def test_no_conf_writes_an_address_down() -> None:

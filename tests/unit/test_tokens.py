@@ -308,3 +308,41 @@ def test_who_has_no_campaign_has_no_tokens(
     assert os.listdir(tmp_path) == []
     with pytest.raises(UnreadableFileError):
         CampaignFolder.open(tmp_path)
+
+
+def test_a_campaign_that_lost_its_tokens_gets_no_new_ones_by_mistake(
+    survey: CampaignFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A device whose token is missing hears 401 after the next reload, and ends for good."""
+    Path("hashes.txt").write_text(f"cem = {DIGEST}\n")
+    place = survey.path / TOKENS
+
+    def give(*words: str) -> int:
+        return run(["campaign", "tokens", words[0], "survey", *words[1:]])
+
+    assert give("add", "ada") == 0
+    place.unlink()
+    assert give("add", "ada") == 0  # nobody was asked yet
+    driver = survey.driver(clock=lambda: 1, random=stream("claim"))
+    place.unlink()
+    assert give("add", "ada") == 0  # the campaign has begun, and nobody was asked yet
+    for number in range(survey.plan.num_clients):
+        driver.check_in(f"client {number}", 1)
+    driver.tick(1)
+    assert survey.status().open
+    ways = (("mint", "--count", "1"), ("add", "ben"), ("import", "hashes.txt"))
+    for words in ways:
+        assert give(*words) == 0  # the tokens are there
+    place.unlink()
+    for is_db_lost in (False, True):
+        if is_db_lost:
+            (survey.path / "campaign.db").unlink()
+        for words in ways:
+            capsys.readouterr()
+            assert give(*words) == 2
+            said = " ".join(capsys.readouterr().err.split())
+            assert f"put {place} back from your backup" in said and "--anew" in said
+            assert not place.exists()
+    for words in ways:
+        assert give(*words, "--anew") == 0
+        place.unlink()

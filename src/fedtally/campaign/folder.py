@@ -251,11 +251,20 @@ class CampaignFolder:
         """Return why `resume` would refuse a campaign in this stage, and what to do.
 
         The text is "" for other stages than "lost", "old-copy" and "no-mark", also if the campaign
-        is over or was cancelled.
+        is over or was cancelled. If a process runs the campaign and its database is gone, the text
+        says so: the process cannot write any more, and must end before anything is put back.
 
         Args:
             stage: a word that `stage` returns.
         """
+        # A process makes the database before its lock can be seen.
+        if stage == "running" and not (self.path / STATE).exists():
+            number = self.runner()
+            return (
+                f"{self.path} has lost its {STATE} while process {number} runs it: end that process"
+                f" (kill {number}, or systemctl stop its service), and then fedtally campaign"
+                f" status {self.path} says how to go on"
+            )
         restore = f"fedtally campaign restore {self.path} gives its open sessions up"
         if stage == "lost":
             return self.lost()
@@ -378,6 +387,12 @@ class CampaignFolder:
                 over, was cancelled or is lost; or the database is no old copy and its mark is
                 there.
         """
+        if (other := self.runner()) is not None:
+            # `drain` would wait for the open sessions, which this call gives up
+            raise InvalidInputError(
+                f"process {other} runs {self.path}, so nothing can be given up: kill {other}, or"
+                " systemctl stop its service, and then restore again"
+            )
         check_begun(self)
         with self.lock(number):
             state = self.state()

@@ -25,6 +25,12 @@ _output = option(
     metavar="DIR",
     help="Write a file CLIENT.token for each client, and print no token",
 )
+_anew = option(
+    "Clients",
+    "--anew",
+    is_flag=True,
+    help="Begin an empty list of tokens although clients took part",
+)
 
 
 @click.group(
@@ -60,32 +66,36 @@ def tokens() -> None:
     metavar="N",
     help="Make tokens for N clients",
 )
+@_anew
 @_output
 @json_option
-def mint(name: Path, number: int, output: Path | None, as_json: bool) -> None:
+def mint(name: Path, number: int, anew: bool, output: Path | None, as_json: bool) -> None:
     """Make tokens of N new clients, whose random names link no two campaigns.
 
     Each line on stdout is a client's name and its token.
     """
     from fedtally.campaign.transports.https.tokens import mint
 
-    folder = _opened(name)
+    folder = _opened_to_give(name, anew)
     _show_new(folder, mint(folder.path, number, secrets.token_bytes, output), output, as_json)
 
 
 @click.command(cls=Command, short_help="Make tokens of clients that you name.")
 @_folder
 @_clients
+@_anew
 @_output
 @json_option
-def add(name: Path, clients: tuple[str, ...], output: Path | None, as_json: bool) -> None:
+def add(
+    name: Path, clients: tuple[str, ...], anew: bool, output: Path | None, as_json: bool
+) -> None:
     """Make a token of each CLIENT. A name used in two campaigns links them: prefer mint.
 
     Each line on stdout is a client's name and its token.
     """
     from fedtally.campaign.transports.https.tokens import add
 
-    folder = _opened(name)
+    folder = _opened_to_give(name, anew)
     _show_new(folder, add(folder.path, clients, secrets.token_bytes, output), output, as_json)
 
 
@@ -102,13 +112,14 @@ def add(name: Path, clients: tuple[str, ...], output: Path | None, as_json: bool
 )
 @_folder
 @click.argument("file", metavar="FILE", type=click.Path())
+@_anew
 @json_option
-def import_(name: Path, file: str, as_json: bool) -> None:
+def import_(name: Path, file: str, anew: bool, as_json: bool) -> None:
     """Take a line CLIENT = DIGEST for each client. DIGEST is the SHA-256 of its token, in hex."""
     from fedtally.campaign.transports.https.tokens import parse, take
     from fedtally.errors import UnreadableFileError
 
-    folder = _opened(name)
+    folder = _opened_to_give(name, anew)
     try:
         with click.open_file(file, encoding="utf-8") as lines:
             taken = parse(lines.read().splitlines(), file)
@@ -159,6 +170,44 @@ def _opened(name: Path) -> CampaignFolder:
     from fedtally.campaign.folder import CampaignFolder
 
     return CampaignFolder.open(name)
+
+
+def _opened_to_give(name: Path, anew: bool) -> CampaignFolder:
+    """Return the folder of a campaign, which may get new tokens.
+
+    A new file of tokens instead of a lost one would list the new clients alone. Once a process
+    reads it, each other client gets the answer 401, and ends for good.
+
+    Args:
+        name: the folder of the campaign.
+        anew: whether the user wants a new file although clients may have taken part.
+
+    Raises:
+        InvalidInputError: the campaign has asked clients, its file of tokens is lost, and `anew` is
+            False.
+    """
+    import os
+
+    from fedtally.campaign.transports.https.tokens import TOKENS
+    from fedtally.errors import InvalidInputError
+
+    folder = _opened(name)
+    place = folder.path / TOKENS
+    if not (anew or os.path.lexists(place)) and _had_clients(folder):
+        raise InvalidInputError(
+            f"{folder.path} has asked clients and lost its file {TOKENS}, and with new tokens alone"
+            f" each earlier client ends for good: put {place} back from your backup, or, if nobody"
+            " has a token yet, add --anew"
+        )
+    return folder
+
+
+def _had_clients(folder: CampaignFolder) -> bool:
+    """Tell whether a campaign has asked clients, or may have asked some, since it is lost."""
+    if not folder.has_begun:
+        return bool(folder.lost())
+    found = folder.status()
+    return bool(found.asked or found.open or found.ended)
 
 
 def _show_new(

@@ -448,7 +448,8 @@ def _none_to_spare(plan: Plan) -> str:
     if plan.num_clients - sums * p.n_min >= sums or in_round > _SEVERAL:
         return ""
     fewest, _ = cohort_sizes(p.n_max, None, p.adversary)
-    way = f" (--cohort {p.n_max} lets it begin with {fewest:,})" * (fewest < p.n_min)
+    way = f" (--cohort {p.n_max} --cohort-min {fewest} lets it begin with fewer)"
+    way *= fewest < p.n_min
     lost = "there is no answer"
     if sums > 1:
         lost = f"its other {p.n_min - 1:,} are not counted"

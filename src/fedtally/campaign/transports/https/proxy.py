@@ -33,7 +33,10 @@ RATE, BURST = 2, 20  # the most requests with one token: a second on average, an
 _STEP_SECONDS = 40
 _GROUP_SECONDS = 60  # for two servers, whose reports may wait while a sum is opened
 _JOB_SECONDS = 120  # for DAP, where verifying the reports of a job may take a minute
-_ZONE_BYTES = 256  # bytes of nginx's memory for each token
+# Bytes of nginx's memory for each client: 256 for its token, and as much for a made-up one. The 128
+# bytes of nginx's documentation are for keys of up to 48 letters, and a token has 52.
+_ZONE_BYTES = 512
+_LEAST_ZONE = 10  # MiB: without room for made-up tokens, nginx would refuse some clients with 429
 _MIB = 1 << 20
 _MOST_SOCKET_BYTES = 100  # the longest path of a Unix socket; the system allows a few bytes more
 _PLAIN = re.compile(r"[A-Za-z0-9._/:@+\[\]-]+")  # characters without a special meaning for nginx
@@ -117,7 +120,9 @@ def conf(backends: Sequence[Backend], front: Front) -> str:
     parts = [_HEAD.format(what="Campaigns", titles=titles, command="campaign nginx")]
     if running:
         clients = sum(one.num_clients for one in running)
-        parts.append(_LIMIT.format(zone=max(1, -(-clients * _ZONE_BYTES // _MIB)), rate=RATE))
+        parts.append(
+            _LIMIT.format(zone=max(_LEAST_ZONE, -(-clients * _ZONE_BYTES // _MIB)), rate=RATE)
+        )
     parts += [_UPSTREAM.format(name=_upstream(one), socket=one.socket) for one in running]
     parts.append(_server(front))
     parts += [_ended(one) if one.socket is None else _location(one) for one in backends]
@@ -228,7 +233,8 @@ _HEAD = """\
 
 _LIMIT = """
 # How often a client may ask, by its token, however its header is written: many clients may share
-# one address. Requests without a token share one share. nginx keeps the tokens in memory alone.
+# one address. Requests without a token share one share. nginx keeps the tokens in memory alone,
+# 4,000 in a MB: here is room for those of all clients, and for as many that somebody made up.
 map $http_authorization $fedtally_client {{
   default none;
   "~*^Bearer +(?<fedtally_token>[^ ]+)$" $fedtally_token;
@@ -297,6 +303,7 @@ _ONWARD = """
     proxy_connect_timeout 5s;
     proxy_send_timeout {slow}s;
     proxy_read_timeout {read}s;
+    include fedtally-limits/*.conf;  # bounds of your own, such as by address; none is needed
   }}"""
 
 _ENDED = """
