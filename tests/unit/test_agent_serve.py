@@ -389,3 +389,23 @@ def test_secrets_of_sessions_whose_time_is_over_are_wiped_without_a_frame(
         await running.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_nobody_is_left_after_a_stop_and_two_stops_at_once_close_once(
+    folder: Path, steps: int
+) -> None:
+    """A connection that comes just before, at any step of the loop, is closed, too."""
+
+    async def run() -> bytes:
+        one = Guarded(folder / "agent", PLAN)
+        running = await serve(one.agent, folder / "a.sock", clock=lambda: START)
+        reader, writer = await asyncio.open_unix_connection(folder / "a.sock")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await asyncio.gather(running.stop(), running.stop())
+        found = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        return found
+
+    assert asyncio.run(run()) == b""

@@ -72,6 +72,7 @@ class Served:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._lock = -1
+        self._is_stopping = False
 
     async def start(self) -> None:
         """Start to listen on the socket, and to wipe expired sessions every `SWEEP_SECONDS`."""
@@ -94,11 +95,12 @@ class Served:
         """Close the socket and its connections, wipe the agent's secrets, and remove the socket
         file.
 
-        A second call does nothing.
+        A second call does nothing, and does not wait for the first. The lock file stays.
         """
         if self._server is None:
             return
-        self._server.close()
+        server, self._server, self._is_stopping = self._server, None, True
+        server.close()
         tasks = [connection.task for connection in self._connections]
         if self._sweeper is not None:
             tasks.append(self._sweeper)
@@ -109,7 +111,6 @@ class Served:
         with suppress(OSError):
             os.unlink(self._path)
         os.close(self._lock)  # last: otherwise this could remove another agent's socket
-        self._server = None
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -122,7 +123,7 @@ class Served:
                 return
             self._connections.add(connection)
             self._close_silent()
-            while True:
+            while not self._is_stopping:  # a task of a connection may begin after `stop` did
                 connection.since, connection.is_busy = time.monotonic(), False
                 frame = await read_frame(reader, self._agent.most_bytes, FRAME_SECONDS)
                 # The silence of the connection begins anew here. While it waits for items, it may
