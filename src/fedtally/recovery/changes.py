@@ -31,7 +31,8 @@ from fedtally.recovery.decoders.kind import FittedDecoder, Measured
 from fedtally.recovery.limits import check_confidence
 from fedtally.recovery.linear_system import F64, I64, Bools, Ids
 
-# Sizes of changes, in standard deviations of a round's value.
+# How large changes may be: the standard deviations of the normal priors of a change, in standard
+# deviations of a round's value (the root of the mean variance over rounds).
 _SIZES = (0.5, 1.0, 2.0, 4.0)
 _CLIPPED = 4.0  # values more than this number of standard deviations from the median are clipped
 _MOST = 600.0  # the largest logarithm of a Bayes factor; its exponential must not overflow

@@ -531,10 +531,14 @@ def of_numpy(values: Any) -> Any:
 
 
 def _writable(text: str) -> str | None:
-    """Return a text as a plain str; None if UTF-8 cannot encode it, because of a lone surrogate."""
+    """Return a text as a plain str.
+
+    Return None if UTF-8 cannot encode the text, because of a lone surrogate, or if the text is of a
+    subclass of str whose own `encode` raises an error.
+    """
     try:
         text.encode()
-        # A subclass of str may have its own methods, which this does not call.
+        # This calls no method of a subclass, so the result has the characters themselves.
         return str.encode(text).decode()
     # Such a subclass may raise any error. Only its own methods run in this `try`, so no error of
     # this package is hidden.

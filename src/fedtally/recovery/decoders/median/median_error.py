@@ -115,15 +115,17 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) 
 
 
 def _tails(step: float, expected: F64, numbers: F64, plan: Sums) -> tuple[F64, F64]:
-    """Return sizes of errors, in counts, and the probability that an error exceeds each size.
+    """Return sizes of errors, in counts, and the probability that |error| exceeds each size.
 
-    The sizes start at 0 and are equally spaced.
+    The error is of the median over rows, for a rare item. The sizes start at 0. They are `step`
+    apart, or half a step if the number of rows is even. With a step above 1 errors are blurred
+    (`_BLUR`).
 
     Args:
-        step: the step of the lattice, in counts.
+        step: the step of the lattice on which a row's error is computed, in counts.
         expected: expected counts of items.
         numbers: how many items have each count.
-        plan: the sizes and the noise of the sums.
+        plan: the sums: their rows, width, batches of rounds, and noise.
     """
     t = _angles(step)
     blur = 0.0 if step == 1.0 else (_BLUR * step) ** 2
