@@ -46,7 +46,7 @@ def points(error: float, digits: int | None = None, signed: bool = False) -> str
     Args:
         error: the difference of two shares: 0.05 is 5 points.
         digits: the decimals to show; None: the number that `decimals` returns for this error.
-        signed: whether a positive error gets a plus sign.
+        signed: whether an error of 0 or more gets a plus sign.
 
     >>> points(0.05126), points(-0.0001, 2, signed=True)
     ('5.13 points', '-0.01 points')

@@ -334,7 +334,7 @@ def error_against_bytes(
     """Draw the largest error against the bytes per client, on logarithmic axes.
 
     Errors are given as shares of clients, and drawn in percentage points. Each method in `curves`
-    has a curve with a band.
+    has a curve with a band. Without `marked`, the axis of errors is linear if all errors are 0.
 
     Args:
         curves: each method's points: x is the bytes per client, and the other numbers are errors.

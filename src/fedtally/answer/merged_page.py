@@ -98,7 +98,7 @@ def write_merged_page(
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
-        InvalidInputError: the name does not end in .html.
+        InvalidInputError: the path does not end in .html, or the file cannot be written.
     """
     page.check_report_path(path)
     estimates, names = doubted(merged, estimates), _names(paths)

@@ -108,7 +108,8 @@ def write_page(
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
-        InvalidInputError: the name does not end in .html, or `result` is not a single `Result`.
+        InvalidInputError: the path does not end in .html, the file cannot be written, or `result`
+            is not a single `Result`.
     """
     if not isinstance(result, Result):
         raise InvalidInputError(

@@ -392,9 +392,9 @@ class Part:
     def sampling_error(self, frequencies: F64) -> F64:
         """Return how far shares in a wider population may be from `frequencies`: float64 [n].
 
-        The distance is for both directions, a share like `frequencies`, and holds with the part's
-        confidence, which must exceed 0. The clients are taken as a uniform sample of that
-        population.
+        Each distance is a share, like `frequencies`, and is a bound in both directions. It holds
+        with the part's confidence, which must exceed 0. The clients are taken as a uniform sample
+        of the population.
         """
         # The sample consists of clients, not of contributions. A client that holds the same in k
         # rounds is one draw that counts k times. If client i is in k_i rounds, the sample is worth

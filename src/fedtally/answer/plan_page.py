@@ -284,9 +284,9 @@ def _costs(proposal: Proposal, bill: Bill) -> Table:
 def _halved(proposal: Proposal) -> tuple[Table | None, str]:
     """Return two values: a table of changes to the plan, and a text.
 
-    Each change alone halves the plan's error, such as more bytes or more clients. If there is a
-    table, the text is "". If there is no such change, the table is None and the text is the reason.
-    In an open domain the table is None and the text is "".
+    Each change, such as more bytes or more clients, halves the plan's error without the others. If
+    there is a table, the text is "". If there is no such change, the table is None and the text is
+    the reason. In an open domain the table is None and the text is "".
     """
     from fedtally.plan import tradeoff
 

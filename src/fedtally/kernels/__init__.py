@@ -191,7 +191,8 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
         uint64 [n].
 
     Raises:
-        InvalidInputError: k or k2 is out of its range, or the offsets fall or go beyond `data`.
+        InvalidInputError: k or k2 is out of its range, or the offsets are empty, fall, or lie
+            outside `data`.
 
     >>> fingerprint(np.frombuffer(b"abc", np.uint8), np.array([0, 3]), 10, 1).tolist()
     [6513289]

@@ -76,11 +76,11 @@ class Decoder:
     batches of sign * counter. An estimate is the median or the mean of these values over the rows.
     The median of an even number of rows is the mean of the two middle values.
 
-    The constructor computes tables that serve all later calls: for each cell (counter), the sums of
-    several batches under all patterns of signs. An id then costs one gather (memory read) for each
-    table and row, instead of one for each batch and row. Sums of integers are added in float32 if
-    no intermediate value can exceed 2^24, and otherwise in float64; then medians are exact up to
-    2^53.
+    With compiled kernels, the constructor computes tables that serve all later calls: for each cell
+    (counter), the sums of several batches under all patterns of signs. An id then costs one gather
+    (memory read) for each table and row, instead of one for each batch and row. Sums of integers
+    are added in float32 if no intermediate value can exceed 2^24, and otherwise in float64. In
+    float64, medians are exact up to 2^53.
 
     Args:
         sums: the sums of the sketches of each batch, int64, float64 or float32 [batches, rows,
@@ -95,7 +95,8 @@ class Decoder:
             a row is the counter in its cell.
 
     Raises:
-        InvalidInputError: a dtype or a shape is wrong, or there are too many batches for the width.
+        InvalidInputError: a dtype, a shape or `fold` is wrong, there are several batches without
+            signs, or there are too many batches for the width.
     """
 
     def __init__(

@@ -316,6 +316,8 @@ class SketchSpec:
     def parts(self, round: int) -> list[Part]:
         """Return the parts of a round's vectors: the sketch of the ids, then one for each position.
 
+        The positions are `positions_of(round)`, in this order.
+
         >>> spec = SketchSpec(5, 200, "shared", 1, bytes(32), Spelling(4, 32, max_length=2))
         >>> [(part.start, part.rows, part.width) for part in spec.parts(0)]
         [(0, 5, 200), (1000, 4, 32), (1128, 4, 32), (1256, 4, 32)]

@@ -165,12 +165,12 @@ def doubt(
     nothing to say.
 
     Args:
-        shown: the estimates. Those that cannot be told from 0 are left out, unless all are like
-            this.
+        shown: the estimates. If any of them can be told from 0, the others are left out.
         among: a text on who took part, as `counted.those` returns it.
         found: the largest error of all candidates, compared with the truth; None: the truth is
             unknown.
-        confidence: the confidence of the limits. The text names it unless it is 0.95.
+        confidence: the confidence of the limits. The text names it beside an error for more people,
+            unless it is 0.95.
 
     >>> tea, rare = (Estimate("tea", f, low, f + 0.03, 9.0, 0.04, 0.0, f + 0.05)
     ...              for f, low in ((0.5, 0.47), (0.01, 0.0)))

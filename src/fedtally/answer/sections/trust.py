@@ -159,7 +159,7 @@ def honesty(least: int) -> str:
     """Return which setting owners of agents need in agent.toml so that they accept a plan.
 
     Args:
-        least: the number of honest clients in each sum that the plan's promises need.
+        least: the fewest honest clients in a sum with which the plan's promises hold.
 
     >>> honesty(3)
     'owners need min_honest = 3 or less in agent.toml'
@@ -534,10 +534,10 @@ def short_of_all(plan: Plan, asked: float) -> str:
 
 
 def _can_bear(p: Parameters, corrupt: int) -> bool:
-    """Return whether cohorts of the same sizes can be summed if `corrupt` of their clients lie.
+    """Return whether cohorts can be summed if `corrupt` clients in each are corrupt.
 
     Args:
-        p: the parameters of the cohorts, with another number of corrupt clients.
+        p: the parameters of the cohorts; `p.corrupt` is not used.
         corrupt: the number of corrupt clients in a cohort.
     """
     from fedtally.secagg.params import PPM
