@@ -453,8 +453,8 @@ def rank_frequency(
     The curve is blue for the items above noise, and grey for the rest.
 
     Args:
-        frequencies: the estimated shares, largest first. At least one is above 0; others are not
-            drawn.
+        frequencies: the estimated shares, largest first. At least one must be above 0. Shares of 0
+            or less are not drawn.
         number: the number of items above noise.
         floor: the noise floor, above 0: an estimate below this share may be noise alone.
         unit: the plural noun for what is counted.
@@ -595,7 +595,7 @@ def _runs(rounds: Sequence[int]) -> list[slice]:
 def _label_rounds(
     axes: Axes, rounds: Sequence[int], labels: Mapping[int, str], drawn: Set[int]
 ) -> None:
-    """Write labels below about six of the rounds, including the last one.
+    """Write labels below at most six of the rounds, including the last one.
 
     Args:
         axes: the panel.

@@ -294,7 +294,7 @@ def _holding(merged: Answer) -> str:
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """Return the base name of each file; equal names get numbers.
+    """Return the base name of each file; equal names get their place in `paths`, from 1.
 
     A folder's name is left out, since it may be a person's.
 

@@ -600,7 +600,7 @@ def _curve(of: Listed) -> list[Figure]:
     """Return a list with the curve of all estimates by rank; [] if there is no curve.
 
     There is none if the noise floor is unknown or 0, or if fewer than 10 candidates stand above
-    noise: the list then says as much.
+    noise: the list then shows the same.
     """
     from fedtally.answer import charts
 

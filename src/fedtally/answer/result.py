@@ -81,12 +81,14 @@ class Result(Part, Answer):
         span: the window of rounds that the answer is about (see `window`); None: all landed rounds.
         decoding: how the sums are decoded, with the name of a decoder in place of "auto".
         num_clients: the number of clients that took part, each counted once. In a window of rounds
-            it is the number of contributions, since it is not recorded who was in which round. The
-            same holds if clients are silos, and it is private how many silos a person is in.
+            it is the number of contributions, since it is not recorded who was in which round. It
+            is also the number of contributions if clients are silos, and how often a person counts
+            is private.
         num_contributions: the number of contributions in the sums. Frequencies are shares of this
             number.
         num_silos: the number of silos that took part, each counted once; 0 if clients are no silos.
-            If they are, the other numbers count people. In a window of rounds it is an upper bound.
+            If they are, the other numbers count people. In a window of rounds, `num_silos` is an
+            upper bound.
         command: the command that made the answer; "": no command did.
 
     Raises:

@@ -269,8 +269,8 @@ def refit(
             False: compute `shrinkage` in each sweep.
 
     Raises:
-        InvalidInputError: a shape or dtype does not fit, an array is not C-contiguous, or a cell is
-            outside `residual`.
+        InvalidInputError: a shape or dtype does not fit, an array is not C-contiguous, a cell is
+            outside `residual`, or `sweeps` is below 0.
     """
     rows, _, batches = residual.shape
     shapes = (len(values), rows)

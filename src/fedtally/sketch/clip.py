@@ -283,8 +283,9 @@ def _pair_keys(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, np.uint64, np.u
 
     Returns:
         Three values. The keys, uint64 [n], are (owner - least owner) << bits | (id - least id).
-        Then follow `bits`, the number of bits of id - least id, and the least id. Or None: a key
-        does not fit into 64 bits, owners are not integers, or there are no ids.
+        Then follow `bits`, the number of bits of the largest id - least id, at most 63, and the
+        least id. Or None: a key does not fit into 64 bits, owners are not integers, or there are no
+        ids.
     """
     if owners.dtype.kind not in "iu" or not len(ids):
         return None
@@ -321,7 +322,7 @@ def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
         clients: the numbers of the clients to examine, int64, ascending.
 
     Raises:
-        InvalidInputError: one of them holds more than MAX_ITEMS items.
+        InvalidInputError: one of these clients holds more than MAX_ITEMS items.
     """
     sizes, most = starts[clients + 1] - starts[clients], clip.largest_square
     validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))

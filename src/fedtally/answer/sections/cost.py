@@ -33,7 +33,8 @@ class _Words(NamedTuple):
         instead: returns what a client could send without a sketch, but in the clear; its second
             argument is a text on the binary encoding of the items.
         beside: returns a text to append to the bytes of an upload: how many bytes a histogram
-            takes.
+            takes. If the upload is a histogram, the text says instead that each candidate has a
+            counter.
     """
 
     heading: str
@@ -154,7 +155,8 @@ def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
     """Return the bytes that a client uploads, in words, and the bytes that a histogram would take.
 
     There is no text on a histogram in an open domain, which has no list of candidates. There is
-    none either if DAP servers made the sums.
+    none either if DAP servers made the sums. For a plan with a histogram, the text says instead
+    that each candidate has a counter.
 
     Args:
         plan: the plan of the campaign.

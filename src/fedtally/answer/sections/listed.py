@@ -173,9 +173,10 @@ def table(
 ) -> FittedTable:
     """Return a table of estimates: share, errors, count, and the true share if it is known.
 
-    There are two errors beside each share: among these clients, and for a wider population, of
-    which the clients are a sample. An item that cannot be told from 0 is dim, has no bar, and shows
-    only upper limits.
+    If all estimates have limits, their errors stand beside the shares. The first error is among
+    these clients, and is left out for exact counts. The second is for a wider population, of which
+    the clients are a sample. An item that cannot be told from 0 is dim, has no bar, and shows only
+    upper limits.
 
     Args:
         estimates: the estimates, in the order of the rows.
@@ -225,9 +226,9 @@ def _doubts(
 ) -> tuple[tuple[int, Text] | None, Text | None]:
     """Return a text on rows that cannot be told from 0, as (line, note).
 
-    If only the last rows cannot be told from 0, `line` has the index of the first of these rows,
-    and a text to show above it; `note` is None. Otherwise `note` is a text to show below the table,
-    and `line` is None. Both are None if there are no such rows.
+    If the last rows cannot be told from 0, and all rows before them can, `line` has the index of
+    the first of the last rows, and a text to show above it; `note` is None. Otherwise `note` is a
+    text to show below the table, and `line` is None. Both are None if there are no such rows.
 
     Args:
         doubtful: for each row, whether it cannot be told from 0.
