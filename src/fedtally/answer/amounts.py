@@ -73,7 +73,7 @@ def decimals(shares: Iterable[float]) -> int:
 def size(number: float) -> str:
     """Return a number of bytes as text in B, kB, MB or GB (powers of 1000), with three digits.
 
-    Numbers below 1 kB are written as whole bytes.
+    Numbers below 1 kB are written as whole bytes, and numbers from 1,000 GB on as whole GB.
 
     >>> size(17), size(31_987), size(282_878), size(1_500_000)
     ('17 B', '32.0 kB', '283 kB', '1.50 MB')

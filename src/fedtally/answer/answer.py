@@ -174,7 +174,8 @@ class Answer(Tabular):
     def about(self) -> str:
         """How the limits of frequencies were made, in words.
 
-        It is "" if the confidence is 0 (then there are no limits), or if the counts are exact.
+        It is "" if the confidence is 0: there are no limits then. It is also "" for one part with
+        exact counts.
         """
         pooled = self.pooled_limits()
         return "" if pooled is None else pooled.about

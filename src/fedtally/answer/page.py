@@ -45,7 +45,7 @@ def check_report_path(path: str | os.PathLike[str]) -> None:
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
-        InvalidInputError: the name does not end in .html.
+        InvalidInputError: the path does not end in .html.
 
     >>> check_report_path("out.pdf")
     Traceback (most recent call last):

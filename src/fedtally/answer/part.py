@@ -427,9 +427,10 @@ class Part:
     def unit(self) -> str:
         """The plural noun for what is counted: "clients", "people" or "contributions".
 
-        It is "people" if clients are silos (clients with many people behind them). It is
-        "contributions" if some client is in several rounds, if this is unknown (in a window), or if
-        people of silos may be in several rounds or several silos.
+        It is "contributions" if some client is in several rounds, or if this is unknown (in a
+        window). It is also "contributions" if people of silos may be in several rounds or several
+        silos. Otherwise it is "people" for silos (clients with many people behind them), and
+        "clients" for persons.
         """
         if self.num_clients != self.num_contributions or self.repeats_are_unknown:
             return "contributions"

@@ -84,7 +84,7 @@ def write_plan_page(
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
-        InvalidInputError: the name does not end in .html.
+        InvalidInputError: the path does not end in .html, or the file cannot be written.
     """
     from fedtally.base.archive import replacing
 

@@ -264,10 +264,10 @@ class Result(Part, Answer):
     ) -> Result:
         """Return the answer for some rounds only (a window), from sums that landed.
 
-        Frequencies are shares of the contributions in the window. The decoder may fit more rounds
-        than the window, if the estimates then have smaller errors, and may use rounds near the
-        window as a prior, if the sums support it. Limits do not use this prior. At most six fits
-        are cached; each takes up to 12 bytes for each candidate, row and round.
+        Frequencies are shares of the contributions in the window. The decoder may fit rounds
+        outside the window, too, if this makes the errors smaller. It may also use rounds near the
+        window as a prior, which limits do not use. At most six fits are cached; each takes up to 12
+        bytes for each candidate, row and round.
 
         Args:
             asked: "all": this result itself; "last:K": the last K rounds that landed; "A..B": the

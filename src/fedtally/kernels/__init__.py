@@ -226,7 +226,7 @@ def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
 
 
 def signs(words: U32, bit: int) -> I64:
-    """Return the sign that bit `bit` of each hash word gives: 1 if it is 0, and -1 if it is 1.
+    """Return the sign that bit `bit` of each hash word gives: 1 if the bit is 0, and -1 if it is 1.
 
     The result is int64, shaped like `words`.
 

@@ -166,9 +166,9 @@ class Decoder:
 
         Returns:
             The index of each such id in the range, ascending, int64 [n], and its estimate, float64
-            [n]. Or None: nothing was searched, and the caller must use `range`. This happens if
-            `floor` is 0 or less, if no compiled kernel is used, if there are several tables
-            (`Subtable`) or they are not float32, and if the tables are so small that `range` is
+            [n]. Or None: nothing was searched, and the caller must use `range`. Each of these is a
+            reason: `floor` is 0 or less; no compiled kernel is used; there are several tables
+            (`Subtable`); the tables are not float32; the tables are so small that `range` is
             faster.
         """
         if self._level == "numpy" or self._values.dtype != np.float32 or len(self._layout) > 1:

@@ -45,9 +45,9 @@ class Clip(NamedTuple):
         norm: the bound, at least 0. A sketch of one item has the norm sqrt(spec.touched). With a
             smaller bound no client can contribute a single item; several items may fit if they
             cancel each other.
-        spell: for a spec with a spelling (names are spelled in further counters), a function that
-            turns item ids, uint64 [n], into the rows that `CountSketch.add` takes, uint64 [n, 1 +
-            positions]; otherwise None.
+        spell: a function for a spec with a spelling (names are spelled in further counters). It
+            turns item ids, uint64 [n], into rows as `CountSketch.add` takes them, uint64 [n, 1 +
+            positions]. None: the spec has no spelling.
     """
 
     spec: SketchSpec

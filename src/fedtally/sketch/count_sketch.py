@@ -440,7 +440,8 @@ class CountSketch:
 
         Raises:
             InvalidInputError: a count is negative, a dtype or a shape is wrong, a counter could
-                reach 2^62, or the counters already hold noise. The sketch is then unchanged.
+                reach 2^62, an id has no counter in the histogram, or the counters already hold
+                noise. The sketch is then unchanged.
         """
         whole = None if counts is None else _clients_per_item(counts)
         given = None if num_clients is None else validate.integer(0, num_clients=num_clients)

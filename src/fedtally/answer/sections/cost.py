@@ -183,8 +183,8 @@ def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
 def planned(proposal: Proposal) -> str:
     """Return in words what a client of a plan uploads, and the bytes and error of a histogram.
 
-    The error of the histogram is left out if it is None (see `Proposal.histogram_linf`), such as in
-    a plan without privacy, where a histogram is exact.
+    The error of the histogram is left out if `Proposal.histogram_linf` is None. For example, a plan
+    without privacy has None, since its histogram would be exact.
     """
     said, linf = line(proposal.plan), proposal.histogram_linf
     return said if linf is None else f"{said} for {amounts.points(linf)}"

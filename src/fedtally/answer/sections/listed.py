@@ -150,9 +150,9 @@ def has_widths(estimates: Sequence[Estimate]) -> bool:
 def digits_of(estimates: Sequence[Estimate]) -> int:
     """Return how many decimals a list needs, in percent, for all its frequencies and limits.
 
-    The smallest frequency, and the smallest half-width of limits, other than 0, then show two
-    digits. The number is from 2 to 6. Without the half-widths, two limits could look equal.
-    Half-widths up to 1e-9 are only rounding, and do not count.
+    The number is from 2 to 6. Unless 6 are too few, two digits are shown of the smallest frequency
+    other than 0, and of the smallest half-width of limits. Without the half-widths, two limits
+    could look equal. Half-widths up to 1e-9 are only rounding, and do not count.
 
     >>> digits_of([Estimate("tea", 0.5, 0.499998, 0.500002, 5e5)])
     5
@@ -224,11 +224,12 @@ def table(
 def _doubts(
     doubtful: Sequence[bool], shares_counters: bool
 ) -> tuple[tuple[int, Text] | None, Text | None]:
-    """Return a text on rows that cannot be told from 0, as (line, note).
+    """Return a text on doubtful rows, which cannot be told from 0, as (line, note).
 
-    If the last rows cannot be told from 0, and all rows before them can, `line` has the index of
-    the first of the last rows, and a text to show above it; `note` is None. Otherwise `note` is a
-    text to show below the table, and `line` is None. Both are None if there are no such rows.
+    Without doubtful rows, `line` and `note` are None. If some rows are not doubtful, and all
+    doubtful rows stand below them, `line` is the index of the first doubtful row, with a text to
+    show above this row; `note` is None. Otherwise `note` is a text to show below the table, and
+    `line` is None.
 
     Args:
         doubtful: for each row, whether it cannot be told from 0.

@@ -472,9 +472,9 @@ def _bears_no_dropout(plan: Plan) -> str:
 def short_of_list(plan: Plan, asked: float) -> str:
     """Return a warning if too few clients of a list may be corrupt; else "".
 
-    A plan turns the asked share of one sum into a number of clients. If the plan has a list, at
-    most this number of clients on the whole list may be corrupt, since a server that lies can
-    choose who is in a sum. The number is a smaller share of the list than the user may have meant.
+    A plan turns the asked share of one sum into a number of clients. A server that lies can choose
+    who is in a sum. So for a plan with a list, the number bounds the corrupt clients on the whole
+    list. It is a smaller share of the list than the user may have meant.
 
     Args:
         plan: the plan of the campaign.
