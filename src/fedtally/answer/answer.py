@@ -243,7 +243,8 @@ class Answer(Tabular):
         estimates are ordered by the position of their items in the domain; in an open domain by
         hash, or by name if there are several parts. If the answer's intervals are of kind "auto",
         `low` and `high` allow for selection: items are on the list because their estimates are
-        large. `population_low` and `population_high` do not allow for it.
+        large. `population_low` and `population_high` combine `low` and `high` with a sampling error
+        that does not allow for selection.
 
         Args:
             k: the most estimates to return, at least 0.
@@ -262,8 +263,8 @@ class Answer(Tabular):
         if min_frequency is not None:
             least = validate.share(min_frequency=min_frequency)
             floor = max(floor, least * self.num_contributions)
-        # Find one row more than asked for. The k listed rows had to exceed its estimate, and the
-        # limits of a list depend on this threshold.
+        # Find one row more than asked for. The k listed rows had to reach the estimate of this row,
+        # and the limits of a list depend on this threshold.
         rows = self.rows
         places, counts = _largest(rows.blocks(progress), k + 1, floor)
         reached = float(counts[:, k].sum()) if len(places) > k else floor

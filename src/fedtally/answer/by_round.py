@@ -87,8 +87,8 @@ class ByRound:
         Args:
             rounds: the numbers of the window's sums (see `sums`).
             recovery: the name of the decoder.
-            history: the most landed rounds that the decoder may fit, up to 64; 0: only the rounds
-                of the window.
+            history: the most landed rounds that the decoder may fit, up to 64; a large domain
+                allows fewer. A window with this many rounds or more is fitted alone.
         """
         return decode(
             self.part.sketches,

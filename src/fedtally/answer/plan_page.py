@@ -251,7 +251,8 @@ def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
 def _beyond(proposal: Proposal) -> Iterator[str]:
     """Yield a sentence on the bytes and the error of a histogram, if `histogram_within` finds one.
 
-    A histogram has a counter for each candidate. Its bytes lie beyond the end of the curves.
+    A histogram has a counter for each candidate. The curves have only sketches with fewer bytes
+    than the histogram, and the plan's own sketch.
     """
     from fedtally.plan import tradeoff
 

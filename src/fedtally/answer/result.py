@@ -274,8 +274,8 @@ class Result(Part, Answer):
                 rounds from A to B, both included, both given by numbers in the plan (from 0) or
                 both by labels; "auto": the last rounds, as many as give the best estimate of the
                 current frequencies.
-            history: the most landed rounds that the decoder may fit, up to 64; 0: only the rounds
-                of the window.
+            history: the most landed rounds that the decoder may fit, up to 64; a large domain
+                allows fewer. A window with this many rounds or more is fitted alone.
             progress: called as in `prepare`.
 
         Raises:

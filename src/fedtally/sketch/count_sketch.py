@@ -713,7 +713,7 @@ def noise_mark(values: Any) -> NoiseMark | None:
         values: the pair of a name in NOISED_BY and the fingerprint of a plan; or None.
 
     Raises:
-        InvalidInputError: it is neither.
+        InvalidInputError: the value is neither.
 
     >>> noise_mark(["clients", "ab" * 32])
     NoiseMark(by='clients', plan='abababababababababababababababababababababababababababababababab')

@@ -254,8 +254,8 @@ def _calendar(calendar: Calendar) -> dict[str, str]:
 def effort(proposal: Proposal, bill: Bill) -> str:
     """Return in one line what a campaign costs besides the upload of a client.
 
-    It has the bytes that a client downloads (if any) and its CPU time, and the bytes that the
-    server receives and its CPU time.
+    The line has the bytes that a client downloads (if any), the client's CPU time, the bytes that
+    the server receives, and the server's CPU time.
     """
     down = f"{amounts.size(bill.download_bytes)} down, " if bill.download_bytes else ""
     cpu = amounts.seconds(server_seconds(proposal, bill))

@@ -497,7 +497,7 @@ def short_of_list(plan: Plan, asked: float) -> str:
 def short_of_all(plan: Plan, asked: float) -> str:
     """Return a warning if fewer of all clients may be corrupt than asked for; else "".
 
-    A plan bounds the number of corrupt clients in one sum. Let C be this bound. If clients are
+    A plan bounds the number of corrupt clients in one sum (C in a comment below). If clients are
     drawn at random for several sums, some sums get a larger share of corrupt clients than all
     clients have. So a smaller share of all clients may be corrupt.
 
