@@ -202,7 +202,8 @@ class Part:
             names: whether to read names, too, if the domain is open.
 
         Raises:
-            MemoryLimitError: joint recovery must enumerate the domain, and it is too large.
+            MemoryLimitError: the decoder or shrinkage must enumerate the domain, which is too
+                large.
             InvalidInputError: there are too few rows for the kind of interval.
         """
         with reporting(self, progress):

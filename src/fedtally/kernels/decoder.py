@@ -79,7 +79,7 @@ class Decoder:
     With compiled kernels, the constructor computes tables that serve all later calls: for each cell
     (counter), the sums of several batches under all patterns of signs. An id then costs one gather
     (memory read) for each table and row, instead of one for each batch and row. Sums of integers
-    are added in float32 if no intermediate value can exceed 2^24, and otherwise in float64. In
+    are added in float32 if no intermediate value can reach 2^24, and otherwise in float64. In
     float64, medians are exact up to 2^53.
 
     Args:

@@ -171,12 +171,13 @@ def table(
     item: str = "item",
     shares_counters: bool = True,
 ) -> FittedTable:
-    """Return a table of estimates: share, errors, count, and the true share if it is known.
+    """Return a table of estimates: item, share, how far off the share may be, and count.
 
     If all estimates have limits, their errors stand beside the shares. The first error is among
     these clients, and is left out for exact counts. The second is for a wider population, of which
-    the clients are a sample. An item that cannot be told from 0 is dim, has no bar, and shows only
-    upper limits.
+    the clients are a sample. If the truth is known, there are also the true share, and the estimate
+    minus the truth. An item that cannot be told from 0 is dim, has no bar, and shows only upper
+    limits.
 
     Args:
         estimates: the estimates, in the order of the rows.
