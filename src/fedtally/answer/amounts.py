@@ -58,7 +58,8 @@ def points(error: float, digits: int | None = None, signed: bool = False) -> str
 def decimals(shares: Iterable[float]) -> int:
     """Return how many decimals to show so that each share, in percent, has two digits or more.
 
-    The smallest share other than 0 decides. The number is at least 2 and at most 6.
+    The smallest share other than 0 decides. The number is at least 2 and at most 6, so tiny shares
+    may have fewer digits.
 
     Args:
         shares: the shares or errors, as fractions: 0.031 is 3.1 %.

@@ -1,8 +1,8 @@
-"""Checks of arguments: each returns the value, or raises an error that names the argument.
+"""Checks of arguments: each raises an error that names the argument, or returns the value.
 
 The value is given by exactly one keyword, and the keyword is its name in the error message:
 ``integer(1, width=width)``. In the message the name is marked as an argument. So a command shows
-its option `--width` instead.
+its option `--width` instead. `flag` takes several keywords, and returns nothing.
 """
 
 from __future__ import annotations
