@@ -46,7 +46,7 @@ def points(error: float, digits: int | None = None, signed: bool = False) -> str
     Args:
         error: the difference of two shares: 0.05 is 5 points.
         digits: the decimals to show; None: the number that `decimals` returns for this error.
-        signed: whether a positive error gets a plus sign.
+        signed: whether an error of 0 or more gets a plus sign.
 
     >>> points(0.05126), points(-0.0001, 2, signed=True)
     ('5.13 points', '-0.01 points')
@@ -58,7 +58,8 @@ def points(error: float, digits: int | None = None, signed: bool = False) -> str
 def decimals(shares: Iterable[float]) -> int:
     """Return how many decimals to show so that each share, in percent, has two digits or more.
 
-    The smallest share other than 0 decides. The number is at least 2 and at most 6.
+    The smallest share other than 0 decides. The number is at least 2 and at most 6, so tiny shares
+    may have fewer digits.
 
     Args:
         shares: the shares or errors, as fractions: 0.031 is 3.1 %.
@@ -73,7 +74,7 @@ def decimals(shares: Iterable[float]) -> int:
 def size(number: float) -> str:
     """Return a number of bytes as text in B, kB, MB or GB (powers of 1000), with three digits.
 
-    Numbers below 1 kB are written as whole bytes.
+    Numbers below 1 kB are written as whole bytes, and numbers from 1,000 GB on as whole GB.
 
     >>> size(17), size(31_987), size(282_878), size(1_500_000)
     ('17 B', '32.0 kB', '283 kB', '1.50 MB')

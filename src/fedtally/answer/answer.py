@@ -174,7 +174,8 @@ class Answer(Tabular):
     def about(self) -> str:
         """How the limits of frequencies were made, in words.
 
-        It is "" if the confidence is 0 (then there are no limits), or if the counts are exact.
+        It is "" if the confidence is 0: there are no limits then. It is also "" for one part with
+        exact counts.
         """
         pooled = self.pooled_limits()
         return "" if pooled is None else pooled.about
@@ -242,7 +243,8 @@ class Answer(Tabular):
         estimates are ordered by the position of their items in the domain; in an open domain by
         hash, or by name if there are several parts. If the answer's intervals are of kind "auto",
         `low` and `high` allow for selection: items are on the list because their estimates are
-        large. `population_low` and `population_high` do not allow for it.
+        large. `population_low` and `population_high` combine `low` and `high` with a sampling error
+        that does not allow for selection.
 
         Args:
             k: the most estimates to return, at least 0.
@@ -261,8 +263,8 @@ class Answer(Tabular):
         if min_frequency is not None:
             least = validate.share(min_frequency=min_frequency)
             floor = max(floor, least * self.num_contributions)
-        # Find one row more than asked for. The k listed rows had to exceed its estimate, and the
-        # limits of a list depend on this threshold.
+        # Find one row more than asked for. The k listed rows had to reach the estimate of this row,
+        # and the limits of a list depend on this threshold.
         rows = self.rows
         places, counts = _largest(rows.blocks(progress), k + 1, floor)
         reached = float(counts[:, k].sum()) if len(places) > k else floor

@@ -67,7 +67,7 @@ class Rows(ABC):
     def labels(self, places: I64) -> list[Any]:
         """Return the items of the rows at `places` (numbers of rows, from 0), as users write them.
 
-        For a string whose name was not read it is a `domain.Unread`, which shows the string's hash.
+        A string whose name was not read is given as a `domain.Unread`, which shows its hash.
         """
 
     @abstractmethod
@@ -285,7 +285,7 @@ class FoundStrings(Strings):
     def labels(self, places: I64) -> list[Any]:
         """Return the names of the rows at `places` (numbers of rows, from 0).
 
-        For a string whose name was not read it is a `domain.Unread`, which shows the string's hash.
+        A string whose name was not read is given as a `domain.Unread`, which shows its hash.
         """
         hashes, names = self.ids(places)[0].tolist(), self._parts[0].names
         return [names.get(each, Unread.of(each)) for each in hashes]

@@ -27,7 +27,8 @@ class ByRound:
     """The sums of a part, which can be chosen by round, and a cache of the last few decoders.
 
     A part is the landed sums of one plan, with their decoder (`Part`). The number of a sum is the
-    number of its round, from 0. If a sum adds up several rounds, it is the first of them.
+    number of its round, from 0. If a sum adds up several rounds, its number is the first of these
+    rounds.
 
     Args:
         part: the part, with the sums of all rounds.
@@ -86,8 +87,8 @@ class ByRound:
         Args:
             rounds: the numbers of the window's sums (see `sums`).
             recovery: the name of the decoder.
-            history: the most landed rounds that the decoder may fit, up to 64; 0: only the rounds
-                of the window.
+            history: the most landed rounds that the decoder may fit, up to 64; a large domain
+                allows fewer. A window with this many rounds or more is fitted alone.
         """
         return decode(
             self.part.sketches,

@@ -334,7 +334,7 @@ def error_against_bytes(
     """Draw the largest error against the bytes per client, on logarithmic axes.
 
     Errors are given as shares of clients, and drawn in percentage points. Each method in `curves`
-    has a curve with a band.
+    has a curve with a band. Without `marked`, the axis of errors is linear if all errors are 0.
 
     Args:
         curves: each method's points: x is the bytes per client, and the other numbers are errors.
@@ -453,8 +453,8 @@ def rank_frequency(
     The curve is blue for the items above noise, and grey for the rest.
 
     Args:
-        frequencies: the estimated shares, largest first. At least one is above 0; others are not
-            drawn.
+        frequencies: the estimated shares, largest first. At least one must be above 0. Shares of 0
+            or less are not drawn.
         number: the number of items above noise.
         floor: the noise floor, above 0: an estimate below this share may be noise alone.
         unit: the plural noun for what is counted.
@@ -595,7 +595,7 @@ def _runs(rounds: Sequence[int]) -> list[slice]:
 def _label_rounds(
     axes: Axes, rounds: Sequence[int], labels: Mapping[int, str], drawn: Set[int]
 ) -> None:
-    """Write labels below about six of the rounds, including the last one.
+    """Write labels below at most six of the rounds, including the last one.
 
     Args:
         axes: the panel.

@@ -110,9 +110,9 @@ class Truth(NamedTuple):
     def of_strings(self, fingerprints: U64) -> I64:
         """Return the true counts of the strings with these fingerprints, int64 [n].
 
-        A fingerprint is a hash of a string that is longer than the hash in the sketch, so that it
-        tells strings with the same hash apart (`OpenStrings.fingerprints`). A count is 0 for a
-        string that nobody holds. Call this only if the domain is open.
+        A fingerprint is a second, longer hash of a string. It tells strings apart that have the
+        same hash in the sketch (`OpenStrings.fingerprints`). A count is 0 for a string that nobody
+        holds. Call this only if the domain is open.
         """
         assert self.fingerprints is not None
         assert self.held is not None

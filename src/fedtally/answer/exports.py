@@ -67,8 +67,8 @@ def check_table_fits(size: int, memory: int | None, held: int = 0, lighter: str 
 
     Args:
         size: the number of candidates.
-        memory: the most bytes for the table; None: half of the machine's memory.
-        held: the bytes that the decoder's messages need besides (belief propagation); else 0.
+        memory: the most bytes for the table and the messages; None: half of the machine's memory.
+        held: the bytes of the decoder's messages (belief propagation); 0: the decoder sends none.
         lighter: the name of a decoder without messages, which the error recommends if `held` > 0.
 
     >>> check_table_fits(1000, memory=2**20)

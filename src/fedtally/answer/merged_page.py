@@ -98,7 +98,7 @@ def write_merged_page(
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
-        InvalidInputError: the name does not end in .html.
+        InvalidInputError: the path does not end in .html, or the file cannot be written.
     """
     page.check_report_path(path)
     estimates, names = doubted(merged, estimates), _names(paths)
@@ -294,7 +294,7 @@ def _holding(merged: Answer) -> str:
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """Return the base name of each file; equal names get numbers.
+    """Return the base name of each file; equal names get their place in `paths`, from 1.
 
     A folder's name is left out, since it may be a person's.
 

@@ -58,9 +58,9 @@ class Standing:
 def standing(result: Answer) -> Standing | None:
     """Return the estimates of all candidates, and which candidates stand above noise.
 
-    `Standing` says what this means. Returns None if it is unknown: if there are no limits, if the
-    domain is open (and has no list of candidates), or if it has more than `MOST_AGAIN` candidates,
-    which would take too long to decode again.
+    `Standing` says what this means. Returns None if there are no limits, or if the domain is open
+    (it has no list of candidates then). Returns None also for more than `MOST_AGAIN` candidates: to
+    decode them all again would take too long.
 
     >>> import fedtally
     >>> found = standing(fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], seed=1))

@@ -45,7 +45,7 @@ def check_report_path(path: str | os.PathLike[str]) -> None:
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
-        InvalidInputError: the name does not end in .html.
+        InvalidInputError: the path does not end in .html.
 
     >>> check_report_path("out.pdf")
     Traceback (most recent call last):
@@ -108,7 +108,8 @@ def write_page(
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
-        InvalidInputError: the name does not end in .html, or `result` is not a single `Result`.
+        InvalidInputError: the path does not end in .html, the file cannot be written, or `result`
+            is not a single `Result`.
     """
     if not isinstance(result, Result):
         raise InvalidInputError(
@@ -599,7 +600,7 @@ def _curve(of: Listed) -> list[Figure]:
     """Return a list with the curve of all estimates by rank; [] if there is no curve.
 
     There is none if the noise floor is unknown or 0, or if fewer than 10 candidates stand above
-    noise: the list then says as much.
+    noise: the list then shows the same.
     """
     from fedtally.answer import charts
 

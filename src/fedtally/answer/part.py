@@ -202,7 +202,8 @@ class Part:
             names: whether to read names, too, if the domain is open.
 
         Raises:
-            MemoryLimitError: joint recovery must enumerate the domain, and it is too large.
+            MemoryLimitError: the decoder or shrinkage must enumerate the domain, which is too
+                large.
             InvalidInputError: there are too few rows for the kind of interval.
         """
         with reporting(self, progress):
@@ -392,9 +393,9 @@ class Part:
     def sampling_error(self, frequencies: F64) -> F64:
         """Return how far shares in a wider population may be from `frequencies`: float64 [n].
 
-        The distance is for both directions, a share like `frequencies`, and holds with the part's
-        confidence, which must exceed 0. The clients are taken as a uniform sample of that
-        population.
+        Each distance is a share, like `frequencies`, and is a bound in both directions. It holds
+        with the part's confidence, which must exceed 0. The clients are taken as a uniform sample
+        of the population.
         """
         # The sample consists of clients, not of contributions. A client that holds the same in k
         # rounds is one draw that counts k times. If client i is in k_i rounds, the sample is worth
@@ -427,9 +428,10 @@ class Part:
     def unit(self) -> str:
         """The plural noun for what is counted: "clients", "people" or "contributions".
 
-        It is "people" if clients are silos (clients with many people behind them). It is
-        "contributions" if some client is in several rounds, if this is unknown (in a window), or if
-        people of silos may be in several rounds or several silos.
+        It is "contributions" if some client is in several rounds, or if this is unknown (in a
+        window). It is also "contributions" if people of silos may be in several rounds or several
+        silos. Otherwise it is "people" for silos (clients with many people behind them), and
+        "clients" for persons.
         """
         if self.num_clients != self.num_contributions or self.repeats_are_unknown:
             return "contributions"

@@ -84,7 +84,7 @@ def write_plan_page(
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
-        InvalidInputError: the name does not end in .html.
+        InvalidInputError: the path does not end in .html, or the file cannot be written.
     """
     from fedtally.base.archive import replacing
 
@@ -251,7 +251,8 @@ def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
 def _beyond(proposal: Proposal) -> Iterator[str]:
     """Yield a sentence on the bytes and the error of a histogram, if `histogram_within` finds one.
 
-    A histogram has a counter for each candidate. Its bytes lie beyond the end of the curves.
+    A histogram has a counter for each candidate. The curves have only sketches with fewer bytes
+    than the histogram, and the plan's own sketch.
     """
     from fedtally.plan import tradeoff
 
@@ -284,9 +285,9 @@ def _costs(proposal: Proposal, bill: Bill) -> Table:
 def _halved(proposal: Proposal) -> tuple[Table | None, str]:
     """Return two values: a table of changes to the plan, and a text.
 
-    Each change alone halves the plan's error, such as more bytes or more clients. If there is a
-    table, the text is "". If there is no such change, the table is None and the text is the reason.
-    In an open domain the table is None and the text is "".
+    Each change, such as more bytes or more clients, halves the plan's error without the others. If
+    there is a table, the text is "". If there is no such change, the table is None and the text is
+    the reason. In an open domain the table is None and the text is "".
     """
     from fedtally.plan import tradeoff
 

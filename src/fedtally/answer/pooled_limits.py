@@ -24,9 +24,10 @@ class PooledLimits:
     With one part, its own limits are used. The errors of different parts are independent, since
     their hashes and noise are. So the limits of several parts are combined, in one of three ways:
 
-    - All parts by joint recovery or belief propagation: errors are normal, so the squares of
-      half-widths are added. The half-widths are measured from the values before shrinkage:
-      shrinkage moves values the same way in all parts, so its errors are not independent.
+    - All parts by joint recovery, by belief propagation or from histograms: errors are taken as
+      normal, so the squares of half-widths are added. The half-widths are measured from the values
+      before shrinkage: shrinkage moves values the same way in all parts, so its errors are not
+      independent.
     - All parts by the median: errors are not normal. The distribution of their sum is measured at
       ids that nobody holds in any part.
     - Otherwise (such as a median beside joint recovery): each of K parts has limits of the

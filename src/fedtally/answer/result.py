@@ -81,12 +81,14 @@ class Result(Part, Answer):
         span: the window of rounds that the answer is about (see `window`); None: all landed rounds.
         decoding: how the sums are decoded, with the name of a decoder in place of "auto".
         num_clients: the number of clients that took part, each counted once. In a window of rounds
-            it is the number of contributions, since it is not recorded who was in which round. The
-            same holds if clients are silos, and it is private how many silos a person is in.
+            it is the number of contributions, since it is not recorded who was in which round. It
+            is also the number of contributions if clients are silos, and how often a person counts
+            is private.
         num_contributions: the number of contributions in the sums. Frequencies are shares of this
             number.
         num_silos: the number of silos that took part, each counted once; 0 if clients are no silos.
-            If they are, the other numbers count people. In a window of rounds it is an upper bound.
+            If they are, the other numbers count people. In a window of rounds, `num_silos` is an
+            upper bound.
         command: the command that made the answer; "": no command did.
 
     Raises:
@@ -262,18 +264,18 @@ class Result(Part, Answer):
     ) -> Result:
         """Return the answer for some rounds only (a window), from sums that landed.
 
-        Frequencies are shares of the contributions in the window. The decoder may fit more rounds
-        than the window, if the estimates then have smaller errors, and may use rounds near the
-        window as a prior, if the sums support it. Limits do not use this prior. At most six fits
-        are cached; each takes up to 12 bytes for each candidate, row and round.
+        Frequencies are shares of the contributions in the window. The decoder may fit rounds
+        outside the window, too, if this makes the errors smaller. It may also use rounds near the
+        window as a prior, which limits do not use. At most six fits are cached; each takes up to 12
+        bytes for each candidate, row and round.
 
         Args:
             asked: "all": this result itself; "last:K": the last K rounds that landed; "A..B": the
                 rounds from A to B, both included, both given by numbers in the plan (from 0) or
                 both by labels; "auto": the last rounds, as many as give the best estimate of the
                 current frequencies.
-            history: the most landed rounds that the decoder may fit, up to 64; 0: only the rounds
-                of the window.
+            history: the most landed rounds that the decoder may fit, up to 64; a large domain
+                allows fewer. A window with this many rounds or more is fitted alone.
             progress: called as in `prepare`.
 
         Raises:

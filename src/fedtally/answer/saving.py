@@ -241,7 +241,7 @@ def _read_fit(
         arrays: all arrays of the file, by name.
 
     Raises:
-        InvalidInputError: an array has the wrong dtype, or a number is out of range.
+        InvalidInputError: an array has the wrong dtype, or a number is not finite or out of range.
     """
     if fit is None:
         return None

@@ -23,7 +23,7 @@ _ROUNDING = 1e-9  # errors up to this share are only rounding, and are shown as 
 def source_names(sources: Sequence[str]) -> list[str]:
     """Return the base names of sources, control characters escaped.
 
-    Folders are left out, since a folder may be named after a person.
+    The folders in which a source lies are left out, since they may be named after a person.
 
     >>> source_names(["/home/ana/words.txt", "-", "zipf:a=1.1,n=9"])
     ['words.txt', 'standard input', 'zipf:a=1.1,n=9']

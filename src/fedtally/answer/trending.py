@@ -412,8 +412,8 @@ def _changes(
         found: the results of the tests of all candidates.
         chosen: the positions of the listed items in the domain, in the order of the rows.
         ids: the ids of all candidates, by position.
-        windows: two masks of columns (see `_Column`), bool [columns] each: which are in the current
-            window, and which in the earlier one.
+        windows: two masks of columns (see `_Column`), bool [columns] each: the columns of the
+            current window, and the columns of the earlier window.
         alpha: the largest expected share of unchanged items.
     """
     confidence = part.confidence

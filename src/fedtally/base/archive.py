@@ -184,7 +184,8 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
     def _existing_mode(self) -> int:
         """Return the permission bits for the new file.
 
-        They are those of the file that exists already, or else the default of a new file.
+        If the file exists already, it keeps its bits. A new file is for its owner only if it is
+        private, and otherwise gets the default of new files.
 
         Raises:
             InvalidInputError: the path is a folder or a device, or the file is read-only.

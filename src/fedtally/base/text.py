@@ -30,7 +30,8 @@ def escaped(text: str) -> str:
 def shortened(text: str, columns: int) -> str:
     """Return a text that fits `columns` terminal columns; a long text loses its middle.
 
-    Both ends are kept, since items such as web addresses often differ only there.
+    Both ends are kept, since items such as web addresses often differ only there. `columns` must be
+    at least 1.
 
     >>> shortened("https://example.org/1", 9), shortened("tea", 9)
     ('http…rg/1', 'tea')

@@ -1,8 +1,8 @@
-"""Checks of arguments: each returns the value, or raises an error that names the argument.
+"""Checks of arguments: each raises an error that names the argument, or returns the value.
 
 The value is given by exactly one keyword, and the keyword is its name in the error message:
 ``integer(1, width=width)``. In the message the name is marked as an argument. So a command shows
-its option `--width` instead.
+its option `--width` instead. `flag` takes several keywords, and returns nothing.
 """
 
 from __future__ import annotations
@@ -135,11 +135,12 @@ def as_share(number: float) -> str:
 def size(**named: Any) -> int:
     """Return the keyword's value, a number of bytes, as an int.
 
-    It may be an integer or a text such as "32kB".
+    The value is an integer or a text such as "32kB". A text that means a fraction of a byte is
+    rounded.
 
     Raises:
-        InvalidInputError: the value is below 1, or is no integer and no such text; or a text means
-            2^62 bytes or more.
+        InvalidInputError: the value is an integer below 1, or is neither an integer nor such a
+            text; or a text means 0.5 bytes or less, or 2^62 bytes or more.
 
     >>> size(max_bytes="32kB"), size(max_bytes="64KiB"), size(max_bytes="1.5 mb"), size(memory=17)
     (32000, 65536, 1500000, 17)

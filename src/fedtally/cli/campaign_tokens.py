@@ -29,7 +29,7 @@ _anew = option(
     "Clients",
     "--anew",
     is_flag=True,
-    help="Begin an empty list of tokens although clients took part",
+    help="Make an empty list of tokens although clients took part",
 )
 
 

@@ -191,7 +191,8 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
         uint64 [n].
 
     Raises:
-        InvalidInputError: k or k2 is out of its range, or the offsets fall or go beyond `data`.
+        InvalidInputError: k or k2 is out of its range, or the offsets are empty, fall, or lie
+            outside `data`.
 
     >>> fingerprint(np.frombuffer(b"abc", np.uint8), np.array([0, 3]), 10, 1).tolist()
     [6513289]
@@ -225,7 +226,7 @@ def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
 
 
 def signs(words: U32, bit: int) -> I64:
-    """Return the sign that bit `bit` of each hash word gives: 1 if it is 0, and -1 if it is 1.
+    """Return the sign that bit `bit` of each hash word gives: 1 if the bit is 0, and -1 if it is 1.
 
     The result is int64, shaped like `words`.
 
@@ -268,8 +269,8 @@ def refit(
             False: compute `shrinkage` in each sweep.
 
     Raises:
-        InvalidInputError: a shape or dtype does not fit, an array is not C-contiguous, or a cell is
-            outside `residual`.
+        InvalidInputError: a shape or dtype does not fit, an array is not C-contiguous, a cell is
+            outside `residual`, or `sweeps` is below 0.
     """
     rows, _, batches = residual.shape
     shapes = (len(values), rows)

@@ -76,11 +76,12 @@ class Decoder:
     batches of sign * counter. An estimate is the median or the mean of these values over the rows.
     The median of an even number of rows is the mean of the two middle values.
 
-    The constructor computes tables that serve all later calls: for each cell (counter), the sums of
-    several batches under all patterns of signs. An id then costs one gather (memory read) for each
-    table and row, instead of one for each batch and row. Sums of integers are added in float32 if
-    no intermediate value can exceed 2^24, and otherwise in float64; then medians are exact up to
-    2^53. A table whose batches have only sums of 0, as those outside of a window, is left out.
+    With compiled kernels, the constructor computes tables that serve all later calls: for each cell
+    (counter), the sums of several batches under all patterns of signs. An id then costs one gather
+    (memory read) for each table and row, instead of one for each batch and row. Sums of integers
+    are added in float32 if no intermediate value can reach 2^24, and otherwise in float64. In
+    float64, medians are exact up to 2^53. A table whose batches have only sums of 0, as those
+    outside of a window, is left out.
 
     Args:
         sums: the sums of the sketches of each batch, int64, float64 or float32 [batches, rows,
@@ -95,7 +96,8 @@ class Decoder:
             a row is the counter in its cell.
 
     Raises:
-        InvalidInputError: a dtype or a shape is wrong, or there are too many batches for the width.
+        InvalidInputError: a dtype, a shape or `fold` is wrong, there are several batches without
+            signs, or there are too many batches for the width.
     """
 
     def __init__(
@@ -168,9 +170,9 @@ class Decoder:
 
         Returns:
             The index of each such id in the range, ascending, int64 [n], and its estimate, float64
-            [n]. Or None: nothing was searched, and the caller must use `range`. This happens if
-            `floor` is 0 or less, if no compiled kernel is used, if there are several tables
-            (`Subtable`) or they are not float32, and if the tables are so small that `range` is
+            [n]. Or None: nothing was searched, and the caller must use `range`. Each of these is a
+            reason: `floor` is 0 or less; no compiled kernel is used; there are several tables
+            (`Subtable`); the tables are not float32; the tables are so small that `range` is
             faster.
         """
         if self._level == "numpy" or self._values.dtype != np.float32 or len(self._layout) > 1:

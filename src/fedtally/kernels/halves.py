@@ -59,7 +59,7 @@ class Halves:
         count: the number of ids in the range, at least 1; the last id is below 2^64.
 
     Raises:
-        InvalidInputError: an argument is outside its bounds.
+        InvalidInputError: `tables` has another form, or an argument is outside its bounds.
 
     >>> tables = np.random.default_rng(0).integers(0, 2**32, (3, 8, 256), dtype=np.uint32)
     >>> halves = Halves(tables, 50, 1, 1000, 100_000)

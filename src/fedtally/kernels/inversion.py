@@ -26,8 +26,9 @@ class Inversion:
 
     A draw needs a uniform integer u of 128 bits: u = 2^64 * word + low. The draw is `first` plus
     the number of entries of `cumulative` that are at most u. So the draw first + j has the
-    probability (cumulative[j] - cumulative[j - 1]) / 2^128. Nearly always the word alone decides;
-    the low half is needed only if the word equals the upper 64 bits of an entry.
+    probability (cumulative[j] - cumulative[j - 1]) / 2^128. Before the first entry, cumulative
+    counts as 0, and after the last entry as 2^128. Nearly always the word alone decides; the low
+    half is needed only if the word equals the upper 64 bits of an entry.
 
     Args:
         cumulative: 2^128 times the distribution function, without its final 1: 1 .. 2^21 integers

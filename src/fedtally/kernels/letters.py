@@ -46,7 +46,7 @@ def likeliest(copies: F64, posterior: F64, prior: F64, branches: int, most: int)
 
     The score of a guess is its log likelihood plus its log probability under the prior. The search
     keeps the best beginnings of names, place by place, so it may miss a guess.
-    `recovery.names._likeliest` defines it.
+    `recovery.names._likeliest` defines the search.
 
     Args:
         copies: the log likelihoods of the bytes at each place, float64 [places, 256].

@@ -299,10 +299,11 @@ def _joined(
 
     The arguments are as in `read_messages`. The numbers are arrays [rows, batches or kinds, n] by
     name; kinds is the number of batches under "fresh", else 1. "heard" is what the cell of each row
-    says of the item's count, and "variance" its variance. "others" is the item's value from all
-    rows except this one, and "noise" the variance of "others". "scale", [rows, n], is the standard
-    deviation of the sum of "others" over batches. "landed" and "owned" are the indices of the cells
-    in the flattened residual and variance. "sign" is the item's sign in the cell.
+    says of the item's count, and "variance" its variance. For each row, "others" is the item's
+    value from all rows but this row, and "noise" the variance of "others". "scale", [rows, n], is
+    the standard deviation of the sum of "others" over batches. "landed" has the indices of the
+    cells in the flattened `cells.residual`, and "owned" their indices in the flattened
+    `cells.variance`. "sign" is the item's sign in the cell.
     """
     rows, width, batches = cells.residual.shape
     own = np.moveaxis(words, 0, 2).reshape(words.shape[1], rows, -1)[..., :count]
@@ -440,6 +441,8 @@ class _Total:
         self, found: dict[str, F64], z: F64, mean: F64, variance: F64, sends: npt.NDArray[np.bool_]
     ) -> None:
         """Add the errors of predictions to `surprise`, and their number to `number`.
+
+        The variances of the predictions are added to `unsure`.
 
         A prediction says, from the item's other rows, what a row's value is (`Exchanged.fits`).
 

@@ -146,9 +146,11 @@ def refit(
     mean over rows of sign * residual. The new frequency in batch m is the mean of z over all
     batches, weighted by clients, plus the share k_m of the deviation of z_m from this mean.
 
-    Unless `frozen`, k_m = v / (v + noise), where noise is the variance due to the cells' noise. If
-    nearly all clients are in one batch, k_m is 1. Here v is the variance of sampling clients
-    (Poisson). If the spread between batches is clearly larger than noise explains, v is the spread.
+    A batch without clients gets the frequency 0.
+
+    Unless `frozen`, k_m = v / (v + noise). Here noise is the variance due to the cells' noise, and
+    v is the variance of sampling clients (Poisson). But if the spread between batches is clearly
+    larger than both explain, v is the spread. If nearly all clients are in one batch, k_m is 1.
     Items that share no cell are updated together if this does not change the result (`_turns`).
     """
     rows, batches = signs.shape[1:]
@@ -344,8 +346,9 @@ def distinct_rows(rows: U64) -> U64:
 def quotes_are_closed(data: bytes, delimiter: str) -> bool:
     """Return whether the quotes in whole lines of a CSV file are well formed.
 
-    Numbered from 1, each odd quote must follow a delimiter, a line end or a quote, and each even
-    quote must precede one of these.
+    The number of quotes must be even. Numbered from 1, each odd quote must follow a delimiter, a
+    line end, a quote or the start of `data`. Each even quote must precede a delimiter, a line end
+    or a quote.
     """
     letters = np.frombuffer(b"\n" + data, np.uint8)
     quotes = np.flatnonzero(letters == ord('"'))

@@ -45,9 +45,9 @@ class Clip(NamedTuple):
         norm: the bound, at least 0. A sketch of one item has the norm sqrt(spec.touched). With a
             smaller bound no client can contribute a single item; several items may fit if they
             cancel each other.
-        spell: for a spec with a spelling (names are spelled in further counters), a function that
-            turns item ids, uint64 [n], into the rows that `CountSketch.add` takes, uint64 [n, 1 +
-            positions]; otherwise None.
+        spell: a function for a spec with a spelling (names are spelled in further counters). It
+            turns item ids, uint64 [n], into rows as `CountSketch.add` takes them, uint64 [n, 1 +
+            positions]. None: the spec has no spelling.
     """
 
     spec: SketchSpec
@@ -283,8 +283,9 @@ def _pair_keys(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, np.uint64, np.u
 
     Returns:
         Three values. The keys, uint64 [n], are (owner - least owner) << bits | (id - least id).
-        Then follow `bits`, the number of bits of id - least id, and the least id. Or None: a key
-        does not fit into 64 bits, owners are not integers, or there are no ids.
+        Then follow `bits`, the number of bits of the largest id - least id, at most 63, and the
+        least id. Or None: a key does not fit into 64 bits, owners are not integers, or there are no
+        ids.
     """
     if owners.dtype.kind not in "iu" or not len(ids):
         return None
@@ -321,7 +322,7 @@ def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
         clients: the numbers of the clients to examine, int64, ascending.
 
     Raises:
-        InvalidInputError: one of them holds more than MAX_ITEMS items.
+        InvalidInputError: one of these clients holds more than MAX_ITEMS items.
     """
     sizes, most = starts[clients + 1] - starts[clients], clip.largest_square
     validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))

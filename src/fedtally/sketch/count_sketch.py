@@ -316,6 +316,8 @@ class SketchSpec:
     def parts(self, round: int) -> list[Part]:
         """Return the parts of a round's vectors: the sketch of the ids, then one for each position.
 
+        The positions are `positions_of(round)`, in this order.
+
         >>> spec = SketchSpec(5, 200, "shared", 1, bytes(32), Spelling(4, 32, max_length=2))
         >>> [(part.start, part.rows, part.width) for part in spec.parts(0)]
         [(0, 5, 200), (1000, 4, 32), (1128, 4, 32), (1256, 4, 32)]
@@ -438,7 +440,8 @@ class CountSketch:
 
         Raises:
             InvalidInputError: a count is negative, a dtype or a shape is wrong, a counter could
-                reach 2^62, or the counters already hold noise. The sketch is then unchanged.
+                reach 2^62, an id has no counter in the histogram, or the counters already hold
+                noise. The sketch is then unchanged.
         """
         whole = None if counts is None else _clients_per_item(counts)
         given = None if num_clients is None else validate.integer(0, num_clients=num_clients)
@@ -710,7 +713,7 @@ def noise_mark(values: Any) -> NoiseMark | None:
         values: the pair of a name in NOISED_BY and the fingerprint of a plan; or None.
 
     Raises:
-        InvalidInputError: it is neither.
+        InvalidInputError: the value is neither.
 
     >>> noise_mark(["clients", "ab" * 32])
     NoiseMark(by='clients', plan='abababababababababababababababababababababababababababababababab')

@@ -107,8 +107,8 @@ def rows(trends: Trends) -> list[tuple[str, str]]:
 def digits_of(listed: Sequence[Change]) -> int:
     """Return how many decimals a list needs, in percent, for all its shares and changes.
 
-    The smallest change, and the smallest half-width of a change's limits, other than 0, then show
-    two digits. The number is from 2 to 6.
+    The number is from 2 to 6. Unless 6 are too few, two digits are shown of the smallest change
+    other than 0, and of the smallest half-width of limits other than 0.
     """
     return amounts.decimals([*(change.change for change in listed), *_halves(listed)])
 

@@ -33,7 +33,8 @@ class _Words(NamedTuple):
         instead: returns what a client could send without a sketch, but in the clear; its second
             argument is a text on the binary encoding of the items.
         beside: returns a text to append to the bytes of an upload: how many bytes a histogram
-            takes.
+            takes. If the upload is a histogram, the text says instead that each candidate has a
+            counter.
     """
 
     heading: str
@@ -154,7 +155,8 @@ def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
     """Return the bytes that a client uploads, in words, and the bytes that a histogram would take.
 
     There is no text on a histogram in an open domain, which has no list of candidates. There is
-    none either if DAP servers made the sums.
+    none either if DAP servers made the sums. For a plan with a histogram, the text says instead
+    that each candidate has a counter.
 
     Args:
         plan: the plan of the campaign.
@@ -181,8 +183,8 @@ def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
 def planned(proposal: Proposal) -> str:
     """Return in words what a client of a plan uploads, and the bytes and error of a histogram.
 
-    The error of the histogram is left out if it is None (see `Proposal.histogram_linf`), such as in
-    a plan without privacy, where a histogram is exact.
+    The error of the histogram is left out if `Proposal.histogram_linf` is None. For example, a plan
+    without privacy has None, since its histogram would be exact.
     """
     said, linf = line(proposal.plan), proposal.histogram_linf
     return said if linf is None else f"{said} for {amounts.points(linf)}"
@@ -252,8 +254,8 @@ def _calendar(calendar: Calendar) -> dict[str, str]:
 def effort(proposal: Proposal, bill: Bill) -> str:
     """Return in one line what a campaign costs besides the upload of a client.
 
-    It has the bytes that a client downloads (if any) and its CPU time, and the bytes that the
-    server receives and its CPU time.
+    The line has the bytes that a client downloads (if any), the client's CPU time, the bytes that
+    the server receives, and the server's CPU time.
     """
     down = f"{amounts.size(bill.download_bytes)} down, " if bill.download_bytes else ""
     cpu = amounts.seconds(server_seconds(proposal, bill))

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from fedtally.answer.result import Result
 
 
-# A list says how many candidates it leaves out only up to this number: it decodes them again.
+# A list says how many candidates it leaves out only if they are fewer than this: they are decoded
+# again.
 _MOST_LOOKED = 1 << 16
 
 

@@ -57,10 +57,11 @@ def covers(kind: str) -> str:
 
 
 def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return the rows on how the size of a sketch was chosen; [] if the size was given.
+    """Return the rows on how the size of a sketch was chosen for a target; [] if `said` is None.
 
     Args:
-        said: the field `sizing` of a result.
+        said: the field `sizing` of a result; None: the size was given, or follows from a number of
+            bytes.
 
     >>> sizing_rows({"sizing": "minimax", "tau": 0.001, "failure_probability": 0.1,
     ...              "predicted_linf": None, "pilot": None, "message": ""})[0][1]
@@ -165,12 +166,12 @@ def doubt(
     nothing to say.
 
     Args:
-        shown: the estimates. Those that cannot be told from 0 are left out, unless all are like
-            this.
+        shown: the estimates. If any of them can be told from 0, the others are left out.
         among: a text on who took part, as `counted.those` returns it.
         found: the largest error of all candidates, compared with the truth; None: the truth is
             unknown.
-        confidence: the confidence of the limits. The text names it unless it is 0.95.
+        confidence: the confidence of the limits. The text names it beside an error for more people,
+            unless it is 0.95.
 
     >>> tea, rare = (Estimate("tea", f, low, f + 0.03, 9.0, 0.04, 0.0, f + 0.05)
     ...              for f, low in ((0.5, 0.47), (0.01, 0.0)))

@@ -150,9 +150,9 @@ def has_widths(estimates: Sequence[Estimate]) -> bool:
 def digits_of(estimates: Sequence[Estimate]) -> int:
     """Return how many decimals a list needs, in percent, for all its frequencies and limits.
 
-    The smallest frequency, and the smallest half-width of limits, other than 0, then show two
-    digits. The number is from 2 to 6. Without the half-widths, two limits could look equal.
-    Half-widths up to 1e-9 are only rounding, and do not count.
+    The number is from 2 to 6. Unless 6 are too few, two digits are shown of the smallest frequency
+    other than 0, and of the smallest half-width of limits. Without the half-widths, two limits
+    could look equal. Half-widths up to 1e-9 are only rounding, and do not count.
 
     >>> digits_of([Estimate("tea", 0.5, 0.499998, 0.500002, 5e5)])
     5
@@ -171,11 +171,13 @@ def table(
     item: str = "item",
     shares_counters: bool = True,
 ) -> FittedTable:
-    """Return a table of estimates: share, errors, count, and the true share if it is known.
+    """Return a table of estimates: item, share, how far off the share may be, and count.
 
-    There are two errors beside each share: among these clients, and for a wider population, of
-    which the clients are a sample. An item that cannot be told from 0 is dim, has no bar, and shows
-    only upper limits.
+    If all estimates have limits, their errors stand beside the shares. The first error is among
+    these clients, and is left out for exact counts. The second is for a wider population, of which
+    the clients are a sample. If the truth is known, there are also the true share, and the estimate
+    minus the truth. An item that cannot be told from 0 is dim, has no bar, and shows only upper
+    limits.
 
     Args:
         estimates: the estimates, in the order of the rows.
@@ -223,11 +225,12 @@ def table(
 def _doubts(
     doubtful: Sequence[bool], shares_counters: bool
 ) -> tuple[tuple[int, Text] | None, Text | None]:
-    """Return a text on rows that cannot be told from 0, as (line, note).
+    """Return a text on doubtful rows, which cannot be told from 0, as (line, note).
 
-    If only the last rows cannot be told from 0, `line` has the index of the first of these rows,
-    and a text to show above it; `note` is None. Otherwise `note` is a text to show below the table,
-    and `line` is None. Both are None if there are no such rows.
+    Without doubtful rows, `line` and `note` are None. If some rows are not doubtful, and all
+    doubtful rows stand below them, `line` is the index of the first doubtful row, with a text to
+    show above this row; `note` is None. Otherwise `note` is a text to show below the table, and
+    `line` is None.
 
     Args:
         doubtful: for each row, whether it cannot be told from 0.

@@ -159,7 +159,7 @@ def honesty(least: int) -> str:
     """Return which setting owners of agents need in agent.toml so that they accept a plan.
 
     Args:
-        least: the number of honest clients in each sum that the plan's promises need.
+        least: the fewest honest clients in a sum with which the plan's promises hold.
 
     >>> honesty(3)
     'owners need min_honest = 3 or less in agent.toml'
@@ -473,9 +473,9 @@ def _bears_no_dropout(plan: Plan) -> str:
 def short_of_list(plan: Plan, asked: float) -> str:
     """Return a warning if too few clients of a list may be corrupt; else "".
 
-    A plan turns the asked share of one sum into a number of clients. If the plan has a list, at
-    most this number of clients on the whole list may be corrupt, since a server that lies can
-    choose who is in a sum. The number is a smaller share of the list than the user may have meant.
+    A plan turns the asked share of one sum into a number of clients. A server that lies can choose
+    who is in a sum. So for a plan with a list, the number bounds the corrupt clients on the whole
+    list. It is a smaller share of the list than the user may have meant.
 
     Args:
         plan: the plan of the campaign.
@@ -498,7 +498,7 @@ def short_of_list(plan: Plan, asked: float) -> str:
 def short_of_all(plan: Plan, asked: float) -> str:
     """Return a warning if fewer of all clients may be corrupt than asked for; else "".
 
-    A plan bounds the corrupt clients of one sum, by a number that is called C below. If clients are
+    A plan bounds the number of corrupt clients in one sum (C in a comment below). If clients are
     drawn at random for several sums, some sums get a larger share of corrupt clients than all
     clients have. So a smaller share of all clients may be corrupt.
 
@@ -535,10 +535,10 @@ def short_of_all(plan: Plan, asked: float) -> str:
 
 
 def _can_bear(p: Parameters, corrupt: int) -> bool:
-    """Return whether cohorts of the same sizes can be summed if `corrupt` of their clients lie.
+    """Return whether cohorts can be summed if `corrupt` clients in each are corrupt.
 
     Args:
-        p: the parameters of the cohorts, with another number of corrupt clients.
+        p: the parameters of the cohorts; `p.corrupt` is not used.
         corrupt: the number of corrupt clients in a cohort.
     """
     from fedtally.secagg.params import PPM
