@@ -114,7 +114,9 @@ class ByRound:
         if plan.is_open:
             return None
         rounds = longest(part.sketches, part.domain, most)
-        decoder = self._fit_of(rounds, self._recovery(len(rounds)))
+        spec = plan.spec
+        batches = {spec.schedule.batch_of(number, spec.num_rounds) for number in rounds}
+        decoder = self._fit_of(rounds, self._recovery(len(batches)))
         return decoder if isinstance(decoder, FittedDecoder) and decoder.has_fit else None
 
     def _recovery(self, batches: int) -> str:
