@@ -87,8 +87,8 @@ class Bill:
         sums: the number of secure sums: one for each round, for each cohort, or for each batch of
             rounds that two servers sum together.
         stages: the cost of each stage, in the order of the protocol.
-        decoding_seconds: the CPU seconds that a server needs to estimate all candidates from the
-            sums.
+        decoding_seconds: the CPU seconds that a server needs to estimate frequencies from the sums.
+            The argument `candidates` of `bill` says how many.
     """
 
     method: str

@@ -228,7 +228,9 @@ def checked_start(value: Any) -> datetime:
 
 
 def check_ahead(start: datetime, now: float) -> None:
-    """Refuse a calendar that starts in the past, because its first round would be open too briefly.
+    """Refuse a calendar that starts in the past.
+
+    Its first rounds would be open too briefly, or would be over already.
 
     Args:
         start: the time when round 0 opens, a datetime with a time zone.

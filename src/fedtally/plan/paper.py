@@ -192,8 +192,8 @@ class Size:
         linf: the predicted largest error, which is exceeded with some probability p; None: no error
             was predicted.
         message: a remark for the user, or "".
-        recovery: the name of the decoder for whose error the size was chosen; "": the usual one for
-            plans.
+        recovery: the name of the decoder for whose error the size was chosen; "": the decoder that
+            `CampaignSpec.recovery_of` returns.
     """
 
     method: str
@@ -293,8 +293,8 @@ def two_phase(
 
     Section 2, "A two-phase method for hyperparameter setup". The pilot's frequencies are estimated
     by medians. A power law is fitted by least squares to the largest of them, and is taken as the
-    true frequencies. It ends at the rank where its mass reaches 1. If its first frequency is above
-    1, the distribution is a single item that all clients hold.
+    true frequencies. The law ends at the rank where its mass reaches 1, or at the last candidate.
+    If its first frequency is above 1, the law is a single item that all clients hold.
 
     We correct two slips of step 4: it cites the equation of the bits instead of the width, and
     writes beta i^alpha instead of beta i^-alpha.
@@ -333,7 +333,8 @@ def two_phase(
 def _two_phase_law(largest: F64, domain_size: int) -> F64:
     """Return the power law beta i^-alpha that fits the largest frequencies best.
 
-    The fit is by least squares. The law ends at the rank i where its mass reaches 1.
+    The fit is by least squares. The law ends at the rank i where its mass reaches 1, or at the last
+    candidate.
 
     Returns:
         float64 [at most d], the frequencies of ranks 1, 2, ...; each at most 1.

@@ -527,8 +527,9 @@ class Plan:
                 their keys one after the other.
 
         Raises:
-            InvalidInputError: a key is missing or not valid; the secure sum does not use a given
-                key; or the plan already has another key of this name.
+            InvalidInputError: a key is missing, and `may_lack` is False; a key is not valid; the
+                secure sum does not use a given key; or the plan already has another key of this
+                name.
 
         >>> domain = {"kind": "range", "size": 9, "public": True, "first": 1, "last": 9}
         >>> ideal = Plan(7, 20, "shared", 1, 50, 50, domain, 1, bytes(32))

@@ -164,8 +164,8 @@ class Sketches:
 
         The present schedule is returned unless another one is clearly better (`_BETTER`). With a
         growing number of batches the error first falls and then rises. So schedules are tried one
-        after the other, in both directions, as long as the error falls. For each schedule the width
-        is chosen so that the bytes stay the same.
+        after the other, in both directions, as long as the error does not rise. For each schedule
+        the width is chosen so that the bytes stay the same.
 
         Args:
             rows: the number of rows of the sketch.

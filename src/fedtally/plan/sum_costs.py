@@ -128,7 +128,10 @@ class _Masked:
 
     @property
     def planes(self) -> int:
-        """The number of a vector's entries times the number of planes after the first one."""
+        """The number of a vector's entries times the number of planes after the first one.
+
+        Checksum entries are not counted.
+        """
         return _planes(self.parameters.length, self.parameters.bits)
 
 

@@ -120,7 +120,7 @@ def ways_to_meet(
 ) -> Iterator[Way]:
     """Yield the smallest changes, each of which alone makes a design meet its target.
 
-    Each change is first estimated, for sketches with the usual number of rows (`reaches`). Then
+    Each change is first estimated: by `reaches`, but a number of bytes by `Sketches.smallest`. Then
     `keeps` tests it.
 
     Args:

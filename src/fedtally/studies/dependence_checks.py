@@ -150,9 +150,10 @@ def _coins(
     """Return whether each part of a release has many or few draws of each size: +1 or -1.
 
     The result is int8 [campaigns, releases * parts, cells - 1]. A cell is a range of absolute
-    values. All cells have about the same probability. The number of draws in a cell, given the
-    numbers in the cells before it, is binomial. Whether it is in the upper half of its distribution
-    is a fair coin, independent of all others. Ties are broken at random.
+    values. Unless the noise is small, all cells have about the same probability. The number of
+    draws in a cell, given the numbers in the cells before it, is binomial. Whether this number is
+    in the upper half of its distribution is a fair coin, independent of all other coins. Ties are
+    broken at random.
 
     Args:
         noise: the noise of each release: int64 [campaigns, rows * width].

@@ -229,7 +229,7 @@ class StudyResult:
         study: the study.
         domain: the candidates.
         num_clients: the number of clients.
-        missing: the number of rows that were left out because a value is missing.
+        missing: the number of rows of the source that were left out because a value is missing.
         measurements: the measurements, by repeat, and within a repeat in the order of
             `Study.cells`.
     """

@@ -259,9 +259,9 @@ class TrialResult:
         trial: the campaigns that were simulated.
         domain: the candidates.
         num_clients: the number of clients in the source.
-        distribution: the frequencies in the source, for predictions. None: nothing is predicted,
-            because the error model holds only if each client has at most one item and campaigns use
-            all rounds.
+        distribution: the frequencies in the source, for predictions. None: nothing is predicted.
+            This is so if the frequencies sum to more than 1, because clients hold several items; or
+            if campaigns may end early. The error model does not hold then.
         measurements: the measurements, one for each repeat.
         warnings: sentences for the reader of the result.
         names: which names the plan's model predicts to be read, by the frequencies and lengths of
@@ -477,7 +477,7 @@ def run_open(
 
     Raises:
         InvalidInputError: the data cannot be used. Or no plan meets the request; the message then
-            names a request that a plan would meet.
+            names changes that help, if there are any.
     """
     validate.integer(1, MOST_REPEATS, repeats=repeats)
     report, seed = progress or (lambda *_: None), campaign_seed(asked.seed)
