@@ -154,9 +154,10 @@ def bill(
     """Return the predicted bytes and CPU seconds of a campaign with this plan.
 
     Without dropouts the bytes are exact. The bytes of a message in a stage are the mean over all
-    such messages, rounded. With dropouts the bytes are expected values: dropouts are spread evenly
-    over the stages after the first. The bytes of the transport (such as HTTP) and of the plan
-    itself are not counted.
+    such messages, rounded. With dropouts the bytes are expected values. In secagg, equally many
+    clients drop out in each stage after the first. With two servers, half of these clients drop out
+    before the helper has their report, and half after that. If a trusted server sums, nobody drops
+    out. The bytes of the transport (such as HTTP) and of the plan itself are not counted.
 
     Args:
         plan: the plan of the campaign.

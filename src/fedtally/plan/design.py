@@ -544,8 +544,9 @@ class Design(Setting):
             seed: the 32 bytes from which the hashes are derived.
 
         Raises:
-            InvalidInputError: there are fewer clients than rounds, or too many clients, or no
-                secure sum protects this number of silos.
+            InvalidInputError: there are fewer clients than rounds, or too many clients; the options
+                of silos do not fit this number of silos (`Silos.check`); or no secure sum protects
+                this number of silos.
         """
         rounds, participations = spec.size.num_rounds or 1, 1
         if spec.recurring is not None:

@@ -87,7 +87,7 @@ def smallest(design: Design, law: Frequencies, wanted: Wanted) -> Design:
 
     Raises:
         InvalidInputError: no size meets the target within the requested bytes; the message names
-            changes that help.
+            changes that help, if there are any.
     """
     guesses = Guesses(design, law, wanted)
     sized = _smallest(guesses)
@@ -169,7 +169,8 @@ def checked(design: Design, *, allow_rare: bool) -> RareNames | None:
         allow_rare: whether a sum may show the items of single clients.
 
     Raises:
-        InvalidInputError: the smallest sum has fewer clients than counters, which is not allowed.
+        InvalidInputError: the smallest sum has fewer clients than counters, and `allow_rare` is
+            False.
     """
     rare = of_plan(design.plan(), design.sizes, design.people)
     if rare is not None and not allow_rare:
@@ -395,7 +396,10 @@ def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
 
 
 def _unreachable(guesses: Guesses) -> InvalidInputError:
-    """Return the error for a target that no size meets; it names the smallest changes that help."""
+    """Return the error for a target that no size meets.
+
+    The error names the smallest changes that help, if there are any.
+    """
     out = ways_out(list(_ways(guesses)))
     design = guesses.designs[0]
     reads = f"names of strings that more than {2 * guesses.tau:g} of the clients hold"
@@ -433,8 +437,9 @@ def _ways(guesses: Guesses) -> Iterator[str]:
 def _least_cohort(guesses: Guesses) -> float | None:
     """Return the smallest size of cohorts that is enough to meet the target; None if there is none.
 
-    It applies to secagg with privacy. The sum of each cohort is opened, and each opened sum holds
-    the noise that the whole sum needs. So fewer and larger cohorts mean less noise in total.
+    It applies to secagg with privacy, if the request has no smallest cohort (`min_cohort`). The sum
+    of each cohort is opened, and each opened sum holds the noise that the whole sum needs. So fewer
+    and larger cohorts mean less noise in total.
     """
     spec = guesses.spec
     number = guesses.design.clients[0]

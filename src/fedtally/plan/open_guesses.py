@@ -2,10 +2,10 @@
 
 In an open domain there is no list of candidates. A client's vector then has two parts. The *finder*
 is a sketch that shows the hashes of frequent strings. The *spelling* consists of sketches from
-which the names of these strings are read. An estimated size is called a guess. There is one guess
-for each combination of a number of rounds, a schedule, and a number of rows of the finder. The
-guess then has the number of rows of the spelling that suits it best. `fedtally.plan.open_domain`
-computes exact widths for the best guesses.
+which the names of these strings are read. An estimated size is called a guess. There is at most one
+guess for each combination of a number of rounds, a schedule, and a number of rows of the finder.
+The guess then has the number of rows of the spelling that suits it best.
+`fedtally.plan.open_domain` computes exact widths for the best guesses.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ def _promising(design: Design, frequencies: Frequencies) -> Made:
     exceeded with the failure probability.
 
     Raises:
-        InvalidInputError: the predicted error is 0.5 or more.
+        InvalidInputError: the error in the target would be 0.5 or more.
     """
     plan, p, recovery = design.plan(), design.spec.failure_probability, recovery_with(design)
     linf = predict_linf(plan, frequencies, recovery, p, expected=design.expected)
@@ -283,8 +283,8 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
 def wider(design: Design, factor: float) -> Design:
     """Return the design with its sketch's width multiplied by `factor`, rounded up.
 
-    Rows, schedule and origin of the size stay. A `spelling` is dropped, and the encoding is a
-    sketch.
+    Rows, schedule and `origin` stay, so that `origin.width` is still the width before. A `spelling`
+    is dropped, and the encoding is a sketch.
     """
     schedule, rows, width, *_ = design.chosen
     return design.with_size(schedule, rows, math.ceil(factor * width)).sized_by(design.sizing)

@@ -61,8 +61,8 @@ class Silos:
             num_silos: the number of silos of the campaign.
 
         Raises:
-            InvalidInputError: a person is in more silos than there are, or more people are expected
-                than the silos may have.
+            InvalidInputError: a person may be in more silos than there are, or more people are
+                expected than the silos may have.
         """
         if self.silos_per_person > num_silos:
             raise InvalidInputError(

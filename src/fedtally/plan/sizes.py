@@ -191,9 +191,11 @@ def _tried(
 ) -> int | None:
     """Return the smallest width that meets `tau` in simulated campaigns (trials), with a margin.
 
-    Returns None if trials are not possible, or if the sketch is so large that the error model is
-    reliable. Trials are run for sketches of at most `MOST_CELLS` counters. If none of these meets
-    `tau`, the result is the next larger width, which is not tried.
+    Trials are run for sketches of at most `MOST_CELLS` counters. If `width` can be tried, but no
+    width that can be tried meets `tau`, the result is the next larger width, which is not tried.
+
+    Returns None if trials are not possible at all. Returns None, too, if `width` is too large for
+    trials, and the largest width that can be tried misses `tau` or is below half of `width`.
 
     Args:
         predictor: the predictor of errors, which runs the trials.

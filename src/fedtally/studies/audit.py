@@ -66,10 +66,10 @@ class Audit:
         campaigns: the number of campaigns. There are two for each population, so an odd number is
             rounded up. None: enough for 12,000 counters of each release (at most 1,000 campaigns),
             and enough to find a counter without noise (at most 40 campaigns).
-        dropout: the share of clients that drop out, each at a stage drawn at random. If it is above
-            0, the campaigns run the real protocol of the secure sum. All clients hold the same
-            items then, so that the exact sum follows from the number of clients. No client has a
-            coin then, so there is no lower bound on epsilon.
+        dropout: the share of clients that drop out, each at a stage drawn at random, 0 <= dropout <
+            1; `run` checks it. If it is above 0, the campaigns run the real protocol of the secure
+            sum. All clients hold the same items then, so that the exact sum follows from the number
+            of clients. No client has a coin then, so there is no lower bound on epsilon.
         clients: the number of clients (or silos) of each round. None: the fewest that the plan
             allows, or 64 if it sets no limit. It is not used if the plan hides the number of
             clients.

@@ -38,8 +38,9 @@ def design_of(
 
 
 class People(Design):
-    """The people in the silos of a plan. All silos have equally many, each in all rounds of the
-    silo.
+    """The people in the silos of a plan: equally many in each silo.
+
+    Each person is in all rounds of the silo.
     """
 
     def crowds(self, rng: np.random.Generator) -> list[Crowd]:

@@ -288,7 +288,8 @@ def tidy(
     If `epsilon` is not None, a column says that the measurements are not private.
 
     Args:
-        measurements: the measurements; each field is a column.
+        measurements: the measurements; each field is a column, except optional fields that are None
+            in all measurements (`_ABSENT`).
         recovery: the name of the decoder, a column.
         epsilon: the epsilon, a column; None: there was no noise.
         settings: further columns, the same number in each row, by their names.
