@@ -155,9 +155,10 @@ def bill(
 
     Without dropouts the bytes are exact. The bytes of a message in a stage are the mean over all
     such messages, rounded. With dropouts the bytes are expected values. In secagg, equally many
-    clients drop out in each stage after the first. With two servers, half of these clients drop out
-    before the helper has their report, and half after that. If a trusted server sums, nobody drops
-    out. The bytes of the transport (such as HTTP) and of the plan itself are not counted.
+    clients drop out in each stage after the first. With two servers, half of the clients that drop
+    out do so before the helper has their report, and half after that. If a trusted server sums,
+    nobody drops out. The bytes of the transport (such as HTTP) and of the plan itself are not
+    counted.
 
     Args:
         plan: the plan of the campaign.

@@ -273,7 +273,8 @@ def read_time(**named: Any) -> datetime:
         named: one keyword: the name of the argument, for messages, and the text.
 
     Raises:
-        InvalidInputError: the value is not such a text.
+        InvalidInputError: the value is not such a text, or the time is outside the years 1 to 9999
+            in UTC.
 
     >>> str(read_time(start="2026-12-01")), str(read_time(start="2026-12-01T02:00+02:00"))
     ('2026-12-01 00:00:00+00:00', '2026-12-01 00:00:00+00:00')

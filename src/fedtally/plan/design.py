@@ -509,7 +509,8 @@ class Design(Setting):
             max_bytes: the most bytes that a client uploads in a round, in all messages together.
 
         Raises:
-            InvalidInputError: not even one counter per row fits.
+            InvalidInputError: not even one counter per row fits, or the rounds cannot be summed as
+                requested.
         """
         least = self.with_size(schedule, rows, 1).plan()
         if least.bytes_per_client > max_bytes:

@@ -198,7 +198,8 @@ class Plan:
     def _check_calendar(self, calendar: Calendar | None) -> None:
         """Refuse a calendar that contradicts the rounds, the schedule or the privacy of the plan.
 
-        With a calendar, the sum of each round must be opened by itself.
+        With a calendar, the sum of each round must be opened by itself. Without a calendar, terms
+        of privacy with `per_rounds` are refused.
         """
         event = None if self.privacy is None else self.privacy.event
         if calendar is None:

@@ -456,9 +456,9 @@ def _linf_for_any(design: Design, plan: Plan, worst: Frequencies) -> float:
     """Return the largest error of a plan for its hardest frequencies `worst`.
 
     It is the larger of two predictions: by the error model, and by simulated campaigns for a small
-    sketch. The simulated campaigns alone would predict too small an error: they may fit the given
-    items, which the error model takes for too rare to be fitted, and slightly rarer items would
-    then be harder.
+    sketch. The simulated campaigns alone would predict too small an error. They may fit the items
+    of `worst`, although the error model takes these items for too rare to be fitted. Slightly rarer
+    items would then be harder.
     """
     asked = (plan, worst, recovery_with(design), design.spec.failure_probability)
     return max(

@@ -106,8 +106,8 @@ def fitting_numbers(
     Args:
         max_dropout: the share of the silos that may drop out, 0 <= max_dropout < 1.
         adversary: the adversary, "semi-honest" or "active", or the member of `Adversary`.
-        corrupt: the number of corrupt silos in a sum. At least 1 is assumed: a silo that reads the
-            result can subtract its own share of the noise.
+        corrupt: the number of corrupt silos in a sum, at least 1: a silo that reads the result can
+            subtract its own share of the noise.
         most: the largest number of silos to try.
 
     Returns:

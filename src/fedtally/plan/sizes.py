@@ -90,7 +90,7 @@ def size_by_model(
 
     The smallest size is the one with the fewest counters, rows times width. If the frequencies come
     from a pilot that is too uncertain (`TOO_UNCERTAIN`), the result is the paper's size for the
-    worst frequencies, with a message.
+    worst frequencies, with a message and without a predicted error.
 
     Args:
         distribution: the known frequencies.

@@ -238,10 +238,11 @@ class Sketches:
     ) -> Design:
         """Return the cheapest design that steps between neighbouring schedules find (`descend`).
 
-        `_in_turn` may stop too early. If many items have nearly the same frequency, and a size just
-        meets the target, its error rises steeply with every small change. Then every other schedule
-        looks worse at the same bytes, even one that would meet the target with a fraction of the
-        bytes. So here each schedule gets its own best size, and the costs of these are compared.
+        `_in_turn` may stop too early. Let many items have nearly the same frequency. Then the error
+        of a size that just meets the target rises steeply with every small change. So every other
+        schedule looks worse at the same bytes, even a schedule that would meet the target with a
+        fraction of the bytes. Here each schedule gets its own best size, and the costs of these
+        sizes are compared.
 
         Args:
             sized: a function from a schedule to the design with the best size under it.

@@ -112,10 +112,11 @@ def _sums(
 def _ranked(
     sums: I64, addends: Sequence[Distribution], number: int, rng: np.random.Generator
 ) -> tuple[Ranks, bool]:
-    """Return the ranks of sums of draws, and whether exactly half of such sums are even.
+    """Return the ranks of sums of draws, and whether half of such sums are even (to within 1e-9).
 
-    If the variance of a sum is above 1e8, the sum is ranked as a Gaussian. The error is small: the
-    fourth cumulant of the sum is below 1e-8 of its squared variance.
+    If the variance of a sum is above 1e8, the sum is ranked as a Gaussian. For Gaussian and Skellam
+    noise the error is small: the fourth cumulant of the sum is below 1e-8 of its squared variance.
+    For geometric noise it is about 3 / (number of draws in the sum) of the squared variance.
 
     Args:
         sums: the sums: int64 [sums].

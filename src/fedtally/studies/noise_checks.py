@@ -431,7 +431,9 @@ def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribut
 
     Chernoff's bound holds for any exponent. Here the exponent is the best one for a Gaussian. If
     the excess is above 7 standard deviations of the sum, it is the best one for 7 of them. With
-    these exponents it does not matter that `Distribution.pmf` ends at the reach.
+    these exponents it does not matter for Gaussian and Skellam noise that `Distribution.pmf` ends
+    at the reach. For geometric noise and few draws the bound is often 1, although the probability
+    is small.
 
     Args:
         excess: the value that the sum reaches.

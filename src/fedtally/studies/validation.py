@@ -205,7 +205,8 @@ class Recall(NamedTuple):
         mean: the mean share, over the repeats that have frequent strings; None: no repeat has any.
         least: the smallest share in one of these repeats; None: no repeat has frequent strings.
         wrong: the number of wrong names in all repeats. A name is read for a hash. The name is
-            wrong if fewer than half of the clients whose strings have this hash hold it.
+            wrong if nobody holds it, or if fewer than half of the clients whose strings have this
+            hash hold it.
         promised: the share that the plan promises for the clients of the source. None: the plan has
             no target, or nothing can be predicted.
         met: whether the plan keeps its promise. True if `mean` is at least `promised`. Otherwise a

@@ -430,8 +430,8 @@ def _without(fit: JointFit, kept: npt.NDArray[np.bool_]) -> tuple[F64, float]:
     """Return the residual if only some items of the support are fitted, and a share.
 
     The support is the set of fitted items, and the residual is what the counters contain besides
-    them. The share is of the mean square of all items that are not on the support: this share is
-    still in the residual, and the fit has absorbed the rest.
+    the fitted items. The share says how much of the mean square of the items outside the support is
+    still in the residual. The fit has absorbed the rest.
 
     Args:
         fit: the fit of the whole support.
