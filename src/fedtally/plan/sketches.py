@@ -5,7 +5,7 @@ collisions cancel. Noise changes this. An aggregator, or two servers, add the sa
 to each sum that is opened. So it may be better to add up rounds before, in a number of batches
 (groups of rounds that share all hashes and signs): docs/accuracy.md says why. The best number of
 batches depends on the width, and the width depends on the number of batches. So the two are chosen
-one after the other, until nothing changes.
+one after the other, until nothing changes, but at most four times.
 
 **Targets that cannot be met.** Noise causes an error that no width removes, and a budget of bytes
 limits the width. `Sketches.reach` returns the smallest error that is possible. To find enough
@@ -214,7 +214,7 @@ class Sketches:
     ) -> Design:
         """Choose a size and a schedule, one after the other, until the schedule stays the same.
 
-        Returns the cheapest of the designs on the way.
+        The turns end after `_TURNS` sizes, too. Returns the cheapest of the designs on the way.
 
         Args:
             sized: a function from a schedule to the design with the best size under it.
