@@ -87,8 +87,8 @@ class Bill:
         sums: the number of secure sums: one for each round, for each cohort, or for each batch of
             rounds that two servers sum together.
         stages: the cost of each stage, in the order of the protocol.
-        decoding_seconds: the CPU seconds that a server needs to estimate all candidates from the
-            sums.
+        decoding_seconds: the CPU seconds that a server needs to estimate frequencies from the sums.
+            The argument `candidates` of `bill` says how many.
     """
 
     method: str
@@ -154,9 +154,11 @@ def bill(
     """Return the predicted bytes and CPU seconds of a campaign with this plan.
 
     Without dropouts the bytes are exact. The bytes of a message in a stage are the mean over all
-    such messages, rounded. With dropouts the bytes are expected values: dropouts are spread evenly
-    over the stages after the first. The bytes of the transport (such as HTTP) and of the plan
-    itself are not counted.
+    such messages, rounded. With dropouts the bytes are expected values. In secagg, equally many
+    clients drop out in each stage after the first. With two servers, half of the clients that drop
+    out do so before the helper has their report, and half after that. If a trusted server sums,
+    nobody drops out. The bytes of the transport (such as HTTP) and of the plan itself are not
+    counted.
 
     Args:
         plan: the plan of the campaign.

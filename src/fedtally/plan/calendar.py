@@ -228,7 +228,9 @@ def checked_start(value: Any) -> datetime:
 
 
 def check_ahead(start: datetime, now: float) -> None:
-    """Refuse a calendar that starts in the past, because its first round would be open too briefly.
+    """Refuse a calendar that starts in the past.
+
+    Its first rounds would be open too briefly, or would be over already.
 
     Args:
         start: the time when round 0 opens, a datetime with a time zone.
@@ -271,7 +273,8 @@ def read_time(**named: Any) -> datetime:
         named: one keyword: the name of the argument, for messages, and the text.
 
     Raises:
-        InvalidInputError: the value is not such a text.
+        InvalidInputError: the value is not such a text, or the time is outside the years 1 to 9999
+            in UTC.
 
     >>> str(read_time(start="2026-12-01")), str(read_time(start="2026-12-01T02:00+02:00"))
     ('2026-12-01 00:00:00+00:00', '2026-12-01 00:00:00+00:00')

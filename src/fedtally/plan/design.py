@@ -509,7 +509,8 @@ class Design(Setting):
             max_bytes: the most bytes that a client uploads in a round, in all messages together.
 
         Raises:
-            InvalidInputError: not even one counter per row fits.
+            InvalidInputError: not even one counter per row fits, or the rounds cannot be summed as
+                requested.
         """
         least = self.with_size(schedule, rows, 1).plan()
         if least.bytes_per_client > max_bytes:
@@ -544,8 +545,9 @@ class Design(Setting):
             seed: the 32 bytes from which the hashes are derived.
 
         Raises:
-            InvalidInputError: there are fewer clients than rounds, or too many clients, or no
-                secure sum protects this number of silos.
+            InvalidInputError: there are fewer clients than rounds, or too many clients; the options
+                of silos do not fit this number of silos (`Silos.check`); or no secure sum protects
+                this number of silos.
         """
         rounds, participations = spec.size.num_rounds or 1, 1
         if spec.recurring is not None:

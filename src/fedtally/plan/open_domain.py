@@ -6,14 +6,14 @@ two parts, too: no frequency may have an error above tau, and the names of strin
 be read (`fedtally.plan.readable_names` predicts which names are read).
 
 First many sizes are estimated by formulas (`fedtally.plan.open_guesses`). Then exact widths are
-computed for the cheapest of them. If the request has a budget of bytes and no tau, the least tau
-whose estimated sizes fit the budget is found first.
+computed for a few of them: those with the lowest risk, and among these the cheapest. If the request
+has no tau, the least tau whose estimated sizes fit the budget of bytes is found first.
 
 The searches `smallest`, `best` and `least_epsilon` correspond to those in `fedtally.plan.search`.
-If the request states no number of rounds, the searches here choose the number. Without noise more
-rounds cost nothing: each client spells fewer positions of a name, and all rounds can run at the
-same time. But the sum of each round then has fewer clients, and shows more of each client. With
-noise, each opened sum costs additional noise.
+If the request states neither a number of rounds nor a schedule, the searches here choose the number
+of rounds. Without noise more rounds cost nothing: each client spells fewer positions of a name, and
+all rounds can run at the same time. But the sum of each round then has fewer clients, and shows
+more of each client. With noise, each opened sum costs additional noise.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def smallest(design: Design, law: Frequencies, wanted: Wanted) -> Design:
 
     Raises:
         InvalidInputError: no size meets the target within the requested bytes; the message names
-            changes that help.
+            changes that help, if there are any.
     """
     guesses = Guesses(design, law, wanted)
     sized = _smallest(guesses)
@@ -169,7 +169,8 @@ def checked(design: Design, *, allow_rare: bool) -> RareNames | None:
         allow_rare: whether a sum may show the items of single clients.
 
     Raises:
-        InvalidInputError: the smallest sum has fewer clients than counters, which is not allowed.
+        InvalidInputError: the smallest sum has fewer clients than counters, and `allow_rare` is
+            False.
     """
     rare = of_plan(design.plan(), design.sizes, design.people)
     if rare is not None and not allow_rare:
@@ -341,7 +342,12 @@ def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
 
 
 def _buys_nothing(guesses: Guesses) -> InvalidInputError:
-    """Return the error for a budget of bytes with which no name at all can be read."""
+    """Return the error for a budget of bytes with which no name at all can be read.
+
+    Raises:
+        InvalidInputError: no secure sum is possible, or the sums would show too much. This error
+            then tells the user more than the error to return.
+    """
     free = guesses.of(guesses.design.with_tau(LARGEST_TAU))
     design = free.designs[0]
     design.bytes_of(1, 1, design.example)  # raises a clearer error if no secure sum is possible
@@ -364,7 +370,8 @@ def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
     """Return a size with the width of the finder and the width of the spelling multiplied.
 
     The finder is the sketch that shows hashes; the spelling consists of sketches from which names
-    are read. A width is rounded up if its factor is above 1, and otherwise down.
+    are read. A width is rounded up if its factor is above 1, and otherwise down; it stays within 1
+    .. 2^24.
 
     Args:
         chosen: the size.
@@ -389,7 +396,10 @@ def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
 
 
 def _unreachable(guesses: Guesses) -> InvalidInputError:
-    """Return the error for a target that no size meets; it names the smallest changes that help."""
+    """Return the error for a target that no size meets.
+
+    The error names the smallest changes that help, if there are any.
+    """
     out = ways_out(list(_ways(guesses)))
     design = guesses.designs[0]
     reads = f"names of strings that more than {2 * guesses.tau:g} of the clients hold"
@@ -427,8 +437,9 @@ def _ways(guesses: Guesses) -> Iterator[str]:
 def _least_cohort(guesses: Guesses) -> float | None:
     """Return the smallest size of cohorts that is enough to meet the target; None if there is none.
 
-    It applies to secagg with privacy. The sum of each cohort is opened, and each opened sum holds
-    the noise that the whole sum needs. So fewer and larger cohorts mean less noise in total.
+    It applies to secagg with privacy, if the request has no smallest cohort (`min_cohort`). The sum
+    of each cohort is opened, and each opened sum holds the noise that the whole sum needs. So fewer
+    and larger cohorts mean less noise in total.
     """
     spec = guesses.spec
     number = guesses.design.clients[0]
@@ -446,7 +457,8 @@ def _least_cohort(guesses: Guesses) -> float | None:
 def _longest(guesses: Guesses) -> int | None:
     """Return the largest maximum length of strings, in bytes, that is enough to meet the target.
 
-    It is below the present maximum length. Returns None if no shorter length is enough.
+    It is below the present maximum length, and at most 127 bytes above the length of the names that
+    must be read. Returns None if no shorter length is enough.
     """
     longest, length = guesses.domain.max_length, guesses.length
 

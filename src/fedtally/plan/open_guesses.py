@@ -2,10 +2,10 @@
 
 In an open domain there is no list of candidates. A client's vector then has two parts. The *finder*
 is a sketch that shows the hashes of frequent strings. The *spelling* consists of sketches from
-which the names of these strings are read. An estimated size is called a guess. There is one guess
-for each combination of a number of rounds, a schedule, and a number of rows of the finder. The
-guess then has the number of rows of the spelling that suits it best. `fedtally.plan.open_domain`
-computes exact widths for the best guesses.
+which the names of these strings are read. An estimated size is called a guess. There is at most one
+guess for each combination of a number of rounds, a schedule, and a number of rows of the finder.
+The guess then has the number of rows of the spelling that suits it best.
+`fedtally.plan.open_domain` computes exact widths for the best guesses.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class _Shared(NamedTuple):
             of its counters.
         frequent: the number of strings whose frequency is at least twice the error `tau`.
         speller: the sketches that spell names; their rows and their noise are not set yet.
-        rarer: what `Speller.rarer` returns for the frequency from which names must be read, twice
-            the target tau.
+        rarer: what `Speller.rarer` returns for the frequency from which names must be read: twice
+            the target of the request, which may be larger than `tau`.
         people: the approximate number of people in the smallest sum; infinite with privacy, because
             noise then protects them.
     """
@@ -117,7 +117,7 @@ class Guesses:
 
     Args:
         design: the design. Its request has a tau, or a budget of bytes, or both. If the request
-            states no number of rounds, several numbers are tried.
+            states neither a number of rounds nor a schedule, several numbers of rounds are tried.
         law: the frequencies of the strings.
         wanted: what the user asks for about names.
     """
@@ -203,7 +203,8 @@ class Guesses:
     def designs(self) -> list[Design]:
         """The designs, without a size, for each number of rounds that the plan may have.
 
-        Numbers of rounds are left out if the rounds cannot be summed as requested.
+        A number of rounds is left out if it exceeds the number of clients, or if the rounds cannot
+        be summed as requested.
 
         Raises:
             InvalidInputError: all numbers are left out.
@@ -221,9 +222,10 @@ class Guesses:
     def _numbers_of_rounds(self) -> list[int]:
         """Return the numbers of rounds that the plan may have, in rising order.
 
-        It is the requested number, if there is one; or 1, if only a schedule is requested. With
-        more rounds, each client spells fewer positions of a name. Several numbers of rounds may
-        lead to the same number of positions per client; of these, only the least is returned.
+        A requested number is the only one. If only a schedule is requested, the only number is 1.
+        Otherwise there are several numbers: with more rounds, each client spells fewer positions of
+        a name. Of the numbers of rounds with which a client spells equally many positions, only the
+        least is returned.
         """
         if self.spec.size.num_rounds is not None:
             return [self.spec.size.num_rounds]

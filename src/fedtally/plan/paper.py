@@ -97,7 +97,7 @@ def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float
     row is too high with probability q = (1 - e^(-1/C)) / 2, and too low with the same probability.
     The median over the rows is too high with probability at most (4 q (1 - q))^(L / 2), and too low
     with the same. So L = c log(2 d / p) rows are enough, and hardly fewer, with c = 2 / log(1 / (4
-    q (1 - q))). This is 13.8 for C = 1, 4.4 for C = 2, 2.1 for C = 4, and 1 from C = 14 on.
+    q (1 - q))). This is 13.8 for C = 1, 4.4 for C = 2, 2.1 for C = 4, and below 1 from C = 14 on.
 
     Args:
         domain_size: d, the number of candidates, at least 1.
@@ -192,8 +192,8 @@ class Size:
         linf: the predicted largest error, which is exceeded with some probability p; None: no error
             was predicted.
         message: a remark for the user, or "".
-        recovery: the name of the decoder for whose error the size was chosen; "": the usual one for
-            plans.
+        recovery: the name of the decoder for whose error the size was chosen; "": the decoder that
+            `CampaignSpec.recovery_of` returns.
     """
 
     method: str
@@ -293,8 +293,8 @@ def two_phase(
 
     Section 2, "A two-phase method for hyperparameter setup". The pilot's frequencies are estimated
     by medians. A power law is fitted by least squares to the largest of them, and is taken as the
-    true frequencies. It ends at the rank where its mass reaches 1. If its first frequency is above
-    1, the distribution is a single item that all clients hold.
+    true frequencies. The law ends before its mass would exceed 1, or at the last candidate. If its
+    first frequency is above 1, the law is a single item that all clients hold.
 
     We correct two slips of step 4: it cites the equation of the bits instead of the width, and
     writes beta i^alpha instead of beta i^-alpha.
@@ -333,7 +333,8 @@ def two_phase(
 def _two_phase_law(largest: F64, domain_size: int) -> F64:
     """Return the power law beta i^-alpha that fits the largest frequencies best.
 
-    The fit is by least squares. The law ends at the rank i where its mass reaches 1.
+    The fit is by least squares. The law ends before its mass would exceed 1, or at the last
+    candidate. It has at least one rank.
 
     Returns:
         float64 [at most d], the frequencies of ranks 1, 2, ...; each at most 1.

@@ -198,7 +198,8 @@ class Plan:
     def _check_calendar(self, calendar: Calendar | None) -> None:
         """Refuse a calendar that contradicts the rounds, the schedule or the privacy of the plan.
 
-        With a calendar, the sum of each round must be opened by itself.
+        With a calendar, the sum of each round must be opened by itself. Without a calendar, terms
+        of privacy with `per_rounds` are refused.
         """
         event = None if self.privacy is None else self.privacy.event
         if calendar is None:
@@ -535,8 +536,9 @@ class Plan:
                 their keys one after the other.
 
         Raises:
-            InvalidInputError: a key is missing or not valid; the secure sum does not use a given
-                key; or the plan already has another key of this name.
+            InvalidInputError: a key is missing, and `may_lack` is False; a key is not valid; the
+                secure sum does not use a given key; or the plan already has another key of this
+                name.
 
         >>> domain = {"kind": "range", "size": 9, "public": True, "first": 1, "last": 9}
         >>> ideal = Plan(7, 20, "shared", 1, 50, 50, domain, 1, bytes(32))

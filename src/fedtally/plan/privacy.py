@@ -230,8 +230,8 @@ def resolve_privacy(
         asked: other arguments of `Privacy`.
 
     Raises:
-        InvalidInputError: a value is out of bounds; or the relation does not suit silos, the method
-            of summing or the trust.
+        InvalidInputError: a value is out of bounds; the relation does not suit silos, the method of
+            summing or the trust; or the noise does not suit silos, or the party that adds it.
 
     >>> resolve_privacy(SecureSum.SECAGG, epsilon=1.0).noise_by
     <NoiseBy.CLIENTS: 'clients'>

@@ -71,7 +71,8 @@ class Proposal:
 
     Attributes:
         plan: the plan, with its target.
-        size: how rows and width were chosen, with a message for the user.
+        size: how rows and width were chosen, with a message for the user. If the sketch was widened
+            afterwards (`search.wider`), `size.width` is the width before.
         linf: the predicted largest error; it is exceeded with the plan's `failure_probability`.
         distribution: the frequencies for which the error is predicted. If the target holds for any
             frequencies, these are the hardest ones. The error of a histogram does not depend on the
@@ -320,7 +321,7 @@ def propose(
 
     Raises:
         InvalidInputError: no plan meets the request. If only the target is out of reach, the
-            message names the smallest changes that help.
+            message names the smallest changes that help, if there are any.
     """
     design = Design.for_fleet(spec, domain, num_clients, seed)
     if isinstance(domain, OpenStrings):
@@ -410,8 +411,8 @@ def for_strings(
             says nothing.
 
     Raises:
-        InvalidInputError: no plan meets the request, and the message names changes that help; or
-            the sums would show the items of single clients, which is not allowed.
+        InvalidInputError: no plan meets the request, and the message names changes that help, if
+            there are any; or the sums would show the items of single clients, which is not allowed.
     """
     spec, p = design.spec, design.spec.failure_probability
     if find_epsilon:

@@ -97,6 +97,8 @@ def _known(frequency: float) -> float | None:
 def assumed(domain: OpenStrings, max_items: int = 1) -> Frequencies:
     """Return the frequencies that are assumed for an open domain: a power law over 10^6 strings.
 
+    If there are fewer possible hashes than 10^6, there are as many strings as hashes.
+
     >>> law = assumed(OpenStrings())
     >>> round(float(law.numbers.sum())), law.domain_size
     (1000000, 67108864)

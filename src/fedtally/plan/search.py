@@ -45,7 +45,7 @@ PRECISION = 1.02  # a value that a search finds is at most this factor above the
 
 
 class OutOfReachError(UnreachableError):
-    """The error that no plan meets a design's target; the message suggests no changes.
+    """No plan meets a design's target; the message suggests no changes.
 
     `fedtally.plan.ways.unreachable` finds changes with which the target can be met.
 
@@ -126,7 +126,8 @@ def best(design: Design, frequencies: Frequencies, *, compared: bool = True) -> 
             (`Sketches.best`).
 
     Raises:
-        InvalidInputError: no size fits the bytes.
+        InvalidInputError: no size fits the bytes; or the request allows only histograms, and no
+            histogram is possible.
     """
     return encodings.for_bytes(
         design,
@@ -238,7 +239,7 @@ def _promising(design: Design, frequencies: Frequencies) -> Made:
     exceeded with the failure probability.
 
     Raises:
-        InvalidInputError: the predicted error is 0.5 or more.
+        InvalidInputError: the error in the target would be 0.5 or more.
     """
     plan, p, recovery = design.plan(), design.spec.failure_probability, recovery_with(design)
     linf = predict_linf(plan, frequencies, recovery, p, expected=design.expected)
@@ -282,8 +283,8 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
 def wider(design: Design, factor: float) -> Design:
     """Return the design with its sketch's width multiplied by `factor`, rounded up.
 
-    Rows, schedule and origin of the size stay. A `spelling` is dropped, and the encoding is a
-    sketch.
+    Rows, schedule and `origin` stay, so that `origin.width` is still the width before. A `spelling`
+    is dropped, and the encoding is a sketch.
     """
     schedule, rows, width, *_ = design.chosen
     return design.with_size(schedule, rows, math.ceil(factor * width)).sized_by(design.sizing)
@@ -355,9 +356,10 @@ def _sketch_reaches(design: Design, frequencies: Frequencies) -> bool:
 def for_bytes(design: Design) -> Design:
     """Return the design with a size, if nothing is known of the frequencies.
 
-    The requested width is taken if there is one. Otherwise the size is the largest sketch or
-    histogram within the budget of bytes. If the schedule is to be chosen, or the number of rows for
-    the median decoder, the choice is the best one for `Frequencies.assumed`. For an open domain
+    The requested width is taken if there is one. Otherwise the size is a histogram or the widest
+    sketch within the budget of bytes (`fedtally.plan.encodings.for_bytes`). A schedule that the
+    request leaves open is the best one for `Frequencies.assumed`. For the median decoder without a
+    requested width, this is also true of the number of rows. For an open domain
     `fedtally.plan.open_domain` chooses the size instead.
     """
     return encodings.for_bytes(design, lambda: _sketch_for_bytes(design), lambda: _assumed(design))
@@ -405,7 +407,7 @@ def hardest_for(
         plan: the plan.
         probability: the probability with which this error may be exceeded, above 0 and below 1.
         near: nearly the hardest frequencies for this plan, where the search begins, for example the
-            hardest ones for a similar plan; None: the search tries all numbers of items.
+            hardest ones for a similar plan; None: the search goes from many items to few.
     """
     recovery = design.spec.recovery_of(design.domain.size, plan.rows, plan.encoding)
 
@@ -454,9 +456,9 @@ def _linf_for_any(design: Design, plan: Plan, worst: Frequencies) -> float:
     """Return the largest error of a plan for its hardest frequencies `worst`.
 
     It is the larger of two predictions: by the error model, and by simulated campaigns for a small
-    sketch. The simulated campaigns alone would predict too small an error: they may fit the given
-    items, which the error model takes for too rare to be fitted, and slightly rarer items would
-    then be harder.
+    sketch. The simulated campaigns alone would predict too small an error. They may fit the items
+    of `worst`, although the error model takes these items for too rare to be fitted. Slightly rarer
+    items would then be harder.
     """
     asked = (plan, worst, recovery_with(design), design.spec.failure_probability)
     return max(

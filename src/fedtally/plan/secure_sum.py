@@ -49,8 +49,9 @@ def cohort_sizes(
 ) -> tuple[int, int]:
     """Return the fewest and the most clients of a cohort.
 
-    At least one of the two sizes must be given. If the other one is None, it is chosen so that the
-    smallest cohort has four fifths of the clients of a full cohort.
+    At least one of the two sizes must be given. If the other size is None, it is chosen so that the
+    smallest cohort has four fifths of the clients of a full cohort, as far as the bounds of the
+    protocol allow.
 
     Args:
         cohort: the most clients of a cohort, or None.
@@ -197,8 +198,8 @@ class _Cohorts(NamedTuple):
 def _sizes(summation: Summation, num_clients: Sequence[int]) -> tuple[int, int]:
     """Return the fewest and the most clients of a sum.
 
-    If the request has a smallest cohort, the two sizes are its sizes. Otherwise they are the sizes
-    of an even split of the rounds.
+    If the request has a smallest cohort, the two sizes are those of the requested cohorts.
+    Otherwise they are the sizes of an even split of the rounds.
 
     Raises:
         InvalidInputError: a sum, or all rounds together, have fewer than 3 clients.
@@ -231,7 +232,8 @@ def _way_to_safety(summation: Summation, n_min: int, n_max: int) -> str:
 def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
     """Return advice in words for a user whose sizes of cohorts cannot be summed safely.
 
-    The advice names the smallest size that can be summed safely, if there is one.
+    The advice names the smallest size that can be summed safely, if the search finds one. The
+    search is left out for cohorts of more than 2000 clients.
 
     Args:
         summation: the requested way to sum rounds.

@@ -61,8 +61,8 @@ class Silos:
             num_silos: the number of silos of the campaign.
 
         Raises:
-            InvalidInputError: a person is in more silos than there are, or more people are expected
-                than the silos may have.
+            InvalidInputError: a person may be in more silos than there are, or more people are
+                expected than the silos may have.
         """
         if self.silos_per_person > num_silos:
             raise InvalidInputError(
@@ -106,8 +106,8 @@ def fitting_numbers(
     Args:
         max_dropout: the share of the silos that may drop out, 0 <= max_dropout < 1.
         adversary: the adversary, "semi-honest" or "active", or the member of `Adversary`.
-        corrupt: the number of corrupt silos in a sum. At least 1 is assumed: a silo that reads the
-            result can subtract its own share of the noise.
+        corrupt: the number of corrupt silos in a sum, at least 1: a silo that reads the result can
+            subtract its own share of the noise.
         most: the largest number of silos to try.
 
     Returns:

@@ -4,12 +4,12 @@
 `within` finds the size with the smallest error within a budget of bytes. Both predict errors with a
 `Predictor`. `fedtally.plan.paper` has the sizes of the paper.
 
-Sizes are chosen for the errors of joint recovery. By default belief propagation decodes the answer,
-and its errors are smaller. The difference is a margin for frequencies that differ from the assumed
-ones. If the frequencies come from a pilot, whose clients were drawn from the same population, a
-smaller margin is enough. Then `size_by_answer` finds a smaller size, for the errors of the decoder
-that answers. Its margin must still cover errors of the pilot. These are largest if many items have
-nearly the same frequency, because a pilot may not show that.
+By default sizes are chosen for the errors of joint recovery, and belief propagation decodes the
+answer. Belief propagation has smaller errors. The difference is a margin for frequencies that
+differ from the assumed ones. If the frequencies come from a pilot, whose clients were drawn from
+the same population, a smaller margin is enough. Then `size_by_answer` may find a smaller size, for
+the errors of the decoder that answers. Its margin must still cover errors of the pilot. These are
+largest if many items have nearly the same frequency, because a pilot may not show that.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ TRUSTED = 0.2
 
 
 class UnreachableError(InvalidInputError):
-    """The error that no sketch meets the target error, or that none has few enough bytes."""
+    """No sketch meets the target error, or none fits the budget of bytes."""
 
 
 def size_by_model(
@@ -90,7 +90,7 @@ def size_by_model(
 
     The smallest size is the one with the fewest counters, rows times width. If the frequencies come
     from a pilot that is too uncertain (`TOO_UNCERTAIN`), the result is the paper's size for the
-    worst frequencies, with a message.
+    worst frequencies, with a message and without a predicted error.
 
     Args:
         distribution: the known frequencies.
@@ -191,9 +191,11 @@ def _tried(
 ) -> int | None:
     """Return the smallest width that meets `tau` in simulated campaigns (trials), with a margin.
 
-    Returns None if trials are not possible, or if the sketch is so large that the error model is
-    reliable. Trials are run for sketches of at most `MOST_CELLS` counters. If none of these meets
-    `tau`, the result is the next larger width, which is not tried.
+    Trials are run for sketches of at most `MOST_CELLS` counters. If `width` can be tried, but no
+    width that can be tried meets `tau`, the result is the next larger width, which is not tried.
+
+    Returns None if trials are not possible at all. Returns None, too, if `width` is too large for
+    trials, and the largest width that can be tried misses `tau` or is below half of `width`.
 
     Args:
         predictor: the predictor of errors, which runs the trials.
@@ -285,9 +287,10 @@ def _guessed(distribution: Frequencies, tau: float, predictor: Predictor) -> str
 
 
 def _smallest(fails: Callable[[int, int], bool], rows: Sequence[int]) -> tuple[int, int] | None:
-    """Return the rows and the width, at least 2, with the fewest cells that do not fail.
+    """Return the rows and the width, at least 2, of the smallest sketch that does not fail.
 
-    A cell is a counter: there are rows times width. Returns None if all sizes fail.
+    The smallest sketch has the fewest cells (counters), rows times width. Returns None if all
+    sketches fail.
 
     Args:
         fails: a function that returns whether the sketch with these rows and this width fails.
@@ -447,7 +450,7 @@ def size_by_answer(
     Returns None in these cases:
 
     - the frequencies are not from a pilot, or the pilot has too few clients for `tau` (`FEW`);
-    - clients add noise, hold several items, or differ between rounds;
+    - there is noise, clients may hold several items, or frequencies differ between rounds;
     - the decoder of the answer does not build on joint recovery (`rests_on`), for example because
       there are too many candidates; or it depends on the number of rows;
     - no size meets `tau`, or the smallest size is too small for the decoder of the answer

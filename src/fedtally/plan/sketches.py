@@ -5,7 +5,7 @@ collisions cancel. Noise changes this. An aggregator, or two servers, add the sa
 to each sum that is opened. So it may be better to add up rounds before, in a number of batches
 (groups of rounds that share all hashes and signs): docs/accuracy.md says why. The best number of
 batches depends on the width, and the width depends on the number of batches. So the two are chosen
-one after the other, until nothing changes.
+one after the other, until nothing changes, but at most four times.
 
 **Targets that cannot be met.** Noise causes an error that no width removes, and a budget of bytes
 limits the width. `Sketches.reach` returns the smallest error that is possible. To find enough
@@ -164,8 +164,8 @@ class Sketches:
 
         The present schedule is returned unless another one is clearly better (`_BETTER`). With a
         growing number of batches the error first falls and then rises. So schedules are tried one
-        after the other, in both directions, as long as the error falls. For each schedule the width
-        is chosen so that the bytes stay the same.
+        after the other, in both directions, as long as the error does not rise. For each schedule
+        the width is chosen so that the bytes stay the same.
 
         Args:
             rows: the number of rows of the sketch.
@@ -214,7 +214,7 @@ class Sketches:
     ) -> Design:
         """Choose a size and a schedule, one after the other, until the schedule stays the same.
 
-        Returns the cheapest of the designs on the way.
+        The turns end after `_TURNS` sizes, too. Returns the cheapest of the designs on the way.
 
         Args:
             sized: a function from a schedule to the design with the best size under it.
@@ -238,10 +238,11 @@ class Sketches:
     ) -> Design:
         """Return the cheapest design that steps between neighbouring schedules find (`descend`).
 
-        `_in_turn` may stop too early. If many items have nearly the same frequency, and a size just
-        meets the target, its error rises steeply with every small change. Then every other schedule
-        looks worse at the same bytes, even one that would meet the target with a fraction of the
-        bytes. So here each schedule gets its own best size, and the costs of these are compared.
+        `_in_turn` may stop too early. Let many items have nearly the same frequency. Then the error
+        of a size that just meets the target rises steeply with every small change. So every other
+        schedule looks worse at the same bytes, even a schedule that would meet the target with a
+        fraction of the bytes. Here each schedule gets its own best size, and the costs of these
+        sizes are compared.
 
         Args:
             sized: a function from a schedule to the design with the best size under it.

@@ -45,8 +45,8 @@ class Stopping:
         least_rounds: the fewest rounds before the end. Rounds that share all hashes and signs count
             as one.
         least_clients: the fewest clients before the end. The error is estimated only for the
-            clients who took part. If these are few, they may differ much from the clients who did
-            not.
+            clients who took part. A few clients may differ much from the clients who did not take
+            part.
     """
 
     linf: float

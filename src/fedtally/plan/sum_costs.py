@@ -128,7 +128,10 @@ class _Masked:
 
     @property
     def planes(self) -> int:
-        """The number of a vector's entries times the number of planes after the first one."""
+        """The number of a vector's entries times the number of planes after the first one.
+
+        Checksum entries are not counted.
+        """
         return _planes(self.parameters.length, self.parameters.bits)
 
 
@@ -368,7 +371,10 @@ class _Batch(_Masked):
         )
 
     def combining(self) -> Work:
-        """Return the operations with which both servers check all reports and add them up."""
+        """Return the operations with which both servers check all reports and add them up.
+
+        If the servers add noise, the operations for the noise are included.
+        """
         kept, held, counters = self.kept, round(self.came), self.parameters.length
         opened: Work = {
             "phase": 1,

@@ -27,9 +27,9 @@ class Target:
         frequencies: the frequencies for which the target holds, in 1 to 200 printable ASCII
             characters: "any" for any frequencies, or an assumed shape, such as "zipf:a=1.1". None:
             the plan does not say it.
-        until_known: None: the campaign runs all its rounds. Otherwise it may end before its last
-            round: once its estimated error is at most `linf`, this number of clients, at least 1,
-            has taken part, and enough rounds have landed (`plan.stopping`).
+        until_known: a number of clients, at least 1. The campaign may end before its last round:
+            once its estimated error is at most `linf`, as many clients have taken part, and enough
+            rounds have landed (`plan.stopping`). None: the campaign runs all its rounds.
 
     >>> Target(0.001, 0.1, "joint").to_dict()
     {'linf': 0.001, 'failure_probability': 0.1, 'recovery': 'joint'}

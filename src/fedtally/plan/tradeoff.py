@@ -68,8 +68,9 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
     with the rows, the schedule, the seed and the frequencies (any, or assumed) of the given plan.
     The given plan itself is a point of the curve of its epsilon.
 
-    Points are left out if the planner refuses them, or if their budget is at least the bytes of
-    `histogram_within` and not the given plan's own. A curve without points is left out.
+    A point is left out if the planner refuses its plan. Budgets from the bytes of
+    `histogram_within` on are left out, too, except the bytes of the given plan. A curve without
+    points is left out.
 
     Args:
         proposal: a proposed plan with a sketch over a list of candidates.

@@ -59,12 +59,14 @@ class Way(NamedTuple):
 
 
 def smallest_or_ways(design: Design, frequencies: Frequencies, *, with_linf: bool = True) -> Design:
-    """Return the smallest size that meets tau; if there is none, the error names changes that help.
+    """Return the design with the size that meets tau with the fewest bytes.
 
-    The arguments and the result are the same as for `fedtally.plan.search.smallest`.
+    The arguments and the result are the same as for `fedtally.plan.search.smallest`. Only the
+    message differs if no size meets tau.
 
     Raises:
-        InvalidInputError: no size meets tau; the message names the smallest changes that help.
+        InvalidInputError: no size meets tau, and the message names the smallest changes that help,
+            if there are any; or the request allows only histograms, and no histogram is possible.
     """
 
     def keeps(other: Design) -> bool:
@@ -79,7 +81,9 @@ def smallest_or_ways(design: Design, frequencies: Frequencies, *, with_linf: boo
 def unreachable(
     design: Design, frequencies: Frequencies, keeps: Callable[[Design], bool] = lambda _: True
 ) -> InvalidInputError:
-    """Return the error for a target that no plan meets; it names the smallest changes that help.
+    """Return the error for a target that no plan meets.
+
+    The error names the smallest changes that help, if there are any.
 
     Args:
         design: the design whose target is not met.
@@ -93,6 +97,8 @@ def unreachable(
 
 def ways_out(ways: Sequence[str]) -> str:
     """Return a text for an error message: a list of changes, each of which alone is enough.
+
+    If there are no changes, the text says that no single change is enough.
 
     >>> ways_out(["tau 0.1"]), ways_out(["tau 0.1", "900 bytes"])
     ('this would do: tau 0.1', 'any of these would do: tau 0.1; 900 bytes')
@@ -120,7 +126,7 @@ def ways_to_meet(
 ) -> Iterator[Way]:
     """Yield the smallest changes, each of which alone makes a design meet its target.
 
-    Each change is first estimated, for sketches with the usual number of rows (`reaches`). Then
+    Each change is first estimated: by `reaches`, but a number of bytes by `Sketches.smallest`. Then
     `keeps` tests it.
 
     Args:
@@ -187,9 +193,9 @@ class _Looked:
     def cohort(self) -> Way | None:
         """Return the change to the smallest size of cohorts that is enough.
 
-        It applies to secagg with privacy. The sum of each cohort is opened, and each opened sum
-        holds the noise that the whole sum needs. So fewer and larger cohorts mean less noise in
-        total.
+        It applies to secagg with privacy, if the request has no smallest cohort (`min_cohort`). The
+        sum of each cohort is opened, and each opened sum holds the noise that the whole sum needs.
+        So fewer and larger cohorts mean less noise in total.
         """
         spec, summation, whole = (
             self.design.spec,

@@ -66,10 +66,10 @@ class Audit:
         campaigns: the number of campaigns. There are two for each population, so an odd number is
             rounded up. None: enough for 12,000 counters of each release (at most 1,000 campaigns),
             and enough to find a counter without noise (at most 40 campaigns).
-        dropout: the share of clients that drop out, each at a stage drawn at random. If it is above
-            0, the campaigns run the real protocol of the secure sum. All clients hold the same
-            items then, so that the exact sum follows from the number of clients. No client has a
-            coin then, so there is no lower bound on epsilon.
+        dropout: the share of clients that drop out, each at a stage drawn at random, 0 <= dropout <
+            1; `run` checks it. If it is above 0, the campaigns run the real protocol of the secure
+            sum. All clients hold the same items then, so that the exact sum follows from the number
+            of clients. No client has a coin then, so there is no lower bound on epsilon.
         clients: the number of clients (or silos) of each round. None: the fewest that the plan
             allows, or 64 if it sets no limit. It is not used if the plan hides the number of
             clients.
@@ -118,11 +118,12 @@ class AuditResult:
     Attributes:
         audit: the audit that was run.
         clients: the number of clients (or silos) in each round, which is the same in all rounds. If
-            the plan hides this number, it is the number in all rounds together.
+            it is not known which clients are in which round, it is the number in all rounds
+            together.
         releases: the measurements of each of the plan's releases.
         checks: all checks that were made.
-        detection: what the releases reveal about clients for which a coin decided which item they
-            hold; None: there were none.
+        detection: what the releases reveal about clients for which a coin decided what they hold;
+            None: there were no such clients.
         detectable: how sensitive the audit is. If the standard deviation of a release's noise is
             too small by this share, the audit fails in 99 of 100 cases. None: there are too few
             counters for that.
@@ -224,10 +225,10 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
 def _stand_in(plan: Plan) -> tuple[Plan, IntegerRange]:
     """Return the plan with integers in place of its candidates, and the domain of these integers.
 
-    The plan's own candidates need not be known, because noise does not depend on them. The integers
-    are so few that the bound on collisions, which the plan certifies, also holds for them. But
-    there are always at least two; for two this function does not check the bound. For a histogram
-    that certifies no such bound, there is one integer for each counter.
+    The plan's own candidates need not be known, because noise does not depend on them. If the plan
+    certifies a bound on collisions, the integers are so few that this bound holds for them, too.
+    But there are always at least two; for two this function does not check the bound. For a
+    histogram without such a bound, there is one integer for each counter.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions
     size = _CANDIDATES if plan.vector.shares_counters else plan.width

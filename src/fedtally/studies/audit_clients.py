@@ -89,7 +89,7 @@ class Crowd(NamedTuple):
         most: for each release, the largest inner product of one contribution with this direction if
             the bound is enforced.
         campaigns: the number of campaigns after which a missing bound is noticed practically
-            always.
+            always. With geometric noise more may be needed (`weighted_tail`).
     """
 
     bound: str
@@ -157,15 +157,16 @@ class Design:
         plan: a plan with privacy.
         rng: the random generator that draws the clients and their items.
         clients: the number of clients of a round; None: it follows from the plan.
-        dropout: the share of clients that drop out, 0 to 1.
+        dropout: the share of clients that drop out, 0 <= dropout < 1.
 
     Attributes:
         plan: the plan.
         terms: its privacy terms.
         alike: whether all clients hold the same items.
         is_hidden: whether the plan hides the number of clients.
-        num_clients: the number of clients in each round, or of silos if the plan is for silos; in
-            all rounds together if it is hidden.
+        num_clients: the number of clients in each round, or of silos if the plan is for silos. If
+            it is not known which clients are in which round, it is the number in all rounds
+            together.
         clients: the clients.
 
     Raises:
@@ -318,7 +319,7 @@ class Design:
         return [(rounds, self._silos_of(i)) for i, rounds in enumerate(self._places(_CROWD))]
 
     def _silos_of(self, number: int) -> tuple[int, ...]:
-        """Return the silos of the client with a number; always empty here."""
+        """Return the silos of the client `number`; always empty here."""
         return ()
 
     @property

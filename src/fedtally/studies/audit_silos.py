@@ -28,7 +28,7 @@ def design_of(
         rng: the random generator that draws the clients and their items.
         clients: the number of clients (or silos) of a round; None: the number follows from the
             plan.
-        dropout: the share of clients that drop out, 0 to 1.
+        dropout: the share of clients that drop out, 0 <= dropout < 1.
 
     Raises:
         InvalidInputError: no clients can be invented that the plan accepts; the message says why.
@@ -38,8 +38,9 @@ def design_of(
 
 
 class People(Design):
-    """The people in the silos of a plan. All silos have equally many, each in all rounds of the
-    silo.
+    """The people in the silos of a plan: equally many in each silo.
+
+    Each person is in all rounds of the silo.
     """
 
     def crowds(self, rng: np.random.Generator) -> list[Crowd]:

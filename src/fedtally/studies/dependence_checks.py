@@ -112,10 +112,11 @@ def _sums(
 def _ranked(
     sums: I64, addends: Sequence[Distribution], number: int, rng: np.random.Generator
 ) -> tuple[Ranks, bool]:
-    """Return the ranks of sums of draws, and whether exactly half of such sums are even.
+    """Return the ranks of sums of draws, and whether half of such sums are even (to within 1e-9).
 
-    If the variance of a sum is above 1e8, the sum is ranked as a Gaussian. The error is small: the
-    fourth cumulant of the sum is below 1e-8 of its squared variance.
+    If the variance of a sum is above 1e8, the sum is ranked as a Gaussian. For Gaussian and Skellam
+    noise the error is small: the fourth cumulant of the sum is below 1e-8 of its squared variance.
+    For geometric noise it is about 3 / (number of draws in the sum) of the squared variance.
 
     Args:
         sums: the sums: int64 [sums].
@@ -150,9 +151,10 @@ def _coins(
     """Return whether each part of a release has many or few draws of each size: +1 or -1.
 
     The result is int8 [campaigns, releases * parts, cells - 1]. A cell is a range of absolute
-    values. All cells have about the same probability. The number of draws in a cell, given the
-    numbers in the cells before it, is binomial. Whether it is in the upper half of its distribution
-    is a fair coin, independent of all others. Ties are broken at random.
+    values. Unless the noise is small, all cells have about the same probability. The number of
+    draws in a cell, given the numbers in the cells before it, is binomial. Whether this number is
+    in the upper half of its distribution is a fair coin, independent of all other coins. Ties are
+    broken at random.
 
     Args:
         noise: the noise of each release: int64 [campaigns, rows * width].

@@ -3,13 +3,14 @@
 A draw is compared with its distribution by its rank. A rank has two parts. The side says whether
 the draw is above or below 0, the middle. The depth is the probability that a draw is at least as
 far from 0; ties are broken at random. If the distribution is right, sides are fair coins,
-depths are uniform on (0, 1), and all of them are independent. This holds for any distribution, even
-if each draw has another one.
+depths are uniform on (0, 1), and all sides and depths are independent. So they are for any
+distribution, even if each draw has another one.
 
 Most tests count the draws for which something is true. This number is binomial with a known
-probability, so the p-value is exact. Two tests use bounds. The test of the whole distribution uses
-the inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant. The test for reordered
-values uses a bound on the probability of equal counts.
+probability, so the p-value is exact. The p-values of the other tests are bounds. The test of the
+whole distribution uses the inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant.
+The test for reordered values uses a bound on the probability of equal counts. The test for
+unchanging noise adds up bounds over the counters. `weighted_tail` is Chernoff's bound.
 
 Several tests of one kind are one check. Its p-value is the smallest p-value of the tests times
 their number (Bonferroni).
@@ -165,8 +166,8 @@ class Ranks(NamedTuple):
     """The ranks of draws, see the module's docstring.
 
     Attributes:
-        side: +1 for a draw above the middle, -1 below it, and either of them at random for 0: int8
-            [campaigns, draws].
+        side: +1 for a draw above 0, -1 for a draw below 0, and +1 or -1 at random for a draw of 0:
+            int8 [campaigns, draws].
         depth: the depth of each draw, 0 to 1: float64 [campaigns, draws].
     """
 
@@ -428,9 +429,11 @@ def campaigns_to_see_unchanging(counters: int, distribution: Distribution, level
 def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribution]) -> float:
     """Return Chernoff's bound on the probability that a weighted sum of draws is at least `excess`.
 
-    Chernoff's bound holds for any exponent. The exponent that is best for a Gaussian is used here;
-    for an excess of more than 7 standard deviations of the sum, the one for 7. Up to there it does
-    not matter that `Distribution.pmf` ends at the reach.
+    Chernoff's bound holds for any exponent. Here the exponent is the best one for a Gaussian. If
+    the excess is above 7 standard deviations of the sum, it is the best one for 7 of them. With
+    these exponents it does not matter for Gaussian and Skellam noise that `Distribution.pmf` ends
+    at the reach. For geometric noise and few draws the bound is often 1, although the probability
+    is small.
 
     Args:
         excess: the value that the sum reaches.

@@ -142,7 +142,7 @@ def make_decoder(name: str, sketches: Sequence[CountSketch], domain: Domain) -> 
         domain: the candidates.
 
     Raises:
-        InvalidInputError: there is no such decoder.
+        InvalidInputError: there is no such decoder, or a user's decoder cannot be loaded.
     """
     if not is_own(name):
         return kind_of(name).make(sketches, domain)

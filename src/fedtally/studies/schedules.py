@@ -229,7 +229,7 @@ class StudyResult:
         study: the study.
         domain: the candidates.
         num_clients: the number of clients.
-        missing: the number of rows that were left out because a value is missing.
+        missing: the number of rows of the source that were left out because a value is missing.
         measurements: the measurements, by repeat, and within a repeat in the order of
             `Study.cells`.
     """
@@ -288,7 +288,8 @@ def tidy(
     If `epsilon` is not None, a column says that the measurements are not private.
 
     Args:
-        measurements: the measurements; each field is a column.
+        measurements: the measurements; each field is a column, except optional fields that are None
+            in all measurements (`_ABSENT`).
         recovery: the name of the decoder, a column.
         epsilon: the epsilon, a column; None: there was no noise.
         settings: further columns, the same number in each row, by their names.

@@ -204,13 +204,15 @@ class Recall(NamedTuple):
     Attributes:
         mean: the mean share, over the repeats that have frequent strings; None: no repeat has any.
         least: the smallest share in one of these repeats; None: no repeat has frequent strings.
-        wrong: the number of wrong names in all repeats. A name is wrong if fewer than half of the
-            clients whose strings have this hash hold this string.
-        promised: the share that the plan promises for these clients. None: the plan has no target,
-            or nothing can be predicted.
-        met: whether the plan keeps its promise. If it does, this is False in at most 1 of 100
-            studies. None: nothing is promised, no repeat has frequent strings, or one repeat is too
-            few for the test.
+        wrong: the number of wrong names in all repeats. A name is read for a hash. The name is
+            wrong if nobody holds it, or if fewer than half of the clients whose strings have this
+            hash hold it.
+        promised: the share that the plan promises for the clients of the source. None: the plan has
+            no target, or nothing can be predicted.
+        met: whether the plan keeps its promise. True if `mean` is at least `promised`. Otherwise a
+            test decides: for a plan that keeps its promise, it says False in at most 1 of 100
+            studies. None: nothing is promised, no repeat has frequent strings, or the test would
+            have only one repeat.
     """
 
     mean: float | None
@@ -259,9 +261,9 @@ class TrialResult:
         trial: the campaigns that were simulated.
         domain: the candidates.
         num_clients: the number of clients in the source.
-        distribution: the frequencies in the source, for predictions. None: nothing is predicted,
-            because the error model holds only if each client has at most one item and campaigns use
-            all rounds.
+        distribution: the frequencies in the source, for predictions. None: nothing is predicted.
+            This is so if the frequencies sum to more than 1, because clients hold several items; or
+            if campaigns may end early. The error model does not hold then.
         measurements: the measurements, one for each repeat.
         warnings: sentences for the reader of the result.
         names: which names the plan's model predicts to be read, by the frequencies and lengths of
@@ -300,7 +302,7 @@ class TrialResult:
     def quantile(self, probability: float) -> float:
         """Return the 1 - probability quantile of the largest errors of the repeats.
 
-        In the share `probability` of the repeats, the largest error is above it.
+        In about the share `probability` of the repeats, the largest error is above it.
         """
         return float(np.quantile(self.errors, 1 - probability))
 
@@ -477,7 +479,7 @@ def run_open(
 
     Raises:
         InvalidInputError: the data cannot be used. Or no plan meets the request; the message then
-            names a request that a plan would meet.
+            names changes that help, if there are any.
     """
     validate.integer(1, MOST_REPEATS, repeats=repeats)
     report, seed = progress or (lambda *_: None), campaign_seed(asked.seed)

@@ -329,9 +329,9 @@ def _energy(pilot: _Pilot, heads: _Heads, noise: float) -> _Energy:
     error = math.sqrt(2 / (landed.cells * batches)) * filled
     unfitted = max(mass - float(light.sum()), 0.0)
     if pilot.max_items > 1:
-        # The mass that clients hold is not known here. But it causes sampling noise, which is part
-        # of `excess`, so `excess` bounds the mass. `unfitted` 0 means that this noise is not
-        # subtracted from the energy, which then is rather too large than too small.
+        # The mass that clients hold is not known here. But the mass causes sampling noise. This
+        # noise is a part of `excess`, so `excess` bounds the mass. With `unfitted` 0 the noise is
+        # not subtracted from the energy: the energy is then rather too large than too small.
         mass = min(mass, float(light.sum()) + max(excess + _CLEAR * error, 0.0) * clients / batches)
         unfitted = 0.0
     spread, spread_error = _heterogeneity(pilot.fit, pilot.sketches)
@@ -392,7 +392,7 @@ def _deconvolution(
 
     The tail is all items that do not stand out from the noise. An item is clearly fitted if its
     value is well above the threshold for the fit (`_CLEARLY`). The search starts from the power
-    law.
+    law, mixed with a small share of a second power law (`_LONGER`).
 
     Args:
         pilot: the decoded pilot.
@@ -430,8 +430,8 @@ def _without(fit: JointFit, kept: npt.NDArray[np.bool_]) -> tuple[F64, float]:
     """Return the residual if only some items of the support are fitted, and a share.
 
     The support is the set of fitted items, and the residual is what the counters contain besides
-    them. The share is of the mean square of all items that are not on the support: this share is
-    still in the residual, and the fit has absorbed the rest.
+    the fitted items. The share says how much of the mean square of the items outside the support is
+    still in the residual. The fit has absorbed the rest.
 
     Args:
         fit: the fit of the whole support.

@@ -53,7 +53,7 @@ class Seen(NamedTuple):
         errors: float64 [k], the standard errors of `values`.
         error: the standard error of the estimated count of any item, whether fitted or not.
         least: the count from which an item is clearly fitted.
-        most: the count from which an item stands out; it may be below `least`.
+        most: the count from which an item stands out; in a pilot it is at least `least`.
         mass: the expected counts of all items that do not stand out, added up.
         squares: a sum over the items that are not clearly fitted, as the counters of the batches
             show it: an item of count c adds same * (c^2 - c) + sampled * c.
@@ -164,7 +164,8 @@ def _with_sum(number: F64, weights: F64, total: float, error: float) -> F64:
 def _grouped(frequencies: F64, numbers: F64) -> tuple[F64, F64]:
     """Return frequencies and their numbers of items, with close frequencies put together.
 
-    Frequencies whose ratio is below about `_RATIO` become their mean.
+    Frequencies whose ratio is below about `_RATIO` become their mean, weighted by their numbers of
+    items. Frequencies without items are left out.
 
     Returns:
         frequencies: float64 [g], rising.

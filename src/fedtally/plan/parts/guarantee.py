@@ -5,6 +5,8 @@
 2. If the guarantee hides the number of clients, the protocol does not show this number.
 3. The guarantee relies only on the noise of honest clients that are sure to be in every sum.
 4. Delta is so small that publishing a random person's item would break the guarantee.
+
+Rules 1 and 4 do not apply to a plan that is marked `not_private`.
 """
 
 from __future__ import annotations
