@@ -41,7 +41,7 @@ class AgentPolicy:
             within it. None: plans without differential privacy are accepted as well, and costs are
             not added up.
         central: whether a plan may let a server see exact sums and add the noise itself. If `cap`
-            is None, it is not compared.
+            is None, `central` is not compared with the plan.
         domains: the allowed domains of a plan. An entry is a kind out of `KINDS`, or a whole domain
             as `fedtally.domain.parse` reads it, or "open", which allows to ask for any text of this
             client.

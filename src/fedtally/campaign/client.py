@@ -93,7 +93,7 @@ class FrequencyClient:
     # to one person.
     _starts: I64 | None = None
     _without_items = 0
-    # The strings that the ids stand for, if the domain has no list of candidates; else None.
+    # The strings that the ids stand for, if the domain is open (has no list); else None.
     _names: Names | None = None
 
     def __init__(self, plan: Plan, domain: Domain, items: Any, *, bounded: bool = False) -> None:
@@ -600,7 +600,8 @@ def _is_column(domain: Domain, items: Any) -> bool:
     The caller chose the type and the dimensions, so a refusal shows nothing of the items. The
     values matter in one case only: a grid refuses a one-dimensional array of numbers, but accepts
     it if it is empty or has only missing values. The entries of a list, of an array of objects or
-    of a one-dimensional series may be anything.
+    of a one-dimensional series may be anything. The result is also True for text, a set or a
+    mapping: reading these as a column raises an error later.
     """
     if isinstance(items, bytearray | memoryview):  # otherwise the bytes would be read as integers
         return False

@@ -30,11 +30,12 @@ class _Over:
 
 
 class Farewells:
-    """The ended sessions that are still kept, and which clients may not know that theirs ended.
+    """The ended sessions that are still kept, each with its farewell and the clients that need it.
 
     Args:
         repeat: a client that asks again gets the same farewell again only after this many seconds.
-            The bound is not for clients that send digests, see `next`.
+            This bound is not for a client that sends the digest of the last frame that it handled,
+            see `next`.
     """
 
     def __init__(self, repeat: float) -> None:
@@ -88,7 +89,9 @@ class Farewells:
     def note_late(self, client: ClientId, session: bytes) -> None:
         """Record that a client sent a frame for a session that does not run here.
 
-        If the session has ended, the client does not know this, and must get the farewell again.
+        If the session has ended and is still kept, the client does not know this, and must get the
+        farewell again. Nothing changes for other sessions, or if the session's farewell is not for
+        this client.
 
         Args:
             client: the name of the client.

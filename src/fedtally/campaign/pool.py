@@ -36,7 +36,7 @@ class Pool:
     Attributes:
         session_of: for each client in a session, by its name: the name of the session.
         num_arrivals: how many times a client has become free, or a free client was asked in another
-            round.
+            round. `read_asked` counts all free clients again.
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class Pool:
         """
         is_busy = client in self.session_of
         if self._benched.get(client, -math.inf) > now:
-            # it is not present, since otherwise it could be drawn again after its session
+            # A benched client is not recorded as present, even if it has a session. Otherwise it
+            # could be drawn again after the session.
             return is_busy
         if not is_busy:
             history = self._asked.get(client, _NOWHERE)

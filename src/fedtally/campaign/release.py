@@ -152,8 +152,8 @@ def add_noise(
     """Return the noised sum of each release in `due`, by the number of the release.
 
     Each release is charged before its noise is drawn. The sums in `sketches` are not changed. If
-    the number of clients is not public, each release gets a part of the noised total (see
-    `_share_out`).
+    the number of clients is not public, the number of each release is a part of the noised number
+    of all releases together (see `_share_out`).
 
     Args:
         plan: a plan with privacy, for which an aggregator adds the noise.

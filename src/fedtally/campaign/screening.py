@@ -1,6 +1,6 @@
 """Screening: a test that finds sums of cohorts which honest clients would hardly make.
 
-The server never sees a client's vector, so it cannot check it. But it opens the sum of each cohort
+The server never sees a client's vector, so it cannot check one. But it opens the sum of each cohort
 (a group of clients), and all cohorts of a round have the same hashes. If clients are assigned to
 cohorts at random, the variance of a counter between cohorts shows the mean square of the value that
 a client adds to it. An honest client adds +1 or -1 to one counter of each row. Then the mean

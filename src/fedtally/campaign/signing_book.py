@@ -132,9 +132,10 @@ class SigningBook:
         return [plan for plan, last in days.items() if plan not in ended and now < end_of(last)]
 
     def add(self, line: PlanSignature | Revocation) -> None:
-        """Add a signature or revocation to the book; it is on the disk before this returns.
+        """Add a signature or revocation to the book; the line is on the disk before this returns.
 
-        Call this before anybody else gets the signature. This object itself does not change.
+        Call this before anybody else gets the signature or revocation. This object itself does not
+        change.
 
         Raises:
             InvalidInputError: the book cannot be written, or it has a plan of the same purpose with

@@ -198,7 +198,7 @@ class Leader(Aggregator):
             most: the largest number of reports in the job.
 
         Returns:
-            The job, or None if none of these reports can be added.
+            The job. None: no report waits, or none of these reports can be added.
         """
         ids = [id for id, _ in self._store.scan(Table.WAITING, limit=most)]
         begun = [each for id in ids if (each := self._begun(id)) is not None]
