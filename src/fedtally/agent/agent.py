@@ -13,7 +13,7 @@ these hold:
 - The client's record allows the round.
 
 A session is first recorded; only then the items are read. The state of a session is kept only in
-memory. So after a restart the agent does not answer in sessions that began before.
+memory. So after a restart the agent takes no part in sessions that began before.
 
 The log tells the owner why a session was refused. The server sees only an error code of the
 protocol, or no answer.
@@ -195,7 +195,7 @@ class _Ended(NamedTuple):
     Attributes:
         last: the SHA-256 digest of the last frame that was answered.
         reply: the answer to that frame; None: there was none.
-        not_after: when this is forgotten, Unix seconds.
+        not_after: the time after which the answer is forgotten in any case, Unix seconds.
     """
 
     last: bytes
@@ -489,7 +489,7 @@ class Agent:
         live.last = seen
         reply = self._go_on(live, message, frame, seen, now)
         if live.client.state is not ClientState.ADVERTISED:
-            # Nothing was recorded, so the answer to a copy of this Invite is not fixed.
+            # The client did not join, so a copy of this Invite may get another answer.
             self._ended.pop(message.session, None)
             return reply
         self._make_room()

@@ -5,7 +5,7 @@ A reader is a function without arguments. It returns a column of items for `Freq
 person of each item.
 
 The agent calls the reader once for each session, after the session was recorded. Between sessions
-it holds no items.
+the agent holds no items.
 """
 
 from __future__ import annotations

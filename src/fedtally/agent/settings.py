@@ -1,9 +1,9 @@
 """Read `agent.toml`, the file in which the owner of an agent writes its settings.
 
-`Settings.load` checks the file. An error lists every wrong entry, each with a way to correct it,
-unless others may write the files. `TEMPLATE` is the text that `fedtally agent init` writes into a
-new file. It explains each entry. An entry that only the owner can decide is a line that begins with
-"# >".
+`Settings.load` checks the file. An error lists every wrong entry, each with a way to correct it.
+But if others may write the agent's files, or peers may read some of them, the error lists only
+those files. `TEMPLATE` is the text that `fedtally agent init` writes into a new file. It explains each
+entry. An entry that only the owner can decide is a line that begins with "# >".
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ class Settings:
         folder: the folder of agent.toml.
         key: the path of the client's private key.
         mark: the path of the record's mark, a small file that detects an old copy of the record. It
-            must not be in the folder of the record: a backup that restores both would not be
-            detected.
+            must not be in the folder of the record: a backup that restores record and mark would
+            not be detected.
         record: the path of the client's record of its participation.
         campaigns: the folder of the accepted campaigns.
         socket: the path of the agent's Unix socket.

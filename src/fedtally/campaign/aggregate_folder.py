@@ -435,9 +435,9 @@ class AggregateFolder:
     ) -> None:
         """Save the result in `result.fed`, after adding the noise if the leader adds it.
 
-        The function does nothing if `books.db` has no sum. If a trusted leader adds the noise, it
-        does so to all sums at once. Then the function does nothing until each release has its sum
-        or is lost (`Closing.lost`).
+        The function does nothing if `books.db` has no sum. A trusted leader adds the noise to all
+        sums at once. So with a trusted leader, the function does nothing until each release has its
+        sum or is lost (`Closing.lost`).
 
         Args:
             claimed: the objects of the server, from `claim`.

@@ -207,9 +207,10 @@ class FrequencyClient:
         return client
 
     def _refused_number(self) -> str:
-        """Return why the plan refuses the number of people of this silo, or "" if it does not.
+        """Return why the plan refuses the people of this silo, or "" if it does not.
 
-        With privacy every number is accepted: `contribution` draws people if there are too many.
+        Without privacy, a silo must have people, not too many, and none without items. With privacy
+        every number is accepted: `contribution` draws people if there are too many.
         """
         number, most = self._num_people, self._plan.people
         if self._plan.protection.is_charged:  # otherwise an error would depend on what people hold

@@ -189,8 +189,8 @@ class CohortRun:
     def deadline_passed(self, now: int) -> None:
         """Close the phase, and go on with the clients that have answered.
 
-        After the last phase, the sum is added to its round. If too few clients have answered, the
-        session is aborted.
+        After the last phase, the sum is added to its round. If too few clients have answered, or
+        the time of the session is over, the session is aborted.
 
         Args:
             now: the time, Unix seconds.

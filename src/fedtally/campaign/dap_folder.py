@@ -157,8 +157,8 @@ class DapFolder:
             settings: the settings that the operator chose.
 
         Raises:
-            InvalidInputError: the folder or the mark exists, or a key, the secret, the mark or the
-                noise cannot be used.
+            InvalidInputError: the folder or the mark exists, the file of the task is damaged, or a
+                key, the secret, the mark or the noise cannot be used.
             UnreadableFileError: a file cannot be read.
             UnsafeParametersError: the task is weaker than the policy allows.
         """

@@ -375,16 +375,15 @@ class Driver:
             )
         plan.check_published()
         self._is_known = None if plan.stopping is None else is_known
-        # What `is_known` last returned, after the numbers of clients by round for which it was
-        # asked.
+        # The numbers of clients by round for which `is_known` was asked last, and its answer.
         self._judged: tuple[dict[int, int], bool] = {}, False
         self._server = FrequencyServer(plan, store, screen=screen)
         self._server.check_keys(keys.signing_key, keys.allow_list)
         self.plan, self._store, self._keys, self._random = plan, store, keys, random
         self._parameters = agreed.parameters
         self._deadlines = Deadlines() if deadlines is None else deadlines
-        # Both lists are in the order of phases, so an index into one is also an index into the
-        # other.
+        # `_phases` and `_replies` are in the order of phases: entries of the same index belong to
+        # the same phase.
         self._phases = [step.phase for step in EXCHANGES[self._parameters.adversary]]
         self._replies = [step.reply for step in EXCHANGES[self._parameters.adversary]]
         self._live: dict[bytes, _Live] = {}
@@ -1201,8 +1200,9 @@ class Driver:
         """Return whether the stopping rule of the plan ends the campaign now.
 
         If the rule is not met, the result is False. It is also False in four other cases: the plan
-        has no stopping rule; a session runs or must be restored; a round that has a sum may have
-        another session; or the last round has a sum, so that the campaign is over anyway.
+        has no stopping rule; a session runs, is set aside or must be restored; a round that has a
+        sum may have another session; or the last round has a sum, so that the campaign is over
+        anyway.
         """
         if self._is_known is None or not self.is_idle:
             return False

@@ -664,8 +664,8 @@ def _checked_fingerprints(given: tuple[str, ...], least: int) -> tuple[str, ...]
 def _proved(registrar: bytes, purpose: str) -> tuple[bytes, bytes]:
     """Return what a client signs in a proof: the registrar's key and a hash of the purpose.
 
-    The purpose is hashed, so that both have a fixed length. The client's identity need not be
-    signed, because a signature with Ed25519 is valid for one public key only.
+    The purpose is hashed, so that all that is signed has a fixed length. The client's identity need
+    not be signed, because a signature with Ed25519 is valid for one public key only.
 
     Raises:
         InvalidInputError: the registrar's key or the purpose is not valid.

@@ -42,8 +42,8 @@ class Farewells:
         self._repeat = repeat
         self._over: dict[bytes, _Over] = {}
         # For each client: the sessions with a farewell that is owed to it, and when the client last
-        # got the farewell. The time is -inf if the client never got it, or has sent a frame of the
-        # session since.
+        # got the farewell. The time is -inf if the client never got it, if it has sent a frame of
+        # the session since, or if it sends digests.
         self._owed: dict[ClientId, dict[bytes, float]] = {}
 
     def __contains__(self, session: bytes) -> bool:

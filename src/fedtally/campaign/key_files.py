@@ -137,7 +137,7 @@ def create_key_files(
         if os.path.lexists(each):
             raise _exists(each)
     secret, text = bytearray(random(KEY_BYTES)), bytearray()
-    # Both are bytearrays, because bytes and str cannot be erased.
+    # `secret` and `text` are bytearrays, because bytes and str cannot be erased.
     try:
         key = PublicKey(role, _key_of(role, Secret(secret)).public)
         text += f"{PRIVATE_SCHEMA} {role}\npublic {key.value.hex()}\nsecret ".encode()

@@ -53,8 +53,8 @@ class Pool:
         # The free clients, grouped by the rounds in which they were asked. Clients of a group may
         # join the same rounds. Without the groups, `count` would have to look at each client.
         self._free: dict[frozenset[int], dict[ClientId, None]] = {}
-        # Both dicts are in the order of their times, so that `expire` finds old entries at the
-        # front.
+        # `_seen` and `_benched` are in the order of their times, so that `expire` finds old entries
+        # at the front.
         self._seen: dict[ClientId, float] = {}  # when each client last checked in
         self._benched: dict[ClientId, float] = {}  # for each benched client, until when
         self._misses: Counter[ClientId] = Counter()

@@ -429,9 +429,9 @@ class Leader(Aggregator):
 
         Raises:
             UnknownResourceError: there is no such job.
-            Problem: `body` does not fit, and a job that waits for the helper's share has now failed
-                for good; or the job had failed before. If the job does not wait for the share yet,
-                errors are as for `collection`.
+            Problem: `body` does not fit: a job that waits for the helper's share has now failed for
+                good. Or the job had failed before.
+            Problem, FedtallyError: as for `collection`, if the job does not wait for the share yet.
         """
         try:
             sealed = AggregateShare.decode(body).sealed

@@ -268,7 +268,7 @@ class Task:
             )
 
     def time(self, seconds: float) -> int:
-        """Convert Unix seconds to units of the precision, rounded down, as reports have times."""
+        """Convert Unix seconds to units of the precision, rounded down as in reports."""
         return int(seconds) // self.configuration.precision
 
     # ---- the public file ----
