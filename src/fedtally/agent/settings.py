@@ -2,8 +2,8 @@
 
 `Settings.load` checks the file. An error lists every wrong entry, each with a way to correct it.
 But if others may write the agent's files, or peers may read some of them, the error lists only
-those files. `TEMPLATE` is the text that `fedtally agent init` writes into a new file. It explains each
-entry. An entry that only the owner can decide is a line that begins with "# >".
+those files. `TEMPLATE` is the text that `fedtally agent init` writes into a new file. It explains
+each entry. An entry that only the owner can decide is a line that begins with "# >".
 """
 
 from __future__ import annotations
