@@ -601,7 +601,7 @@ def _is_column(domain: Domain, items: Any) -> bool:
     The caller chose the type and the dimensions, so a refusal shows nothing of the items. The
     values matter in one case only: a grid refuses a one-dimensional array of numbers, but accepts
     it if it is empty or has only missing values. The entries of a list, of an array of objects or
-    of a one-dimensional series may be anything. The result is also True for text, a set or a
+    of a one-dimensional series may be anything. The result is also True for text, bytes, a set or a
     mapping: reading these as a column raises an error later.
     """
     if isinstance(items, bytearray | memoryview):  # otherwise the bytes would be read as integers

@@ -714,7 +714,10 @@ class Driver:
 
     @property
     def num_present(self) -> int:
-        """How many clients checked in lately, and had a session or could be drawn for one then."""
+        """How many clients checked in lately, and had a session or could be drawn for one then.
+
+        A client that has missed a frame since is not counted, see `Deadlines.bench`.
+        """
         return self._pool.num_present
 
     @property

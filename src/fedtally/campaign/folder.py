@@ -542,8 +542,9 @@ class CampaignFolder:
     def cancel(self) -> int:
         """End the campaign without a result, and end its open sessions without a sum.
 
-        Return how many sessions were open; 0 if the campaign has never run. Other data are erased
-        as in `restore`: ended sessions that were still kept, and a trusted aggregator's exact sums.
+        Return how many sessions were open; 0 if the campaign has never run. Ended sessions that
+        were still kept are erased. If a trusted aggregator adds the noise, the exact sums in the
+        database are erased, too.
 
         Raises:
             InvalidInputError: the campaign has its result already.

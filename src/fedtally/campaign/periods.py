@@ -108,7 +108,7 @@ def periods_of(plan: Plan, session: int) -> Periods:
 
 
 def last_day(calendar: Calendar, round: int) -> str:
-    """Return the day before the end of a round's period, in UTC, as text.
+    """Return the last day that is over when a round's period ends, in UTC, as text.
 
     If the period ends at midnight, this is its last day. Otherwise the period also has a part of
     the next day. If periods are shorter than a day, the text is the time at which the period ends.

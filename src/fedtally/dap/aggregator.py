@@ -114,6 +114,8 @@ class Batch:
 class Aggregator:
     """A server of one task: the base class of the leader and the helper.
 
+    A method that verifies reports raises a MissingExtraError if pycryptodome is not installed.
+
     Args:
         task: the task.
         secret: the secret of the task, from which the verification key is derived.
