@@ -445,7 +445,8 @@ def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> 
 def _files_of(module: str) -> Iterator[Path]:
     """Yield the files that importing a module runs: first those of its packages, then its own.
 
-    Each file is yielded before it is run. To find the next file, Python runs the package before it.
+    Each file is yielded before it is run. To find the next file, Python runs the file that was
+    yielded last.
     """
     names = module.split(".")
     for end in range(1, len(names) + 1):

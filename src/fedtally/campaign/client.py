@@ -307,10 +307,10 @@ class FrequencyClient:
         """Return a new client with only the items that this client contributes to a round.
 
         This method draws the people of a silo, and at most max_items items of each person. The
-        `contribution` of the new client draws neither again. So its time shows nothing of the items
-        that were not drawn. With privacy, that call still needs `random`, for example for the
-        noise. Make one vector only, either from the new client or from this one: two vectors
-        together would show more of the items than one vector does.
+        `contribution` of the new client draws no people and items again. So its time shows nothing
+        of the items that were not drawn. With privacy, `contribution` still needs `random`, for
+        example for the noise. Make one vector only, either from the new client or from this one:
+        two vectors together would show more of the items than one vector does.
 
         Args:
             round: 0 .. num_rounds - 1. The new client is for this round alone.

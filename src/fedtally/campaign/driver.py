@@ -813,7 +813,9 @@ class Driver:
         return int(self._time)
 
     def _note_time(self, now: float) -> float:
-        """Set the driver's time to the engine's time, but not back by a small step; return it.
+        """Set the driver's time to the engine's time, but not back by a small step.
+
+        Return the driver's time.
 
         If the driver followed small steps back, a clock that jumps back and forth would shorten the
         driver's waits with each jump. If the clock was put back by more than `JITTER` seconds,
@@ -1095,8 +1097,9 @@ class Driver:
     def _is_due(self, live: _Live) -> bool:
         """Return whether a phase must close now: it waits for nobody, or its time is over.
 
-        `RunningSession.closes` says when the time is over. After `give_up_silent`, a first phase
-        that no client has answered must close, too.
+        `RunningSession.closes` says when the time is over, and it is over in any case after
+        `RunningSession.not_after`. After `give_up_silent`, a first phase that no client has
+        answered must close, too.
         """
         if not live.frames or self._now > live.saved.not_after:
             return True

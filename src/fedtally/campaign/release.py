@@ -51,8 +51,8 @@ def release_sums(
     """
     # An aggregator draws the noise of a release only once: the mean of two noised versions of a sum
     # would have less noise. Without a calendar, all releases get their noise at once. With a
-    # calendar, a release gets it when all its rounds are closed, see `_due`. If clients add the
-    # noise, each round is a release, and may be released later than others.
+    # calendar, a release gets its noise when all its rounds are closed, see `_due`. If clients add
+    # the noise, each round is a release, and may be released later than others.
     if plan.protection.sums is Sums.NOISED:
         opened = books.sums(plan) if used is None else used
         number_of = releases_by_round(plan)

@@ -374,6 +374,7 @@ class Screening:
         screen: what the server does with cohorts whose sums look as if clients lied.
         why: the reason why no round is screened; "" if rounds are screened.
         rounds: what screening says of each round whose sums were read, by the number of the round.
+            A round that an earlier run released is there, too, as not screened.
         rejected: for each round, by its number: how many cohorts had a sum that was rejected, since
             no honest vectors could add up to it.
     """
