@@ -960,10 +960,10 @@ class Driver:
     def _closes(self, state: ServerState, not_after: int) -> tuple[int, int]:
         """Return the two times, Unix seconds, at which a phase that begins now closes.
 
-        At the first time it closes if the session can go on without the missing clients. At the
-        second time it closes in any case. Both leave enough time for the later phases before
-        `not_after`, unless it is too late for that already: then both are now. Both are also now if
-        the session has ended (`state` is in `_ENDED`).
+        At the first time the phase closes if the session can go on without the missing clients. At
+        the second time it closes in any case. Each of the two times leaves enough time for the
+        later phases before `not_after`. If there is not enough time left, the two times are now.
+        They are also now if the session has ended (`state` is in `_ENDED`).
         """
         if state in _ENDED:
             return self._now, self._now

@@ -8,7 +8,7 @@ squares of a row add up to 1, whatever items the clients hold. If some clients a
 squares add up to more.
 
 Screening uses only sums that the server may read: see `why_unscreened`. docs/threat-model.md says
-which attacks it finds and which it does not; `python -m experiments poisoning` measures both.
+which attacks screening finds and which it does not. `python -m experiments poisoning` measures it.
 """
 
 from __future__ import annotations
