@@ -68,7 +68,8 @@ class Campaign:
 
     Raises:
         InvalidInputError: a trusted server sums the plan, or the plan lacks a server's key. Or the
-            allow-list is missing, or differs from the list that the plan names.
+            allow-list is missing, differs from the list that the plan names, or has too few clients
+            for the plan.
     """
 
     plan: Plan
@@ -135,8 +136,9 @@ class Campaign:
 
         Args:
             record: the client's record. It holds the plans that the registrar ended, and for each
-                accepted plan the number in the registrar's signature. A plan with too low a number
-                is refused.
+                accepted plan the number in the registrar's signature. The plan is refused if, for
+                the same registrar and purpose, the owner accepted a plan with a higher number, or
+                another plan with its number.
             now: the time, Unix seconds.
         """
         if (late := self._why_late(now)) or self.signature is None:
@@ -242,9 +244,9 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
 
     Each access checks the campaign's folder on the disk. A campaign is read when it is first used,
     and again after files in its folder were added, replaced or removed. A campaign is not in the
-    mapping if its folder was deleted, if a file is damaged or if its signature is wrong; `problems`
-    lists the latter two. A plan whose last day is over stays in the mapping, see
-    `Campaign.why_over`.
+    mapping if its folder was deleted. It is not in the mapping either if a file is damaged, the
+    signature is wrong or the folder has a wrong name: `problems` lists such folders. A plan whose
+    last day is over stays in the mapping, see `Campaign.why_over`.
 
     Args:
         folder: the folder that holds the folders of the campaigns.

@@ -13,7 +13,7 @@ these hold:
 - The client's record allows the round.
 
 A session is first recorded; only then the items are read. The state of a session is kept only in
-memory. So after a restart the agent does not answer in sessions that began before.
+memory. So after a restart the agent takes no part in sessions that began before.
 
 The log tells the owner why a session was refused. The server sees only an error code of the
 protocol, or no answer.
@@ -109,7 +109,10 @@ class _Awaited(FrequencyClient):
         )
 
     def is_due(self, kind: Kind) -> bool:
-        """Return whether the answer to a message of this kind needs the items."""
+        """Return whether the answer to a message of this kind needs the items.
+
+        Once the vector is made, no answer needs them.
+        """
         return not self._is_made and (self._plan.privacy is None or kind is Kind.INBOX)
 
     def problem(self) -> Exception | None:
@@ -192,7 +195,7 @@ class _Ended(NamedTuple):
     Attributes:
         last: the SHA-256 digest of the last frame that was answered.
         reply: the answer to that frame; None: there was none.
-        not_after: when this is forgotten, Unix seconds.
+        not_after: the time after which the answer is forgotten in any case, Unix seconds.
     """
 
     last: bytes
@@ -208,7 +211,8 @@ class Agent:
 
     If the last frame of a session is received again, the agent gives the same answer again. For the
     last 64 sessions that ended, this holds until their `not_after`, the latest end that the server
-    announced.
+    announced. It does not hold if the agent ended the session for a newer one, because its time was
+    over, because the owner left the campaign, or because the plan was over.
 
     Use an agent from one thread at a time.
 
@@ -485,7 +489,7 @@ class Agent:
         live.last = seen
         reply = self._go_on(live, message, frame, seen, now)
         if live.client.state is not ClientState.ADVERTISED:
-            # Nothing was recorded, so the answer to a copy of this Invite is not fixed.
+            # The client did not join, so a copy of this Invite may get another answer.
             self._ended.pop(message.session, None)
             return reply
         self._make_room()
@@ -546,8 +550,8 @@ class Agent:
     ) -> bytes:
         """Log an error that makes the client refuse, and return the bytes of the refusal.
 
-        The code in the refusal is POLICY if the owner's settings do not fit the plan, otherwise
-        INTERNAL.
+        The code in the refusal is POLICY for an InvalidInputError, such as a demand of the owner,
+        but INTERNAL if it is an UnreadableFileError. For all other errors it is INTERNAL.
         """
         # An unreadable file, such as the file of the items, is not a demand of the owner.
         is_demand = isinstance(error, InvalidInputError)
@@ -675,8 +679,7 @@ def refusals(
 
     Args:
         campaign: the campaign.
-        policy: what the owner demands of every plan; this and the following are arguments of
-            `Agent`.
+        policy: what the owner demands of every plan.
         items: the client's items.
         identity: the client's signing key; None: it has none.
         record: the client's record.
@@ -776,10 +779,10 @@ def other_cap(cap: Cap | None, policy: AgentPolicy) -> str:
 def demands(
     campaign: Campaign, policy: AgentPolicy, items: Items, identity: SigningKey | None
 ) -> Iterator[str]:
-    """Yield every reason, in words, not to take part that the campaign and the settings show.
+    """Yield, in words, every reason in the campaign and the settings against taking part.
 
-    There is none if they allow it. Neither the client's record nor the content of the items is
-    read.
+    Nothing is yielded if the client may take part. Neither the client's record nor the content of
+    the items is read.
 
     Args:
         campaign: the campaign.

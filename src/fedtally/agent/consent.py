@@ -103,7 +103,7 @@ def why_known(campaign: Campaign, accepted: AcceptedCampaigns, record: ClientRec
       extend.
 
     The result is also None for a plan that the client does not know, and for a plan without a
-    signature: `Consent.refusals` refuses the latter.
+    signature. `Consent.refusals` refuses a plan without a signature.
 
     Args:
         campaign: the campaign of the plan.

@@ -32,16 +32,16 @@ class AgentPolicy:
 
     Args:
         sums: the demands on the secure sum, by which servers add up vectors without seeing any of
-            them. Its adversary is a minimum: an owner who accepts `semi-honest` also accepts plans
-            that withstand an active adversary. A plan's allow-list must contain at least
+            them. `sums.adversary` is a minimum: an owner who accepts `semi-honest` also accepts
+            plans that withstand an active adversary. A plan's allow-list must contain at least
             `sums.least_known` of the clients in `sums.known`, which the owner knows to be honest.
         cap: the bound on the total privacy cost of everything in the client's record. The cost of
-            each plan must be within it, too. If the cap has `per_days`, it bounds the total cost
-            only within each period of `per_days` days; then the cost of taking part once must be
-            within it. None: plans without differential privacy are accepted as well, and costs are
-            not added up.
+            each plan must be within the cap, too. A cap with `per_days` bounds the total cost only
+            within each period of `per_days` days. And in place of the plan's cost, only the cost of
+            taking part once must be within such a cap. None: plans without differential privacy are
+            accepted as well, and costs are not added up.
         central: whether a plan may let a server see exact sums and add the noise itself. If `cap`
-            is None, it is not compared.
+            is None, `central` is not compared with the plan.
         domains: the allowed domains of a plan. An entry is a kind out of `KINDS`, or a whole domain
             as `fedtally.domain.parse` reads it, or "open", which allows to ask for any text of this
             client.

@@ -5,7 +5,7 @@ A reader is a function without arguments. It returns a column of items for `Freq
 person of each item.
 
 The agent calls the reader once for each session, after the session was recorded. Between sessions
-it holds no items.
+the agent holds no items.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Items:
             domain.
         of_people: whether this client is a silo; `read` must then return `Held`.
         start: starts a reading and returns it; it decides whether a thread is used. See `Start`.
-        check: raises an error if the items cannot be read. It must not look into them, because the
-            server may see its result.
+        check: raises an error if the items cannot be read. It must not look into the items, because
+            the server may see whether it raises an error.
     """
 
     def __init__(
@@ -83,7 +83,8 @@ class Items:
         Raises:
             UnreadableFileError: the file of the items is missing, or the agent may not read it.
             InvalidInputError: a peer, which is another user who may connect to the agent, may read
-                the file or see its size.
+                the file or see its size. Or peers are named, and the path, a hard link or an ACL
+                hides who may read the file, see `Permissions.check_closed`.
         """
         self._check()
 
@@ -123,7 +124,7 @@ class Items:
         Raises:
             InvalidInputError: the plan states only the digest of its candidates, and none of this
                 agent's candidates has this digest. Or an agent cannot rebuild a domain of this
-                kind.
+                kind. Or the plan does not describe the domain in its usual form.
         """
         for known in self._candidates:
             if plan.has_domain(known.describe()):
@@ -444,7 +445,8 @@ def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> 
 def _files_of(module: str) -> Iterator[Path]:
     """Yield the files that importing a module runs: first those of its packages, then its own.
 
-    Each file is yielded before it is run. To find the next file, Python runs the package before it.
+    Each file is yielded before it is run. To find the next file, Python runs the file that was
+    yielded last.
     """
     names = module.split(".")
     for end in range(1, len(names) + 1):

@@ -5,9 +5,10 @@ owner's disk.
 
 At most `MOST_LINES` notes with the same reason are written in a window of an hour, which begins
 with the first of them. The reason is the text of a note without its fingerprints and numbers,
-because a server chooses those. Further notes are only counted. The first note of any reason after
-the hour, or `Log.close`, also writes the last of them and the count. At most `MOST_REASONS` reasons
-have a window of their own. All other reasons share one window.
+because a server chooses those. Further notes are only counted. After the hour, the next note of any
+reason ends the window, and so does `Log.close` at any time. Then the last of the notes that were
+only counted is written, with the number of the others. At most `MOST_REASONS` reasons have a window
+of their own. All other reasons share one window.
 
 A server may repeat a request. So a note about a session is written or counted only once, while it
 is among the last `MOST_REMEMBERED` such notes.
@@ -67,7 +68,7 @@ class Log:
     def __call__(self, note: Note) -> None:
         """Write a note, or count it if too many with its reason were written in this window.
 
-        A note about a session is ignored if the same note was seen before.
+        A note about a session is ignored if it is among the last `MOST_REMEMBERED` such notes.
         """
         if note.session:
             if note in self._told:
@@ -88,8 +89,8 @@ class Log:
             window.left_out, window.count = note, window.count + 1
 
     def close(self) -> None:
-        """End all windows: for each reason with notes that were not written, write the last one and
-        the count.
+        """End all windows: for each with notes that were not written, write the last one and the
+        number of the others.
         """
         self._close(self._clock())
 

@@ -105,9 +105,9 @@ def others_may_write(
         seen: the status of the file, the folder or the link.
         owner: the number of the user who may write.
         private: the numbers of groups that have no other members.
-        is_passed: whether others may write a folder if it is sticky, like /tmp: in a sticky folder
-            nobody can remove the files of others, but anybody can add files. True for folders that
-            are only passed on the path to a file.
+        is_passed: whether to return False for a sticky folder that others may write, like /tmp. In
+            a sticky folder nobody can remove the files of others, but anybody can add files. True
+            for folders that are only passed on the path to a file.
     """
     if seen.uid not in (0, owner):
         return True
@@ -225,8 +225,8 @@ class Permissions:
     def of(cls, folder: Path, peers: Collection[int], socket: Path) -> Permissions:
         """Return the permissions of the agent in a folder.
 
-        The owner is the user of this process. If that is root, the owner is the user to whom the
-        folder belongs, or root if this user is a peer.
+        The owner is the user of this process. But if root runs this process, the owner is the user
+        to whom the folder belongs. If the folder then belongs to a peer, the owner is root.
 
         Args:
             folder: the folder of the agent.
@@ -247,13 +247,16 @@ class Permissions:
 
         All folders and symbolic links on the paths are checked, too. A message includes the command
         that mends the fault. A file that is missing or cannot be reached is skipped: using it will
-        raise an error.
+        raise an error. If the system gives another error for a path, the message says only that.
 
         Args:
             own: files and folders that the agent writes, or that must not disappear. The folder of
                 such a file must not be writable by others even if it is sticky: anybody could add
                 files there.
             others: files that the agent only reads.
+
+        Raises:
+            InvalidInputError: the system does not say whether there is an ACL, or is not Linux.
         """
         found: dict[str, str] = {}
         for path in (*own, *others):
@@ -298,8 +301,9 @@ class Permissions:
         """Raise an error if other users may write or replace a file that the agent reads.
 
         Raises:
-            InvalidInputError: others may; the message names each file or folder, its mode, and a
-                command that mends the fault.
+            InvalidInputError: others may write the file, or a folder or link on its path. The
+                message names each of them, its mode, and a command that mends the fault. Or as for
+                `kept`.
         """
         if problems := self.kept(others=[path]):
             raise InvalidInputError("; ".join(problems))
@@ -312,9 +316,10 @@ class Permissions:
         nothing is checked.
 
         Raises:
-            InvalidInputError: a peer may; the message names the peer, the file or folder, its mode,
-                and the way out. Or the file has hard links, or the file or its folder has an ACL.
-                Or the path is no file, or there is nothing at the path.
+            InvalidInputError: a peer may read the file or search its folder. The message names the
+                peer, the file or folder, its mode, and the way out. Or the file has hard links, or
+                the file or its folder has an ACL. Or the path is no file, or there is nothing at
+                the path.
         """
         if not self.peers:
             return
@@ -400,8 +405,9 @@ class Permissions:
         return f"{make}mv {shlex.quote(file.path)} {shlex.quote(closed)}/, and name that file"
 
     def _users(self) -> list[User]:
-        """Return the peers, each with all groups that the peer may be in, in the order of their
-        numbers.
+        """Return the peers, in the order of the peers' numbers.
+
+        Each peer has all groups that the peer may be in.
         """
         shared = self._groups_of_the_socket()
         return [User(uid, shared | _groups_of(uid)) for uid in sorted(self.peers)]

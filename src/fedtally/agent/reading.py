@@ -44,7 +44,7 @@ class Reading:
             called counts, too.
         in_steps: whether the end of the work is reported only 1, 2, 4, 8, ... seconds after the
             creation, or at the time limit. The time of an answer then reveals little about the
-            items. If the work takes less than a second, it reveals nothing.
+            items, and nothing if the work takes less than a second.
         clock: returns a monotonic time in seconds.
     """
 
@@ -94,8 +94,8 @@ class Reading:
         """Call a function once the work has ended or was dropped.
 
         If that is so already, the function is called at once in this thread. Otherwise it is called
-        in the thread that ends or drops the work. Then `left` is the exact time until the reading
-        is over; it is above 0 with `in_steps`.
+        in the thread that ends or drops the work. From then on, `left` is the exact time until the
+        reading is over. Only with `in_steps` this time may be above 0.
 
         If the time runs out first, the function is called late or never. So a caller must also wait
         at most `left` seconds.
@@ -195,7 +195,7 @@ class Aside:
         """Put the work into the queue of the thread, and return its `Reading`.
 
         `in_steps` is an argument of `Reading`: whether the end of the work is reported only after
-        1, 2, 4, 8, ... seconds. The end of this reading does not delay the next one.
+        1, 2, 4, 8, ... seconds. The next reading begins when the work ends, and not at that report.
         """
         reading = Reading(work, self._seconds, in_steps=in_steps)
         with self._lock:

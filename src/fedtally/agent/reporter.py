@@ -208,7 +208,7 @@ class Reporter:
     def make(self, now: float) -> Unsent:
         """Make the report, record that the items are used, and return the report from the outbox.
 
-        `read` must have been called before.
+        Call `read` before each call of this method.
 
         Args:
             now: the time, Unix seconds.

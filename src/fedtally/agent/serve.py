@@ -208,7 +208,9 @@ async def serve(
 
 
 def _check_folder(path: Path) -> None:
-    """Raise an error if other users could replace the socket by their own; create a missing folder.
+    """Raise an error if other users may write the folder of the socket; create a missing folder.
+
+    Whoever may write the folder could replace the socket by another one.
 
     Raises:
         InvalidInputError: others may write the socket's folder, the folder cannot be created, the

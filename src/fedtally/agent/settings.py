@@ -1,9 +1,9 @@
 """Read `agent.toml`, the file in which the owner of an agent writes its settings.
 
-`Settings.load` checks the file. An error lists every wrong entry, each with a way to correct it,
-unless others may write the files. `TEMPLATE` is the text that `fedtally agent init` writes into a
-new file. It explains each entry. An entry that only the owner can decide is a line that begins with
-"# >".
+`Settings.load` checks the file. An error lists every wrong entry, each with a way to correct it.
+But if others may write the agent's files, or peers may read some of them, the error lists only
+those files. `TEMPLATE` is the text that `fedtally agent init` writes into a new file. It explains
+each entry. An entry that only the owner can decide is a line that begins with "# >".
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ class Settings:
         folder: the folder of agent.toml.
         key: the path of the client's private key.
         mark: the path of the record's mark, a small file that detects an old copy of the record. It
-            must not be in the folder of the record: a backup that restores both would not be
-            detected.
+            must not be in the folder of the record: a backup that restores record and mark would
+            not be detected.
         record: the path of the client's record of its participation.
         campaigns: the folder of the accepted campaigns.
         socket: the path of the agent's Unix socket.
@@ -198,8 +198,8 @@ class Settings:
             )
         peers = main.take("peers", _users, [])
         permissions = Permissions.of(place, peers or (), places["socket"])
-        # Before any key is read or code is run that the file names: others may have written the
-        # file.
+        # This check comes before keys are read and code is run that agent.toml names, since others
+        # may have written agent.toml.
         _check_kept(path, places, permissions)
         registrar = main.take(
             "registrar", lambda value: _key(place, value, Role.REGISTRAR, permissions), None
@@ -395,14 +395,15 @@ def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions
         permissions: the checks of the agent's files.
 
     Raises:
-        InvalidInputError: others may; the message lists each file.
+        InvalidInputError: others may write a file or folder, or a peer may read a file. The message
+            lists each of them.
     """
     files = [path, *(places[name] for name in ("key", "mark", "record"))]
     # Not the socket itself, because peers must be able to write to it.
     folders = [*(file.parent for file in files), places["campaigns"], places["socket"].parent]
     problems = permissions.kept(own=[*files, *folders])
-    # Both files have labels of the items, and agent.toml the query that selects them. They may
-    # reveal items.
+    # agent.toml and the record have labels of the items, and agent.toml also has the query that
+    # selects the items. Labels and query may reveal items.
     problems += permissions.unread(path, places["record"])
     if problems:
         raise InvalidInputError(f"{path}: {'; '.join(problems)}")
@@ -429,7 +430,10 @@ def _entries(place: Path) -> dict[str, Any]:
 def _items(
     place: Path, table: _Table, permissions: Permissions, say_once: str
 ) -> tuple[Items | None, str | None]:
-    """Return the items, or None if an entry is wrong; and their label, None if missing or wrong.
+    """Return the items and their label.
+
+    The label is None if it is missing or wrong. The items are None if they cannot be set up because
+    another entry is wrong.
 
     Args:
         place: the folder of agent.toml.
@@ -469,8 +473,8 @@ def _reader(
 ) -> tuple[str | None, Reader | None]:
     """Return the name of the file of the items, and the function that reads them.
 
-    The name is None if a Python function returns the items. The reader is None if an entry is
-    wrong.
+    The name is None if a Python function returns the items. The reader is None if it cannot be
+    made. A wrong entry always adds a problem, even if the reader is made.
     """
     named = [name for name in ("file", "sqlite", "python") if table.has(name)]
     file, sqlite, python = (table.take(name, _text, None) for name in ("file", "sqlite", "python"))
@@ -520,10 +524,10 @@ def _candidates(path: Path, permissions: Permissions) -> list[Domain]:
 
 
 def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy | None:
-    """Return the owner's policy; None if an entry is wrong."""
-    # Each entry is checked alone: the object is made with this value and valid values for all other
-    # arguments. So the rules of the object itself apply, and every wrong entry is reported, not
-    # only the first.
+    """Return the owner's policy; None if an entry besides `per_days` is wrong."""
+    # Each entry is checked alone: a policy is made with this value and valid values for all other
+    # arguments. So the rules of the class itself apply, and every wrong entry is reported, not only
+    # the first.
     known = table.take(
         "known",
         lambda value: frozenset(
@@ -639,7 +643,8 @@ def _consent(
 def _asked_about(place: Path, text: str, permissions: Permissions) -> list[Domain]:
     """Return the domains that a text names.
 
-    The text is a domain such as "range:1..100", or else the path of a file of candidates.
+    A text with a colon is a domain, such as "range:1..100". Any other text is the path of a file of
+    candidates.
     """
     if ":" not in text:
         return _candidates(place / text, permissions)
@@ -663,13 +668,16 @@ _SAY_DELTA = (
 def _tried(kind: Callable[..., Any], others: Mapping[str, Any], name: str, value: Any) -> Any:
     """Return the value of one field of a class, checked and converted by the class.
 
-    An object is made only for this check. It raises an InvalidInputError if the value is wrong.
+    An object of the class is made only for this check.
 
     Args:
         kind: the class.
         others: valid values for its other fields.
         name: the name of the field.
         value: the value from agent.toml.
+
+    Raises:
+        InvalidInputError: the value is wrong.
     """
     if name == "domains":
         value = tuple(_texts(value))

@@ -346,17 +346,17 @@ class AggregateFolder:
                 kind.open(self.path / name)
 
     def runner(self) -> int | None:
-        """Return the PID of the process that runs the server, or None if no process runs it."""
+        """Return the PID of the process that runs the server; the result is that of `holder`."""
         return holder(self.path)
 
     # ---- the end ----
 
     @property
     def is_retired(self) -> bool:
-        """Whether `retire` has marked the folder; it destroys the key just after this.
+        """Whether `retire` has marked the folder. `retire` destroys the key just after the mark.
 
-        If that process died between the two steps, the key is still there until `retire` is called
-        again.
+        If the process died between these two steps, the key is still there, until `retire` is
+        called again.
         """
         return (self.path / RETIRED).exists()
 
@@ -403,7 +403,7 @@ class AggregateFolder:
             InvalidInputError: another process runs the server, or the key cannot be destroyed, or
                 was destroyed before. Without `give_up` also: a release is not over, or a leader has
                 not told the helper that a release is over.
-            UnreadableFileError: there is no key.
+            UnreadableFileError: the key, or a file of the folder, is missing or damaged.
         """
         with held_by(self.path, number):
             still = sorted(set(range(len(self.plan.releases))) - self.landed())
@@ -435,9 +435,9 @@ class AggregateFolder:
     ) -> None:
         """Save the result in `result.fed`, after adding the noise if the leader adds it.
 
-        The function does nothing if `books.db` has no sum. If a trusted leader adds the noise, it
-        does so to all sums at once. Then the function does nothing until each release has its sum
-        or is lost (`Closing.lost`).
+        The function does nothing if `books.db` has no sum. A trusted leader adds the noise to all
+        sums at once. So with a trusted leader, the function does nothing until each release has its
+        sum or is lost (`Closing.lost`).
 
         Args:
             claimed: the objects of the server, from `claim`.

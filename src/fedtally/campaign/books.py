@@ -39,7 +39,7 @@ class Books(Protocol):
 
         The server calls this before the sum can be opened (read) and before the noise is drawn. The
         same run may reserve a release again until the release is made, for instance for another
-        cohort (group of clients) or after a restart. This is charged only once.
+        cohort (group of clients) or after a restart. The release is charged only once.
 
         Args:
             plan: the plan of the campaign.

@@ -158,8 +158,9 @@ def _text(item: Any) -> str | None:
     """Return the text of an item that is a text or a whole number, else None.
 
     A whole number may be a float, because a column of integers with a missing value comes as
-    floats. None is also returned for text that UTF-8 cannot encode, and for integers from 2^64 on,
-    positive or negative.
+    floats. None is also returned for text that UTF-8 cannot encode, for integers from 2^64 on,
+    positive or negative, and for integers and text of other types than int and str, such as NumPy
+    integers.
     """
     kind = type(item)
     if kind is str:
@@ -187,7 +188,7 @@ def _is_writable(text: str) -> bool:
 
 
 def _is_point(item: Any) -> bool:
-    """Return whether an item is a list or tuple of two numbers that fit float64."""
+    """Return whether an item is a list or tuple of two floats, or integers between +-2^63."""
     return (
         type(item) in (tuple, list)
         and len(item) == 2

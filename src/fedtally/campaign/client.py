@@ -93,7 +93,7 @@ class FrequencyClient:
     # to one person.
     _starts: I64 | None = None
     _without_items = 0
-    # The strings that the ids stand for, if the domain has no list of candidates; else None.
+    # The strings that the ids stand for, if the domain is open (has no list); else None.
     _names: Names | None = None
 
     def __init__(self, plan: Plan, domain: Domain, items: Any, *, bounded: bool = False) -> None:
@@ -207,9 +207,10 @@ class FrequencyClient:
         return client
 
     def _refused_number(self) -> str:
-        """Return why the plan refuses the number of people of this silo, or "" if it does not.
+        """Return why the plan refuses the people of this silo, or "" if it does not.
 
-        With privacy every number is accepted: `contribution` draws people if there are too many.
+        Without privacy, a silo must have people, not too many, and none without items. With privacy
+        every number is accepted: `contribution` draws people if there are too many.
         """
         number, most = self._num_people, self._plan.people
         if self._plan.protection.is_charged:  # otherwise an error would depend on what people hold
@@ -306,10 +307,10 @@ class FrequencyClient:
         """Return a new client with only the items that this client contributes to a round.
 
         This method draws the people of a silo, and at most max_items items of each person. The
-        `contribution` of the new client draws neither again. So its time shows nothing of the items
-        that were not drawn. With privacy, that call still needs `random`, for example for the
-        noise. Make one vector only, either from the new client or from this one: two vectors
-        together would show more of the items than one vector does.
+        `contribution` of the new client draws no people and items again. So its time shows nothing
+        of the items that were not drawn. With privacy, `contribution` still needs `random`, for
+        example for the noise. Make one vector only, either from the new client or from this one:
+        two vectors together would show more of the items than one vector does.
 
         Args:
             round: 0 .. num_rounds - 1. The new client is for this round alone.
@@ -600,7 +601,8 @@ def _is_column(domain: Domain, items: Any) -> bool:
     The caller chose the type and the dimensions, so a refusal shows nothing of the items. The
     values matter in one case only: a grid refuses a one-dimensional array of numbers, but accepts
     it if it is empty or has only missing values. The entries of a list, of an array of objects or
-    of a one-dimensional series may be anything.
+    of a one-dimensional series may be anything. The result is also True for text, bytes, a set or a
+    mapping: reading these as a column raises an error later.
     """
     if isinstance(items, bytearray | memoryview):  # otherwise the bytes would be read as integers
         return False

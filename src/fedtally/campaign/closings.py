@@ -91,10 +91,12 @@ class Closings:
         self._seen: tuple[tuple[int, int], Schedule] | None = None
 
     def read(self) -> Schedule:
-        """Return the schedule that is in the file now. The file is parsed only if it was replaced.
+        """Return the schedule that is in the file now.
+
+        The file is parsed only if it was replaced since the last call.
 
         Raises:
-            UnreadableFileError: the file cannot be read.
+            UnreadableFileError: the file cannot be read, is damaged or is of another version.
         """
         try:
             found = self._place.stat()

@@ -90,6 +90,7 @@ class CohortRun:
 
         Raises:
             InvalidInputError: as for `FrequencyServer.open`.
+            Exception: an error that `journal` raised.
         """
         made = server.open(
             round,
@@ -179,14 +180,17 @@ class CohortRun:
         """Process a message from a client, and return whether the session uses it.
 
         No bytes from a client raise an exception.
+
+        Raises:
+            LocalProtocolError: `client` is no int or str.
         """
         return self.session.receive(client, data)
 
     def deadline_passed(self, now: int) -> None:
         """Close the phase, and go on with the clients that have answered.
 
-        After the last phase, the sum is added to its round. If too few clients have answered, the
-        session is aborted.
+        After the last phase, the sum is added to its round. If too few clients have answered, or
+        the time of the session is over, the session is aborted.
 
         Args:
             now: the time, Unix seconds.
@@ -244,12 +248,12 @@ def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontex
     """
     frames = run.outgoing()
     while True:
-        # `outgoing` makes a message when it is asked for it, so this is work of the server
+        # `outgoing` makes each message only when `islice` asks for it: this is the server's work
         with meter():
             asked = list(islice(frames, batch))
         if not asked:
             return
-        # This line is outside of the meter, since it is work of the clients.
+        # This line is outside of the meter, since the clients do this work.
         answers = [(client, ask(client, frame)) for client, frame in asked]
         with meter():
             for client, answer in answers:

@@ -157,8 +157,8 @@ class DapFolder:
             settings: the settings that the operator chose.
 
         Raises:
-            InvalidInputError: the folder or the mark exists, or a key, the secret, the mark or the
-                noise cannot be used.
+            InvalidInputError: the folder or the mark exists, the file of the task is damaged, or a
+                key, the secret, the mark or the noise cannot be used.
             UnreadableFileError: a file cannot be read.
             UnsafeParametersError: the task is weaker than the policy allows.
         """
@@ -189,8 +189,8 @@ class DapFolder:
         Raises:
             UnreadableFileError: the folder does not belong to a DAP server, or a file in it cannot
                 be read.
-            InvalidInputError: the folder belongs to a server of the other role, or an entry of
-                `dap.toml` is wrong.
+            InvalidInputError: the folder belongs to a server of the other role, an entry of
+                `dap.toml` is wrong, or `task.toml` is damaged.
             UnsafeParametersError: the task is weaker than the policy allows.
         """
         values = read_settings(path / SETTINGS, SCHEMA, "dap", _ENTRIES, ("ca", "noise"))
@@ -277,8 +277,8 @@ def keyring_of(paths: Sequence[Path]) -> Keyring:
         paths: the paths of the key files.
 
     Raises:
-        UnreadableFileError, InvalidInputError: a file has no aggregator key.
-        InvalidInputError: two keys have the same number.
+        UnreadableFileError, InvalidInputError: as for `load_aggregator_key`.
+        InvalidInputError: there is no path, or two keys have the same number.
     """
     keys = [load_aggregator_key(each) for each in paths]
     numbered = {key_number(each.public): each for each in keys}

@@ -166,9 +166,9 @@ class Deadlines:
 class DurableBooks(Books, Protocol):
     """The books and the sessions of a campaign: everything that must survive the process.
 
-    `fedtally.store.CampaignStore` stores it in SQLite. Each method that writes is one transaction,
-    except `release` (see `Books`). If another process has claimed the campaign, the method raises
-    `OvertakenError` and changes nothing.
+    `fedtally.store.CampaignStore` implements this interface with SQLite. Each method that writes is
+    one transaction, except `release` (see `Books`). If another process has claimed the campaign,
+    each method that writes raises `OvertakenError` and changes nothing.
     """
 
     def save(self, plan: Plan, session: SavedSession, asked: Collection[ClientId]) -> None:
@@ -307,10 +307,10 @@ class Driver:
     frame of a session) is sent. A session belongs to one round. It opens for `n_max` clients, or
     for as many as may still take part in the round. They are drawn from the clients that checked
     in. After `Deadlines.gather` seconds a session opens for fewer clients, but at least `n_min`. A
-    round gets further sessions until it has the plan's `max_round_clients`. A session that fails
-    adds nothing to the sum of its round. A client is asked for its items at most once in a round.
-    With privacy it is asked in as many rounds as the plan allows, and without privacy in one round
-    only.
+    round gets further sessions until fewer than `n_min` more clients fit into the plan's
+    `max_round_clients`. A session that fails adds nothing to the sum of its round. A client is
+    asked for its items at most once in a round. With privacy it is asked in at most as many rounds
+    as the plan allows, and without privacy in one round only.
 
     If the plan has a calendar, each round has a period, and its sessions open only in this period.
     If a trusted aggregator adds the noise, too, a release (a sum that is published) gets its noise
@@ -339,9 +339,10 @@ class Driver:
             vectors can add up to the sum, or the release of the round was made, or the books have
             the sum already, or the session could not be restored in time. `store.Campaigns.status`
             also lists the sessions that earlier drivers rejected, with the reasons.
-        aside: the sessions of the store whose checkpoint cannot be read, by name. Nothing is sent
-            to their clients, and these are drawn for no other session. Each ends without a sum when
-            its time is over, unless a later process can read it before.
+        aside: the sessions of the store whose checkpoint cannot be read, by name. The clients of
+            such a session get no frame of it, and are drawn for no other session. The session ends
+            without a sum when its time is over, unless a later process can read the checkpoint
+            before.
         is_overtaken: whether this driver must send nothing for ever, because another process runs
             the campaign, or the campaign was cancelled.
 
@@ -375,16 +376,15 @@ class Driver:
             )
         plan.check_published()
         self._is_known = None if plan.stopping is None else is_known
-        # What `is_known` last returned, after the numbers of clients by round for which it was
-        # asked.
+        # The numbers of clients by round for which `is_known` was asked last, and its answer.
         self._judged: tuple[dict[int, int], bool] = {}, False
         self._server = FrequencyServer(plan, store, screen=screen)
         self._server.check_keys(keys.signing_key, keys.allow_list)
         self.plan, self._store, self._keys, self._random = plan, store, keys, random
         self._parameters = agreed.parameters
         self._deadlines = Deadlines() if deadlines is None else deadlines
-        # Both lists are in the order of phases, so an index into one is also an index into the
-        # other.
+        # `_phases` and `_replies` are in the order of phases: entries of the same index belong to
+        # the same phase.
         self._phases = [step.phase for step in EXCHANGES[self._parameters.adversary]]
         self._replies = [step.reply for step in EXCHANGES[self._parameters.adversary]]
         self._live: dict[bytes, _Live] = {}
@@ -419,9 +419,9 @@ class Driver:
         self._next_at, self._is_stirred = -math.inf, True
         self._ticked_at = -math.inf  # the engine's time at the last tick
         # The seconds without a tick after which the process counts as away. `_next_time` asks for a
-        # tick after half of this time: with a minimum of 1 second, for at most two ticks in a
-        # second. If a phase is shorter than 4 seconds, the minimum is more than a quarter of the
-        # phase, and a pause of up to a second is not noticed.
+        # tick after half of this time. So the minimum of 1 second means at most two ticks a second.
+        # If a phase is shorter than 4 seconds, the minimum is more than a quarter of the phase.
+        # Then a pause of up to a second is not noticed.
         self._away_after = max(1.0, AWAY * self._deadlines.phase)
         # The driver's time. It follows the engine's time, but not back by `JITTER` seconds or less.
         self._time = 0.0
@@ -486,10 +486,11 @@ class Driver:
         frame of the client, the next call returns the frame of the phase at once, but only once in
         each phase. After the end of the session, the frame is the farewell, which says how the
         session ended. It is returned again, at most every ten seconds, until the client checks in
-        after it, or until the session is forgotten.
+        after the farewell was returned, or until the session is forgotten.
 
         With `handled`, frames that were lost on their way are repeated sooner. Every call returns
-        the frame or farewell at once, unless `handled` shows that the client has it.
+        the frame or farewell at once, unless `handled` shows that the client has it. A frame that
+        the client has is returned again at most every ten seconds, and a farewell never.
 
         The result is also None if another process runs the campaign, and for a client in a session
         if this process may have been suspended (see the module).
@@ -577,8 +578,8 @@ class Driver:
                 never sends anything again.
             OverspentError: the population has too little privacy budget left for the campaign. No
                 client was invited.
-            Exception: an error that the store raised, or of a session in it that cannot be
-                restored, but for those in `aside`. Call again later.
+            Exception: the store raised an error. Or a session of the store cannot be restored,
+                although its checkpoint can be read. Call again later.
         """
         if self.is_overtaken:
             raise OvertakenError(
@@ -657,10 +658,10 @@ class Driver:
     def check_room(self) -> None:
         """Raise an error if the store's disk is full, or the ledger does not answer.
 
-        Without a session nothing may be written for a long time, so nothing else would show a full
-        disk. In contrast to `check_writes`, this call is not counted in the mark, the file that
-        shows whether a store is an old copy. So a copy that was made before this call is still up
-        to date after it.
+        While no session runs, a long time may pass without a write. Then no other call would show a
+        full disk. In contrast to `check_writes`, this call is not counted in the mark, the file
+        that shows whether a store is an old copy. So a copy of the store that was made before this
+        call is still up to date after the call.
 
         Raises:
             StoreError: the disk is full, or the ledger does not answer.
@@ -714,7 +715,10 @@ class Driver:
 
     @property
     def num_present(self) -> int:
-        """How many clients checked in lately, and are in a session or may be drawn for one."""
+        """How many clients checked in lately, and had a session or could be drawn for one then.
+
+        A client that has missed a frame since is not counted, see `Deadlines.bench`.
+        """
         return self._pool.num_present
 
     @property
@@ -742,7 +746,7 @@ class Driver:
         """Whether no session runs, and no round can have another one, now or later.
 
         This is also True if the stopping rule of the plan ends the campaign (`has_enough`). It is
-        False while sessions of the store must still be restored.
+        False while a session is set aside, or sessions of the store must still be restored.
         """
         return self.is_idle and self._next_round() is None
 
@@ -750,8 +754,8 @@ class Driver:
     def wakes_at(self) -> float | None:
         """When the next round opens, Unix seconds; until then no client is asked.
 
-        It is None if a session runs or must be restored, if a session may open now, or if no round
-        will open.
+        It is None if a session runs, is set aside or must be restored, if a session may open now,
+        or if no round will open.
         """
         round = self._next_round() if self.is_idle else None
         if round is None or (at := self._periods.opens(round)) <= self._time:
@@ -810,7 +814,9 @@ class Driver:
         return int(self._time)
 
     def _note_time(self, now: float) -> float:
-        """Set the driver's time to the engine's time, but not back by a small step; return it.
+        """Set the driver's time to the engine's time, but not back by a small step.
+
+        Return the driver's time.
 
         If the driver followed small steps back, a clock that jumps back and forth would shorten the
         driver's waits with each jump. If the clock was put back by more than `JITTER` seconds,
@@ -852,9 +858,9 @@ class Driver:
         session = live.session
         state = session.state
         if state is ServerState.ADVERTISE and message.kind is Kind.ABORT:
-            # Without a roster (before this phase ends), the session itself refuses an Abort. The
-            # driver invited the client, and no longer waits for it. But a client that has sent its
-            # keys in this phase is in the session, and the next phase waits for it.
+            # Without a roster (before this phase ends), the session itself refuses an Abort. But
+            # the driver knows whom it invited, and stops waiting for this client. A client that has
+            # sent its keys in this phase is in the session already: the next phase waits for it.
             if client in live.taken:
                 return self._refuse(AbortCode.WRONG_STATE)
             return self._decline(live, client, message, digest)
@@ -922,9 +928,9 @@ class Driver:
                 self._store.save(self.plan, saved, asked)
                 live.saved = saved
             self._pool.note_asked(saved.round, asked)
+            # `live.frames` still has the clients that did not answer the phase before this one.
             # Their misses are counted only after the write. If the write fails, the phase is
-            # repeated, and misses that were counted before would be counted twice. `live.frames`
-            # still has the clients that did not answer the phase before this one.
+            # repeated, and misses that were counted before would be counted twice.
             for client in live.frames:
                 self._pool.note_miss(client, self._now)
 
@@ -955,10 +961,10 @@ class Driver:
     def _closes(self, state: ServerState, not_after: int) -> tuple[int, int]:
         """Return the two times, Unix seconds, at which a phase that begins now closes.
 
-        At the first time it closes if the session can go on without the missing clients. At the
-        second time it closes in any case. Both leave enough time for the later phases before
-        `not_after`, unless it is too late for that already: then both are now. Both are also now if
-        the session has ended (`state` is in `_ENDED`).
+        At the first time the phase closes if the session can go on without the missing clients. At
+        the second time it closes in any case. Each of the two times leaves enough time for the
+        later phases before `not_after`. If there is not enough time left, the two times are now.
+        They are also now if the session has ended (`state` is in `_ENDED`).
         """
         if state in _ENDED:
             return self._now, self._now
@@ -974,8 +980,9 @@ class Driver:
         Sessions whose checkpoint cannot be read are set aside, or rejected if their time is over.
 
         Raises:
-            Exception: an error of the store, or of a session that cannot be restored for another
-                reason. The others are restored nevertheless if only a session is at fault.
+            Exception: an error of the store. Or a session cannot be restored, although its
+                checkpoint can be read. If this gives an InvalidInputError, the other sessions are
+                restored before it is raised.
         """
         self._retry_at = None  # `tick` sets it again if anything here raises
         # After an error, a session may be out of memory while the pool still has its clients.
@@ -1091,8 +1098,9 @@ class Driver:
     def _is_due(self, live: _Live) -> bool:
         """Return whether a phase must close now: it waits for nobody, or its time is over.
 
-        `RunningSession.closes` says when the time is over. After `give_up_silent`, a first phase
-        that no client has answered must close, too.
+        `RunningSession.closes` says when the time is over, and it is over in any case after
+        `RunningSession.not_after`. After `give_up_silent`, a first phase that no client has
+        answered must close, too.
         """
         if not live.frames or self._now > live.saved.not_after:
             return True
@@ -1165,8 +1173,8 @@ class Driver:
     def _open_rounds(self) -> dict[int, int]:
         """Return the rounds that may have another session, and how many clients each may still get.
 
-        The emptiest round comes first, so that rounds fill evenly. All clients of a running session
-        are subtracted, since any of them may end up in its sum.
+        The emptiest round comes first, so that rounds fill evenly. All clients of a session that
+        runs or is set aside are subtracted, since each of them may end up in its sum.
         """
         rounds = self._one_by_one(self._periods.open_at(self._time))
         if self._rooms is not None and rounds == self._rooms_of:
@@ -1201,8 +1209,9 @@ class Driver:
         """Return whether the stopping rule of the plan ends the campaign now.
 
         If the rule is not met, the result is False. It is also False in four other cases: the plan
-        has no stopping rule; a session runs or must be restored; a round that has a sum may have
-        another session; or the last round has a sum, so that the campaign is over anyway.
+        has no stopping rule; a session runs, is set aside or must be restored; a round that has a
+        sum may have another session; or the last round has a sum, so that the campaign is over
+        anyway.
         """
         if self._is_known is None or not self.is_idle:
             return False

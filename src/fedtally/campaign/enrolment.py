@@ -3,12 +3,12 @@
 The registrar is the party that decides which clients may take part. Each client proves that it has
 the secret key of its identity, by a `Proof`. From the proofs, the registrar makes the allow-list,
 the list of all identities. Then it signs a plan. The plan's fingerprint covers the digest of the
-allow-list and the server's key. Each client is set up with the registrar's public key, and accepts
-no plan without this registrar's signature.
+allow-list and the server's key. A client that is set up with the registrar's public key accepts no
+plan without this registrar's signature.
 
-A signature is valid until its last day. It also lists the plans that the signed plan replaces. And
-it gives the plan a number, which grows from plan to plan of the same purpose. A revocation ends
-plans at each client that reads it.
+A signature is valid until the end of its last day. It also lists the plans that the signed plan
+replaces. And it gives the plan a number, which grows from plan to plan of the same purpose. A
+revocation ends plans at each client that reads it.
 
 There are four kinds of files, in ASCII. Each line ends with one line feed. A proof, a signature and
 a revocation have one line each. Keys and signatures are lower-case hexadecimal digits. The purpose
@@ -664,8 +664,8 @@ def _checked_fingerprints(given: tuple[str, ...], least: int) -> tuple[str, ...]
 def _proved(registrar: bytes, purpose: str) -> tuple[bytes, bytes]:
     """Return what a client signs in a proof: the registrar's key and a hash of the purpose.
 
-    The purpose is hashed, so that both have a fixed length. The client's identity need not be
-    signed, because a signature with Ed25519 is valid for one public key only.
+    The purpose is hashed, so that all that is signed has a fixed length. The client's identity need
+    not be signed, because a signature with Ed25519 is valid for one public key only.
 
     Raises:
         InvalidInputError: the registrar's key or the purpose is not valid.

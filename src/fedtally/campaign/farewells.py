@@ -30,19 +30,20 @@ class _Over:
 
 
 class Farewells:
-    """The ended sessions that are still kept, and which clients may not know that theirs ended.
+    """The ended sessions that are still kept, each with its farewell and the clients that need it.
 
     Args:
         repeat: a client that asks again gets the same farewell again only after this many seconds.
-            The bound is not for clients that send digests, see `next`.
+            This bound is not for a client that sends the digest of the last frame that it handled,
+            see `next`.
     """
 
     def __init__(self, repeat: float) -> None:
         self._repeat = repeat
         self._over: dict[bytes, _Over] = {}
         # For each client: the sessions with a farewell that is owed to it, and when the client last
-        # got the farewell. The time is -inf if the client never got it, or has sent a frame of the
-        # session since.
+        # got the farewell. The time is -inf if the client never got it, if it has sent a frame of
+        # the session since, or if it sends digests.
         self._owed: dict[ClientId, dict[bytes, float]] = {}
 
     def __contains__(self, session: bytes) -> bool:
@@ -88,7 +89,9 @@ class Farewells:
     def note_late(self, client: ClientId, session: bytes) -> None:
         """Record that a client sent a frame for a session that does not run here.
 
-        If the session has ended, the client does not know this, and must get the farewell again.
+        If the session has ended and is still kept, the client does not know this, and must get the
+        farewell again. Nothing changes for other sessions, or if the session's farewell is not for
+        this client.
 
         Args:
             client: the name of the client.

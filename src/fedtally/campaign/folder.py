@@ -197,13 +197,17 @@ class CampaignFolder:
         """Open the campaign's database, `campaign.db`, for reading, and return it.
 
         Raises:
-            UnreadableFileError: the campaign has never run.
+            UnreadableFileError: the campaign has never run, or the database cannot be read.
         """
         return Campaigns.open(self.path / STATE)
 
     @property
     def has_begun(self) -> bool:
-        """Whether the campaign has ever run."""
+        """Whether the campaign has ever run.
+
+        Raises:
+            UnreadableFileError: the database cannot be read.
+        """
         place = self.path / STATE
         try:
             return place.exists() and place.stat().st_size > 0 and self.state().holds(self.plan)
@@ -313,8 +317,8 @@ class CampaignFolder:
         agreed, status = self.plan.secure_sum, self.status()
         assert agreed is not None
         sizes = [one.num_clients for one in status.ended if one.why is None]
-        # even then the ledger may have a released sum: an old copy of the database may have been
-        # restored
+        # If no session has a sum, the ledger may still have a released one: an old copy of the
+        # database may have been restored.
         if not sizes:
             raise InvalidInputError(
                 f"{self.path / STATE} knows no session that has a sum, as after an older copy was"
@@ -426,8 +430,9 @@ class CampaignFolder:
                 claimed, the other process goes on.
 
         Raises:
-            InvalidInputError: another process runs the campaign and `take_over` is False, or the
-                campaign cannot be claimed.
+            InvalidInputError: another process runs the campaign and `take_over` is False, or
+                another process is about to run it, or the campaign cannot be claimed.
+            UnreadableFileError: as for `claim`.
         """
         with self._next_lock(number) as show:
             if not take_over:
@@ -445,7 +450,8 @@ class CampaignFolder:
             number: the PID of this process, which `runner` returns in other processes.
 
         Raises:
-            InvalidInputError: another process runs the campaign.
+            InvalidInputError: another process runs the campaign or is about to run it, or the lock
+                cannot be written.
         """
         with self._next_lock(number) as show:
             self._check_free()
@@ -551,7 +557,9 @@ class CampaignFolder:
     def cancel(self) -> int:
         """End the campaign without a result, and end its open sessions without a sum.
 
-        Return how many sessions were open, as for `restore`; 0 if the campaign has never run.
+        Return how many sessions were open; 0 if the campaign has never run. Ended sessions that
+        were still kept are erased. If a trusted aggregator adds the noise, the exact sums in the
+        database are erased, too.
 
         Raises:
             InvalidInputError: the campaign has its result already.
@@ -593,9 +601,12 @@ class CampaignFolder:
         return None if self.ledger is None else Ledger.open(self.ledger)
 
     def _check_budget(self, ledger: Ledger | None) -> None:
-        """Refuse a plan that the ledger does not cover, or that another run has charged to it.
+        """Refuse a plan that is above the budget in the ledger, or that another run has charged.
 
-        Otherwise clients would take part, and no sum could be opened.
+        Without this check, clients would take part in a campaign whose sums nobody may open.
+
+        Raises:
+            InvalidInputError: the plan is refused, or the ledger has no grant for its population.
         """
         privacy = self.plan.privacy
         if ledger is None or privacy is None:

@@ -20,7 +20,7 @@ The public key file has the same name with ``.pub`` at its end, and one line::
 
     fedtally-public-key/1 ROLE PUBLIC
 
-`create_key_files` makes both files, and never overwrites one. `load_server_key`, `load_leader_key`,
+`create_key_files` makes the two files, and overwrites none. `load_server_key`, `load_leader_key`,
 `load_helper_key`, `load_registrar_key`, `load_client_key`, `load_aggregator_key` and
 `load_collector_key` read a private key. They refuse a file that users other than its owner have any
 right on. `read_public_key` reads a public key for a plan. `retire_key` destroys a private key.
@@ -137,7 +137,7 @@ def create_key_files(
         if os.path.lexists(each):
             raise _exists(each)
     secret, text = bytearray(random(KEY_BYTES)), bytearray()
-    # Both are bytearrays, because bytes and str cannot be erased.
+    # `secret` and `text` are bytearrays, because bytes and str cannot be erased.
     try:
         key = PublicKey(role, _key_of(role, Secret(secret)).public)
         text += f"{PRIVATE_SCHEMA} {role}\npublic {key.value.hex()}\nsecret ".encode()

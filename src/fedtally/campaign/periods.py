@@ -108,9 +108,10 @@ def periods_of(plan: Plan, session: int) -> Periods:
 
 
 def last_day(calendar: Calendar, round: int) -> str:
-    """Return the last day of a round's period, in UTC, as text.
+    """Return the last day that is over when a round's period ends, in UTC, as text.
 
-    If periods are shorter than a day, the text is the time at which the period ends.
+    If the period ends at midnight, this is its last day. Otherwise the period also has a part of
+    the next day. If periods are shorter than a day, the text is the time at which the period ends.
 
     >>> from datetime import UTC, datetime
     >>> last_day(Calendar(datetime(2026, 12, 1, tzinfo=UTC), DAY, 28), 13)

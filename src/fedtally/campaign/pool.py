@@ -36,7 +36,7 @@ class Pool:
     Attributes:
         session_of: for each client in a session, by its name: the name of the session.
         num_arrivals: how many times a client has become free, or a free client was asked in another
-            round.
+            round. `read_asked` counts all free clients again.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Pool:
         # The free clients, grouped by the rounds in which they were asked. Clients of a group may
         # join the same rounds. Without the groups, `count` would have to look at each client.
         self._free: dict[frozenset[int], dict[ClientId, None]] = {}
-        # Both dicts are in the order of their times, so that `expire` finds old entries at the
-        # front.
+        # `_seen` and `_benched` are in the order of their times, so that `expire` finds old entries
+        # at the front.
         self._seen: dict[ClientId, float] = {}  # when each client last checked in
         self._benched: dict[ClientId, float] = {}  # for each benched client, until when
         self._misses: Counter[ClientId] = Counter()
@@ -72,7 +72,8 @@ class Pool:
         """
         is_busy = client in self.session_of
         if self._benched.get(client, -math.inf) > now:
-            # it is not present, since otherwise it could be drawn again after its session
+            # A benched client is not recorded as present, even if it has a session. Otherwise it
+            # could be drawn again after the session.
             return is_busy
         if not is_busy:
             history = self._asked.get(client, _NOWHERE)

@@ -51,8 +51,8 @@ def release_sums(
     """
     # An aggregator draws the noise of a release only once: the mean of two noised versions of a sum
     # would have less noise. Without a calendar, all releases get their noise at once. With a
-    # calendar, a release gets it when all its rounds are closed, see `_due`. If clients add the
-    # noise, each round is a release, and may be released later than others.
+    # calendar, a release gets its noise when all its rounds are closed, see `_due`. If clients add
+    # the noise, each round is a release, and may be released later than others.
     if plan.protection.sums is Sums.NOISED:
         opened = books.sums(plan) if used is None else used
         number_of = releases_by_round(plan)
@@ -152,8 +152,8 @@ def add_noise(
     """Return the noised sum of each release in `due`, by the number of the release.
 
     Each release is charged before its noise is drawn. The sums in `sketches` are not changed. If
-    the number of clients is not public, each release gets a part of the noised total (see
-    `_share_out`).
+    the number of clients is not public, the number of each release is a part of the noised number
+    of all releases together (see `_share_out`).
 
     Args:
         plan: a plan with privacy, for which an aggregator adds the noise.

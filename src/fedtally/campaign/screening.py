@@ -1,6 +1,6 @@
 """Screening: a test that finds sums of cohorts which honest clients would hardly make.
 
-The server never sees a client's vector, so it cannot check it. But it opens the sum of each cohort
+The server never sees a client's vector, so it cannot check one. But it opens the sum of each cohort
 (a group of clients), and all cohorts of a round have the same hashes. If clients are assigned to
 cohorts at random, the variance of a counter between cohorts shows the mean square of the value that
 a client adds to it. An honest client adds +1 or -1 to one counter of each row. Then the mean
@@ -8,7 +8,7 @@ squares of a row add up to 1, whatever items the clients hold. If some clients a
 squares add up to more.
 
 Screening uses only sums that the server may read: see `why_unscreened`. docs/threat-model.md says
-which attacks it finds and which it does not; `python -m experiments poisoning` measures both.
+which attacks screening finds and which it does not. `python -m experiments poisoning` measures it.
 """
 
 from __future__ import annotations
@@ -374,6 +374,7 @@ class Screening:
         screen: what the server does with cohorts whose sums look as if clients lied.
         why: the reason why no round is screened; "" if rounds are screened.
         rounds: what screening says of each round whose sums were read, by the number of the round.
+            A round that an earlier run released is there, too, as not screened.
         rejected: for each round, by its number: how many cohorts had a sum that was rejected, since
             no honest vectors could add up to it.
     """

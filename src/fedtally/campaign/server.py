@@ -124,6 +124,7 @@ class FrequencyServer:
         Raises:
             InvalidInputError: there is no such round; the plan's secure sum is not secagg; the plan
                 lacks a key, or names another key or allow-list; or the session was opened before.
+            Exception: an error that `journal` raised.
         """
         terms = _secagg(self.plan)
         round = validate.integer(0, self.plan.num_rounds - 1, round=round)
@@ -277,7 +278,7 @@ class FrequencyServer:
         Raises:
             UnsafeParametersError: `policy` refuses the plan.
             InvalidInputError: two servers do not compute the plan's sums, there is no such release,
-                `random` is needed and missing, or the key is not the plan's.
+                `random` is needed and missing, or the key or the allow-list is not the plan's.
             BatchRefusedError: the journal says that this key belongs to another plan, or has a
                 batch of these rounds with noise that this module did not draw.
         """
@@ -305,11 +306,11 @@ class FrequencyServer:
         random: Callable[[int], bytes] | None = None,
         reports: two_server.Reports | None = None,
     ) -> two_server.Helper:
-        """Return the helper of a batch, which is the other of the two servers; see `leader`.
+        """Return the helper of a batch, the second of the two servers that sum its reports.
 
         The arguments and errors are as for `leader`, except that `key` is the private key of the
-        plan's `helper_key`. The helper must have another operator than the leader, so this server
-        must have that operator's own books.
+        plan's `helper_key`. The leader and the helper must have different operators. So this object
+        must have the books of the helper's operator.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
@@ -472,8 +473,8 @@ class FrequencyServer:
 
         If the plan allows it, the sums of cohorts are screened first for lying clients, and
         `screening` has the verdicts. With `Screen.REFUSE`, bad cohorts are left out, and a round
-        that is bad as a whole is not returned. With privacy, the release is then made without
-        them, and no later call adds them.
+        that is bad as a whole is not returned. With privacy, the release of a round is then made
+        without its bad cohorts, and no later call adds these cohorts.
 
         Args:
             random: a cryptographic source; `random(n)` returns n uniform bytes. It is needed with
@@ -486,7 +487,8 @@ class FrequencyServer:
             InvalidInputError: the plan has privacy, and `random` is None.
             AlreadySpentError: another run reserved or made one of the releases.
             OverspentError: the population has too little privacy budget left.
-            PoisonedError: screening refused every round. Nothing was released.
+            PoisonedError: screening refused every round that has a sum, and no release was made
+                before. Nothing was released.
         """
         used = self._screened()
         if not self.plan.protection.is_charged:

@@ -1,7 +1,8 @@
 """The signing book: a text file beside the registrar's key, with all signatures of the key.
 
-The registrar signs plans and revocations. Each of them has a line in the book. The book shows which
-number the next plan of a purpose gets, and which plans the registrar has ended. It has no secret.
+The registrar signs plans and revocations. Each signature of a plan and each revocation has a line
+in the book, if the registrar calls `SigningBook.add`. The book shows which number the next plan of
+a purpose gets, and which plans the registrar has ended. The book has no secret.
 
 If the key file is copied, each copy has its own book, and the numbers in one book may be lower than
 in the other. The owners of clients refuse a signature with a number that is too low. So a lower
@@ -132,9 +133,10 @@ class SigningBook:
         return [plan for plan, last in days.items() if plan not in ended and now < end_of(last)]
 
     def add(self, line: PlanSignature | Revocation) -> None:
-        """Add a signature or revocation to the book; it is on the disk before this returns.
+        """Add a signature or revocation to the book; the line is on the disk before this returns.
 
-        Call this before anybody else gets the signature. This object itself does not change.
+        Call this before anybody else gets the signature or revocation. This object itself does not
+        change.
 
         Raises:
             InvalidInputError: the book cannot be written, or it has a plan of the same purpose with

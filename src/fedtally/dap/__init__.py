@@ -18,8 +18,8 @@ sum of a batch. A batch is all reports of one time interval.
 - `collector`: makes the request for a batch, and opens the result
 
 No module reads or writes files, uses the network or reads a clock: times and random bytes are
-arguments. Only the keys that HPKE draws for each sealed message are not (`crypto.hpke_aad`). Two
-threads must not call the same server object at the same time.
+arguments. Only HPKE draws random bytes itself, a key for each sealed message (`crypto.hpke_aad`).
+Two threads must not call the same server object at the same time.
 
 Three clients report which of four answers they gave:
 

@@ -114,6 +114,8 @@ class Batch:
 class Aggregator:
     """A server of one task: the base class of the leader and the helper.
 
+    A method that verifies reports raises a MissingExtraError if pycryptodome is not installed.
+
     Args:
         task: the task.
         secret: the secret of the task, from which the verification key is derived.
@@ -324,8 +326,10 @@ class Aggregator:
             self._store.drop(Table.BUCKET, key)
         self._store.put(Table.COLLECTED, _key(query.end), _key(query.start))
         smallest = Interval(times[0], times[-1] + 1 - times[0])
-        # The query does not change if a late report comes between two tries, but `smallest` may.
-        # At most one batch begins before its task: no report is as early.
+        # The number follows from the query, which is the same in each try. `smallest` may change if
+        # a late report comes between two tries. A query that begins before the task gets 0, like
+        # one that begins with it. Each of these must reach into the task, since no report is
+        # earlier. So any two of them overlap, and only one batch has the number 0.
         number = max(0, query.start - self.task.interval.start)
         return Batch(total.share, total.count, total.checksum, smallest, number)
 

@@ -47,8 +47,8 @@ def make_report(
 ) -> Report:
     """Make the report of a measurement, which the client then sends to the leader.
 
-    If the client has no answer, it sends the same report again: the leader counts it once. A new
-    report of the same measurement would be counted a second time.
+    If the client receives no answer, it sends the same report again: the leader counts the report
+    once. A new report of the same measurement would be counted a second time.
 
     Args:
         task: the task.

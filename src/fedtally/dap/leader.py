@@ -198,7 +198,7 @@ class Leader(Aggregator):
             most: the largest number of reports in the job.
 
         Returns:
-            The job, or None if none of these reports can be added.
+            The job. None: no report waits, or none of these reports can be added.
         """
         ids = [id for id, _ in self._store.scan(Table.WAITING, limit=most)]
         begun = [each for id in ids if (each := self._begun(id)) is not None]
@@ -429,9 +429,9 @@ class Leader(Aggregator):
 
         Raises:
             UnknownResourceError: there is no such job.
-            Problem: `body` does not fit, and a job that waits for the helper's share has now failed
-                for good; or the job had failed before. If the job does not wait for the share yet,
-                errors are as for `collection`.
+            Problem: `body` does not fit: a job that waits for the helper's share has now failed for
+                good. Or the job had failed before.
+            Problem, FedtallyError: as for `collection`, if the job does not wait for the share yet.
         """
         try:
             sealed = AggregateShare.decode(body).sealed

@@ -32,7 +32,8 @@ class Noise(Protocol):
 
         Args:
             batch: the number of the batch: the start of the interval that the collector asked for
-                minus the start of the task, in units of the task's precision; 0 if it is earlier.
+                minus the start of the task, in units of the task's precision. It is 0 if the
+                interval begins before the task.
 
         Raises:
             FedtallyError: the budget does not allow this batch. The server then returns no share

@@ -5,10 +5,10 @@ Everybody may read it. The secret file has the seed of the key by which both ser
 the verification key. Only the servers may read this file: whoever has the seed can make an invalid
 report that passes verification.
 
-The id of a task is the SHA-256 of its configuration. The configuration contains 16 random bytes, so
-two tasks with equal parameters have different ids. Both servers agree on the seed before the task
-exists, and derive the verification key from the seed and the id. So nobody can choose a key that
-fits reports which exist already.
+The id of a task is a SHA-256 digest of its configuration, see `Task.id`. The configuration contains
+16 random bytes, so two tasks with equal parameters have different ids. Both servers agree on the
+seed before the task exists, and derive the verification key from the seed and the id. So nobody can
+choose a key that fits reports which exist already.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class Task:
             )
 
     def time(self, seconds: float) -> int:
-        """Convert Unix seconds to units of the precision, rounded down, as reports have times."""
+        """Convert Unix seconds to units of the precision, rounded down as in reports."""
         return int(seconds) // self.configuration.precision
 
     # ---- the public file ----
