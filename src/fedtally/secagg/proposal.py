@@ -58,10 +58,10 @@ def propose(
 ) -> Parameters:
     """Return the cheapest parameters that are safe with C corrupt clients and tolerate dropouts.
 
-    `semi-honest` gets the ring with the fewest neighbours, or the complete graph if no ring is
-    safe. The ring is tried for rosters of n_min to n_max clients; if these are more than 2,000
-    sizes, only for a part of them (see `_find_ring_between`). `active` always gets the complete
-    graph.
+    `semi-honest` gets the ring with the fewest neighbours, or the complete graph if no ring is safe
+    and tolerates the dropouts. The ring is tried for rosters of n_min to n_max clients; if these
+    are more than 2,000 sizes, only for a part of them (see `_find_ring_between`). `active` always
+    gets the complete graph.
 
     Args:
         n_max: the number of invited clients, which is the largest roster.
@@ -243,7 +243,7 @@ def _find_ring(
 
     The ring has the lowest threshold that is possible with k neighbours. A threshold has two
     bounds: it must be above the number of corrupt neighbours that a client may have, and at most
-    the number of neighbours that surely survive.
+    the number of neighbours that survive. Each bound may fail with a small probability.
 
     The search skips some k. The lower bound rises with k. The upper bound rises by at most one for
     each neighbour, since one more draw without replacement adds 0 or 1. So if the lower bound is g
@@ -293,7 +293,7 @@ def _find_ring(
 
 
 def _short_of_whole(cohort: _Cohort, k: int) -> int:
-    """Return how many more survivors two gaps of a ring need, so that it passes `is_whole_ring`.
+    """Return how many more survivors two gaps need, so that the ring passes `is_whole_ring`.
 
     0 or less: they have enough. A gap is k/2 successive clients. Clients drop out at random. With a
     probability of at most 2^-20, some two gaps need more survivors than the result says.

@@ -117,7 +117,7 @@ class TwoServerParameters:
             exceed it; then the sum may be refused or wrap around. 0: no noise.
         signed: whether an entry without noise may be negative: True for a sketch, False for a
             histogram. It is not in `context`: without proofs it only decides how many bits are
-            enough, and how a sum is read.
+            enough, how a sum is read, and which sums are possible.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -196,15 +196,16 @@ class TwoServerParameters:
         return least <= int(entries.min()) and int(entries.max()) <= most
 
     def check_noise(self, noise: object) -> None:
-        """Raise an error if noise is given and the parameters have none, or if it is missing.
+        """Raise an error unless noise is given if, and only if, the parameters have noise.
 
-        Otherwise a sum without noise would be published as one with noise, or the other way round.
+        Without this check a sum without noise could be published as a sum with noise, or the other
+        way round.
 
         Args:
             noise: the noise, or the function that draws it; None: there is no noise.
 
         Raises:
-            InvalidInputError: the noise is missing, or is not allowed.
+            InvalidInputError: the noise is missing, or the parameters have none.
         """
         if (noise is None) != (self.noise == 0):
             raise InvalidInputError(
@@ -268,8 +269,8 @@ class TwoServerParameters:
             self.allow_list,
             self.fingerprint,
         )
-        # `terms` has a fixed length, and the widths come last. So no other parameters have the same
-        # bytes. The format also has the number of widths.
+        # `terms` has a fixed length, and the widths come last. So two different lists of these
+        # values never have the same bytes. The format also has the number of widths.
         rows = b"".join(number.to_bytes(4, "little") for number in (len(self.widths), *self.widths))
         return digest(Label.TWO_SERVER_CONTEXT, bytes([VERSION]), terms, rows)
 
@@ -284,7 +285,7 @@ class BatchPolicy:
         max_clients: the most reports in a batch.
         max_length: the most entries of a vector.
         max_age: the largest age of a report that a server accepts: the seconds since the time that
-            its client signed.
+            its client signed. A report that the server accepted before may come again at any age.
         validity: `proofs` demands that every report has a proof; `none` allows reports with and
             without proofs.
 
@@ -380,7 +381,8 @@ def make_report(
         vector: int64 [V], every entry within +-largest_entry.
         round: the round of the campaign, 0 .. 2^32 - 1.
         now: the time that the client signs, Unix seconds.
-        identity: the client's signing key; its public key is in the allow-list.
+        identity: the client's signing key. Its public key must be in the allow-list; this function
+            does not check that.
         policy: what this client demands of the parameters.
         random: a function that takes a number of bytes, and returns as many uniform bytes from a
             cryptographic source.
@@ -720,12 +722,12 @@ def is_signing_key(identity: SigningKey) -> SigningKey:
 
 
 def exactly(length: int, **named: bytes) -> bytes:
-    """Return the named bytes unchanged; raise an error unless there are exactly `length`.
+    """Return the named bytes unchanged; raise an error unless they are exactly `length` bytes.
 
     Pass them as the only keyword argument; messages name them by this keyword.
 
     Raises:
-        InvalidInputError: it is not bytes, or has another length.
+        InvalidInputError: the argument is not bytes, or has another length.
     """
     ((name, value),) = named.items()
     if not isinstance(value, bytes) or len(value) != length:
