@@ -242,7 +242,7 @@ class OneHot:
         e is 0 only if `abstain` allows a client to have no item and all entries are 0. The number
         is None if the vector is valid.
 
-        This function does not raise the error itself: the traceback would refer to its arrays,
+        For an invalid row this function raises no error: a traceback would refer to its arrays,
         which depend on the client's item.
         """
         absolute = np.abs(entries)
@@ -333,7 +333,7 @@ class OneHot:
         """Compute z, y and s of each row, see the top of this file.
 
         Returns:
-            Three times elements [..., rows, K].
+            z, y and s, each as elements [..., rows, K].
         """
         field, side = self.field, self.grid
         down = field.powers(joint[..., 0, :], -(-max(self.widths) // side))

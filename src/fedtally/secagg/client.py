@@ -219,7 +219,7 @@ class Client:
         state: the last step that the client has taken.
         invite: the terms of the session; None until an Invite was decoded.
         code: why the session ended without a result; None while the session goes on, and after a
-            Result.
+            Result (unless `abandon` was called).
         reason: the same reason in words, for the client's owner alone; "" if `code` is None.
         result: the Result that the server announced; None until then.
 
@@ -755,7 +755,10 @@ class Client:
         return vector
 
     def _add_masks(self, vector: Lanes) -> None:
-        """Add the self mask, and add or subtract the pair mask with every present neighbour."""
+        """Add the self mask, and add or subtract the pair mask with every present neighbour.
+
+        The vector is changed in place and reduced mod 2^bits. Then both secrets are wiped.
+        """
         mine, masking = self._secrets, Masking(vector)
         assert mine.elements is not None and mine.mask_key is not None
         with _Seed(mine.elements[_B]) as seed:

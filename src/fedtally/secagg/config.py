@@ -142,7 +142,7 @@ class SecAggConfig:
         return self.upload_bytes - -(-self.length * self.bits // 8)
 
     def summary(self) -> dict[str, Any]:
-        """Return the protocol and its parameters for readers of a result, as values for JSON."""
+        """Return the protocol and its main parameters, for readers of a result, as JSON values."""
         graph = self.parameters.graph(self.parameters.n_max)
         return {
             "method": str(self.method),
@@ -378,7 +378,7 @@ class TwoServerConfig:
         return sized.upload_bytes + added - -(-sized.length * sized.bits // 8)
 
     def summary(self) -> dict[str, Any]:
-        """Return the protocol and its parameters for readers of a result, as values for JSON."""
+        """Return the protocol and its main parameters, for readers of a result, as JSON values."""
         return {
             "method": str(self.method),
             "corrupt": self.corrupt,

@@ -80,13 +80,13 @@ class Neighbourhood:
         return found
 
     def is_whole(self, alive: Bits) -> bool:
-        """Return whether the honest survivors stay connected, up to a probability of 2^-41.
+        """Return whether the honest survivors stay connected, except with a probability of 2^-41.
 
-        They are connected if masks in common link all of them. If they were not, a server could
-        unmask the sum of each part alone. The probability is over the draw of the ring. It is at
-        most 2^-41 if at most C clients are corrupt and they were fixed before the draw, however the
-        survivors were chosen (docs/protocol.md, "Claim of `semi-honest`"). In the complete graph
-        the result is True.
+        Honest survivors are connected if masks in common link all of them. If they were not, a
+        server could unmask the sum of each part alone. The probability is over the draw of the
+        ring. It is at most 2^-41 if at most C clients are corrupt, and these were fixed before the
+        draw. This holds however the survivors were chosen (docs/protocol.md, "Claim of
+        `semi-honest`"). In the complete graph the result is True.
 
         Args:
             alive: bool [n], by index in the roster; the survivors.

@@ -281,7 +281,7 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
 
     The events: some client has t corrupt neighbours, or corrupt and absent clients cut the ring.
     Upper bounds of the probabilities are compared. So if the result is False, the probabilities may
-    still be lower.
+    still be at most 2^-41.
 
     Args:
         n: the number of clients in the roster.
@@ -359,7 +359,7 @@ def tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int
         population: the number of items.
         marked: the number of items that are marked.
         drawn: the number of items that are drawn.
-        least: the number of marked items at which the tail begins.
+        least: the number of marked items at which the tail begins, at most `drawn`.
         odds: the inverse of the bound.
     """
     least = max(least, drawn + marked - population)

@@ -59,9 +59,9 @@ def propose(
     """Return the cheapest parameters that are safe with C corrupt clients and tolerate dropouts.
 
     `semi-honest` gets the ring with the fewest neighbours, or the complete graph if no ring is safe
-    and tolerates the dropouts. The ring is tried for rosters of n_min to n_max clients; if these
-    are more than 2,000 sizes, only for a part of them (see `_find_ring_between`). `active` always
-    gets the complete graph.
+    and tolerates the dropouts. The ring is tried for each size of the roster, n_min to n_max. Of
+    more than 2,000 sizes only a part is tried (see `_find_ring_between`). `active` always gets the
+    complete graph.
 
     Args:
         n_max: the number of invited clients, which is the largest roster.
@@ -120,11 +120,11 @@ def propose(
 
 
 def corrupt_needed(population: int, corrupt: int, drawn: int, sums: int) -> int:
-    """Return the least C so that no sum has more than C corrupt clients, if clients are drawn.
+    """Return the least C such that sums with more than C corrupt clients are improbable.
 
-    The clients of each sum are drawn at random from the whole population. Some sum may still have
-    more than C corrupt clients, with a probability of at most `EXCEEDED`: for each single sum it is
-    at most `EXCEEDED` / sums.
+    The clients of each sum are drawn at random from the whole population. The probability that some
+    sum has more than C corrupt clients is at most `EXCEEDED`. For each single sum it is at most
+    `EXCEEDED` / sums.
 
     Args:
         population: the number of clients from which the clients of a sum are drawn.
@@ -139,14 +139,14 @@ def corrupt_needed(population: int, corrupt: int, drawn: int, sums: int) -> int:
 
 
 def corrupt_borne(population: int, corrupt: int, drawn: int, sums: int) -> int:
-    """Return how many corrupt clients a population may have if no sum may have more than C.
+    """Return the most corrupt clients in a population for which `corrupt_needed` is at most C.
 
-    As in `corrupt_needed`, the clients of each sum are drawn at random. Some sum may still have
-    more than C, with a probability of at most `EXCEEDED`.
+    As there, the clients of each sum are drawn at random. The probability that some sum has more
+    than C corrupt clients is at most `EXCEEDED`.
 
     Args:
         population: the number of clients from which the clients of a sum are drawn.
-        corrupt: C, the most corrupt clients of one sum.
+        corrupt: C, the most corrupt clients of one sum; at most `population`.
         drawn: the most clients of one sum.
         sums: the number of sums.
 

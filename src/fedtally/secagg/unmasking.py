@@ -103,7 +103,8 @@ class Unmasking:
     def open(self, total: Lanes) -> I64:
         """Remove the masks from the sum of the survivors' masked vectors.
 
-        All shares and recovered secrets are erased at the end, also if an error is raised.
+        Call this only once the list of `short` is empty. All shares and recovered secrets are
+        erased at the end, also if an error is raised.
 
         Args:
             total: lane(bits) [V + checksum entries], see `crypto.prg.lane`; the sum of the masked

@@ -11,7 +11,7 @@ helper sends a *check*: the point at which the proof is tested, and its verifier
 **Two checks of one report at different points reveal its whole vector.** So the point depends only
 on the report and on the helper's secret key, which opens the report. Whoever asks again, after a
 restart or with an old copy of a journal, gets the same check. A helper with another key cannot read
-the report. The parameters fix the circuit, and a report is sealed and signed for the parameters.
+the report. The context fixes the circuit, and a report is sealed and signed for its context.
 """
 
 from __future__ import annotations
@@ -653,7 +653,7 @@ class ReportProof:
     # ---- what is refused ----
 
     def _of_this_context(self, bound: Bound) -> Bound:
-        """Return `bound` unchanged if its context is this one.
+        """Return `bound` unchanged if its context is the one of this `ReportProof`.
 
         Raises:
             InvalidInputError: the report has another context.

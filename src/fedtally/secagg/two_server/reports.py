@@ -145,7 +145,7 @@ class TwoServerParameters:
         bounded(2, MAX_CLIENTS, "n_max")
         bounded(0, self.n_max - 2, "corrupt")
         # A sum needs at least two honest clients. Corrupt clients can subtract their own vectors
-        # from it, and of one honest client they would see the vector.
+        # from the sum: if only one client were honest, its vector would be left.
         bounded(self.corrupt + 2, self.n_max, "min_batch")
         bounded(1, None, "largest_entry")
         bounded(0, None, "noise")
@@ -169,10 +169,10 @@ class TwoServerParameters:
             )
 
     def read(self, total: I64, modulus: int) -> I64:
-        """Read the entries of a sum as integers that vectors and noise can add up to.
+        """Read the entries of a sum, integers mod `modulus`, as the integers that they stand for.
 
         If no entry of a vector is negative (`signed` is False), an integer below -noise stands for
-        a large positive one: the modulus is added to it.
+        a large positive integer: the modulus is added. Otherwise the entries are not changed.
 
         Args:
             total: int64; the entries mod `modulus`, as integers from -modulus / 2 to modulus / 2.
@@ -196,10 +196,10 @@ class TwoServerParameters:
         return least <= int(entries.min()) and int(entries.max()) <= most
 
     def check_noise(self, noise: object) -> None:
-        """Raise an error unless noise is given if, and only if, the parameters have noise.
+        """Raise an error if noise is missing, or is given although the parameters have none.
 
-        Without this check a sum without noise could be published as a sum with noise, or the other
-        way round.
+        The parameters have no noise if their `noise` is 0. Without this check a sum without noise
+        could be published as a sum with noise, or the other way round.
 
         Args:
             noise: the noise, or the function that draws it; None: there is no noise.
@@ -472,8 +472,9 @@ class Part(NamedTuple):
 
     Attributes:
         bound: the values that the report is bound to.
-        other: the digest of the other server's part, 32 bytes. With proofs, the helper gets here
-            the digest of the leader's words alone (see `proofs.Digests`).
+        other: the digest of the other server's part, 32 bytes. With proofs it covers less of that
+            part: for the helper the leader's words, for the leader the sealed seed (see
+            `proofs.Digests`).
         signature: the client's signature, 64 bytes.
         payload: the content for this server. The leader's payload is sealed to the leader's key in
             a frame, and must be unsealed before it is read.

@@ -146,8 +146,8 @@ class _Server(ABC):
         parameters = self._check.parameters
         policy.check(parameters, has_proofs=self._check.proof is not None)
         parameters.check_noise(noise)
-        # Another list could have clients of an attacker, who could fill a batch around one honest
-        # client with them.
+        # With another list, an attacker could fill a batch around one honest client with clients of
+        # its own.
         if allow_list.digest != parameters.allow_list:
             raise InvalidInputError(
                 "the allow-list is not the one of these parameters; use that of the plan"
