@@ -358,7 +358,7 @@ def _powers(first: int, last: int, columns: int) -> F64:
     """Compute the powers 0 .. columns - 1 of the integers first .. last, as `_halves(powers, 0)`.
 
     The shape is [2 * (last - first + 1), columns]: rows with the low halves, then rows with the
-    high halves. The cache returns the same array again; it cannot be written to.
+    high halves. The array cannot be written to: the cache returns the same array again.
     """
     powers = np.ones((last - first + 1, columns), np.int64)
     step = np.arange(first, last + 1)[:, None]

@@ -12,8 +12,8 @@ take the lowest two of these cells, in the order of (a, b). The product R_u R_v 
 monomial that no other pair of cells gives. If also s s = 1, the one entry is +1 or -1. If s = 1, as
 in a histogram, it is +1.
 
-This takes three products for each row, whatever its width. It is the arithmetic sketch of Boneh,
-Boyle, Corrigan-Gibbs, Gilboa and Ishai (IEEE S&P 2021, section 4.2), inside a fully linear proof.
+A row takes three products, whatever its width. The method is the arithmetic sketch of Boneh, Boyle,
+Corrigan-Gibbs, Gilboa and Ishai (IEEE S&P 2021, section 4.2), inside a fully linear proof.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class OneHot:
                 elsewhere. With `abstain` all entries may be 0.
 
         Raises:
-            InvalidInputError: the vector has another type or shape, or is not valid: its proof
+            InvalidInputError: the vector has another type or shape, or is not valid: a proof of it
                 would be refused.
         """
         vector = np.asarray(vector)

@@ -92,8 +92,8 @@ class Streams(NamedTuple):
     def head(self, usage: int, seed: bytes) -> bytes:
         """Return the first bytes of the hash input of a stream: label, context and seed.
 
-        Label and context together, and the seed, follow after their length. After the seed comes
-        the binder, which the result does not have.
+        Before the label and the context stands the length of both together, and before the seed its
+        length. The binder, which comes after the seed, is not in the result.
 
         Args:
             usage: the number of the usage, in the draft's table.

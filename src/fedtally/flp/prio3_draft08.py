@@ -2,7 +2,7 @@
 
 These are the differences from `prio3`:
 
-- Seeds have 16 bytes, and a helper's share has two seeds, not one.
+- Seeds and verification keys have 16 bytes, and a helper's share has two seeds, not one.
 - Labels have no context, and seeds have no length in front of them.
 - The largest entry of a vector is 2^bits - 1.
 - The circuits of vectors and histograms have one random element r for all calls.

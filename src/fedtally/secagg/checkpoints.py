@@ -25,7 +25,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class CheckpointError(UnreadableFileError):
-    """Report that bytes are no checkpoint of a session, or that this program cannot read it."""
+    """Report that bytes are no checkpoint of a session, or none that this program can read."""
 
 
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:

@@ -696,8 +696,8 @@ class Client:
     def _open(self, inbox: Inbox) -> None:
         """Open the shares that the neighbours sealed for this client.
 
-        The result is in `_opened`: bool [k], by slot, whether the shares of a neighbour opened. A
-        pair mask does not depend on it: only `_present` decides.
+        The result is in `_opened`: bool [k], by slot, whether the shares of a neighbour opened.
+        Which neighbours have a pair mask does not depend on it: only `_present` decides that.
         """
         k = self._graph.neighbours
         self._opened = np.zeros(k, np.bool_)

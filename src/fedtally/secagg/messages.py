@@ -112,7 +112,8 @@ class RemoteProtocolError(FedtallyError):
     """Report that a message of the other side is refused, or that a round cannot go on.
 
     The methods of `Client` and `Server` catch this error, so that their callers do not get it. A
-    client answers with an Abort. A server refuses the message, or ends the round.
+    client answers with an Abort, but never to an Abort. A server refuses the message, or ends the
+    round.
 
     Args:
         code: the reason, as it goes into an Abort.

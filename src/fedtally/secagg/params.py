@@ -212,8 +212,8 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     With a probability of at most 2^-40, some entry of the vector has more noise. Then this entry of
     the sum may wrap around.
 
-    Discrete Gaussian: a sum of them is sub-Gaussian (Canonne, Kamath and Steinke 2020), so that tau
-    is sigma sqrt(2 (ln 2V + 40 ln 2)).
+    Discrete Gaussian: a sum of discrete Gaussians is sub-Gaussian (Canonne, Kamath and Steinke
+    2020), so that tau is sigma sqrt(2 (ln 2V + 40 ln 2)).
 
     Skellam, with variance v: E[exp(s Z)] = exp(v (cosh s - 1)). The best s in Chernoff's bound is
     asinh(tau / v). So tau is the root of tau asinh(tau / v) - sqrt(tau^2 + v^2) + v = ln 2V + 40 ln
@@ -221,9 +221,9 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
 
     Args:
         stddev: sigma, the standard deviation of the total noise if nobody drops out, which is the
-            most noise. 0: no noise. If the privacy needs a standard deviation d, this sigma is
-            d sqrt(n / (min_survivors - C)): each client adds enough for min_survivors - C honest
-            clients alone to reach d.
+            most noise. 0: no noise. If the privacy needs a standard deviation d, and there are n
+            clients, this sigma is d sqrt(n / (min_survivors - C)): each client adds enough for
+            min_survivors - C honest clients alone to reach d.
         length: V, the number of entries of the vector.
         kind: the distribution of the noise.
 
@@ -344,7 +344,7 @@ def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
         n: the number of clients in the roster.
         bad: the number of clients that are corrupt or absent.
         k: the number of neighbours of a client.
-        odds: the inverse of the bound.
+        odds: the inverse of the largest probability that is allowed.
     """
     return odds * n * (n - k - 1) * math.perm(bad, k) < 2 * math.perm(n, k)
 
@@ -360,7 +360,7 @@ def tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int
         marked: the number of items that are marked.
         drawn: the number of items that are drawn.
         least: the number of marked items at which the tail begins, at most `drawn`.
-        odds: the inverse of the bound.
+        odds: the inverse of the largest probability that is allowed.
     """
     least = max(least, drawn + marked - population)
     term, total = math.comb(marked, least) * math.comb(population - marked, drawn - least), 0
@@ -670,7 +670,7 @@ class ClientPolicy:
             where: where these clients are, for the message, such as "in the sum".
 
         Raises:
-            UnsafeParametersError: fewer than `least_known` of them are among `known`.
+            UnsafeParametersError: fewer than `least_known` of these clients are among `known`.
         """
         found = sum(key in self.known for key in others)
         if found < self.least_known:

@@ -71,8 +71,8 @@ def propose(
         max_dropout: the largest fraction of the roster that may drop out.
         adversary: the kind of server to protect against, `semi-honest` or `active`.
         n_min: the smallest roster; by default n_max.
-        min_survivors: the fewest survivors. By default they are the clients of a roster of n_min
-            that remain if max_dropout of it drop out, in `active` less C.
+        min_survivors: the fewest survivors. By default n_min less the fraction max_dropout of
+            n_min, which is rounded up; in `active` also less C.
 
     Raises:
         InvalidInputError: no parameters allow both `corrupt` clients and `max_dropout`, or an
@@ -141,8 +141,8 @@ def corrupt_needed(population: int, corrupt: int, drawn: int, sums: int) -> int:
 def corrupt_borne(population: int, corrupt: int, drawn: int, sums: int) -> int:
     """Return the most corrupt clients in a population for which `corrupt_needed` is at most C.
 
-    As there, the clients of each sum are drawn at random. The probability that some sum has more
-    than C corrupt clients is at most `EXCEEDED`.
+    As in that function, the clients of each sum are drawn at random. The probability that some sum
+    has more than C corrupt clients is at most `EXCEEDED`.
 
     Args:
         population: the number of clients from which the clients of a sum are drawn.

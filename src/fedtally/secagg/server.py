@@ -319,7 +319,7 @@ class Server:
             message: the message.
 
         Returns:
-            The reason why it is refused, or None if it is accepted.
+            The reason why the message is refused, or None if it is accepted.
 
         Raises:
             LocalProtocolError: `client` is no int or str, see `check_name`.

@@ -408,7 +408,7 @@ class ReportProof:
         The caller must have checked that the identity is in the allow-list.
 
         Raises:
-            RejectedError: the client did not sign this.
+            RejectedError: the client did not sign this part.
             InvalidInputError: a field has another length, the report has another context, or a word
                 is not below p.
         """
@@ -425,7 +425,7 @@ class ReportProof:
             key: the secret key that belongs to `parameters.helper_key`.
 
         Raises:
-            RejectedError: the client did not sign this, or the seal does not open.
+            RejectedError: the client did not sign this part, or the seal does not open.
             InvalidInputError: a field has another length, the report has another context, or the
                 key does not belong to `parameters.helper_key`.
         """
@@ -559,7 +559,7 @@ class ReportProof:
         return np.zeros(self.circuit.counters + self.circuit.checksum, self.circuit.field.dtype)
 
     def accumulate(self, total: Array, shares: Sequence[LeaderShare | HelperShare]) -> None:
-        """Add up to n_max reports to `total`, a server's share of a sum, mod p, in place."""
+        """Add reports, at most n_max, to `total`, a server's share of a sum, mod p, in place."""
         # No overflow: `total` and 2^20 words, all below 2^32, add up to less than 2^63.
         for share in shares:
             total += self.circuit.truncate(self._words_of([share])[0])

@@ -691,7 +691,7 @@ def entries_within(length: int, largest: int, **named: I64) -> I64:
     Pass it as the only keyword argument; messages name it by this keyword.
 
     Raises:
-        InvalidInputError: the vector has another type or shape, or an entry is too large.
+        InvalidInputError: the vector has another type or shape, or an entry is beyond +-largest.
     """
     ((name, vector),) = named.items()
     if not isinstance(vector, np.ndarray) or vector.dtype != np.int64 or vector.shape != (length,):
@@ -712,7 +712,7 @@ def is_signing_key(identity: SigningKey) -> SigningKey:
     """Return a client's signing key unchanged, if it is a `SigningKey`.
 
     Raises:
-        InvalidInputError: it is something else.
+        InvalidInputError: `identity` is something else.
     """
     if not isinstance(identity, SigningKey):
         raise InvalidInputError(

@@ -451,7 +451,7 @@ class _Server(ABC):
         return self._check.part_bytes(self._kind)
 
     def _unsealed(self, part: Part) -> Part:
-        """Return a part of a report with the payload unsealed: so the client has signed it.
+        """Return a part of a report with the payload unsealed, the form that the client signed.
 
         The helper's payload is not sealed as a whole: the helper's part is returned unchanged.
 
@@ -765,7 +765,7 @@ class Leader(_Server):
     def take_any_entries(self) -> None:
         """Accept sums with any entries from now on; only wrong checksum entries are refused.
 
-        It is meant for a leader that gets the exact sum and adds noise later. Without this call a
+        The call is meant for a leader that gets the exact sum and adds noise later. Without it a
         sum is refused if an entry is beyond what honest reports can add up to. From such a refusal,
         a client or a helper that lies could learn something about the exact entries.
         """
@@ -872,9 +872,9 @@ class Leader(_Server):
     def to_check(self, most: int = CHECKS_OF_A_FRAME) -> list[bytes]:
         """Return ids of reports that wait for their check, for a call of `Helper.checks`.
 
-        An id that is returned goes to the end of the queue, behind the ids that arrived before. So
-        after a caller has got as many ids as `unjudged` was at its first call, over several calls,
-        it has every report that waited then. The list is empty if reports have no proofs.
+        The waiting ids are a queue. An id that is returned goes to its end, and new ids join there,
+        too. So the next `unjudged` ids, over one or more calls, are all ids that wait now. The list
+        is empty if reports have no proofs.
 
         Args:
             most: the largest number of ids, 1 to 4,096.
