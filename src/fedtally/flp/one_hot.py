@@ -197,9 +197,10 @@ class OneHot:
     def degree(self) -> int:
         """The total degree of the first output as a polynomial in r1, r2 and r3.
 
-        The first output is 0 for an invalid vector with a probability of at most degree / p^K over
-        the joint randomness (Schwartz-Zippel). But it does not depend on the checksum words or on
-        the sign of the one entry of a row: the other outputs check them.
+        The first output does not depend on the checksum words or on the sign of the one entry of a
+        row: the other outputs check these. A vector that is invalid in any other way passes the
+        first output with a probability of at most degree / p^K over the joint randomness
+        (Schwartz-Zippel).
         """
         lines = -(-max(self.widths) // self.grid)
         corner = 2 * (lines - 1) + 2 * (self.grid - 1)  # the degree of R_w^2 in the last cell

@@ -195,13 +195,13 @@ class _Secrets:
 class Client:
     """Take part in one session as a client.
 
-    The client accepts each type of message once, in the order of `messages.EXCHANGES`. If the last
-    message that it answered comes again, byte for byte, the client gives the same answer again. It
-    drops bytes that are no frame of the server in this session. Before its session it drops
-    everything but an Invite that the server signed. From then until its last answer, any other
-    message of the wrong type or content ends the session for good, and every secret is wiped. After
-    its last answer the client only records a Result or an Abort. A restarted client cannot rejoin
-    its session.
+    The client accepts each type of message once, in the order of `messages.EXCHANGES`. Until the
+    session is aborted, the last message that it answered may come again, byte for byte, and gets
+    the same answer again. It drops bytes that are no frame of the server in this session. Before
+    its session it drops everything but an Invite that the server signed. From then until its last
+    answer, any other message of the wrong type or content ends the session for good, and every
+    secret is wiped. After its last answer the client only records a Result or an Abort. A restarted
+    client cannot rejoin its session.
 
     Args:
         policy: what the client demands of the parameters.
@@ -275,9 +275,10 @@ class Client:
             now: the time, Unix seconds.
 
         Returns:
-            The bytes to send to the server: an answer, or an Abort if the message is refused. None:
-            the bytes were dropped, they were an Abort, the client had given its last answer
-            before, or the session was aborted before.
+            The bytes to send to the server: an answer, the same answer to a copy of the last
+            message, or an Abort if the message is refused. None: the bytes were dropped, they were
+            an Abort, or a new message after the client's last answer, or the session was aborted
+            before.
 
         Raises:
             LocalProtocolError: the contribution has another form than the Invite asks for; the

@@ -69,14 +69,14 @@ class Outcome(StrEnum):
 
     ACCEPTED: the server holds the report, or the closed batch has the report. With proofs, the
     leader may still refuse the report later, or has done so. CLOSED: the server accepts no new
-    reports, and the report is no copy of one that is held or in the closed batch. MALFORMED: the
-    bytes are no report to this server under its parameters. OTHER_ROUND: the batch does not have
-    the report's round. UNKNOWN_IDENTITY: the client is not in the allow-list. OTHER_TIME: the
-    report's time is too old, or too far in the future. FORGED: the client that the report names did
-    not sign it, or (leader) the report is not sealed to this server. SECOND_REPORT: the journal has
-    another report of this client for these rounds, or another report with this id. UNREADABLE: the
-    report's content has a wrong form, or (helper) the seed is not sealed to this server. FULL: the
-    server holds n_max reports.
+    reports, and the report is not ACCEPTED as a copy. MALFORMED: the bytes are no report to this
+    server under its parameters. OTHER_ROUND: the batch does not have the report's round.
+    UNKNOWN_IDENTITY: the client is not in the allow-list. OTHER_TIME: the report's time is too old,
+    or too far in the future. FORGED: the client that the report names did not sign it, or (leader)
+    the report is not sealed to this server. SECOND_REPORT: the journal has another report of this
+    client for these rounds, or another report with this id. UNREADABLE: the report's content has a
+    wrong form, or (helper) the seed is not sealed to this server. FULL: the server holds n_max
+    reports.
     """
 
     ACCEPTED = "accepted"
