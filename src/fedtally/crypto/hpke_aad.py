@@ -88,7 +88,7 @@ class RecipientKey(_Hidden):
             ) from None
 
     def wipe(self) -> None:
-        """Drop the secret key, so that `open` raises; the library overwrites its memory."""
+        """Drop the secret key, so that `open` raises; the library overwrites the key."""
         self._key = None
 
 

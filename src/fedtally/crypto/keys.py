@@ -13,7 +13,7 @@ bytes.
 Secrets are objects that do not print, copy or pickle, and that can be wiped. In Python, wiping does
 not overwrite everything. It misses temporary ``bytes`` of a derivation or exchange, which are freed
 and not overwritten. It also misses copies that the caller made, and memory that the operating
-system wrote to disk. The library `cryptography` overwrites its own copy of a key when it frees it.
+system wrote to disk. The library `cryptography` overwrites its own copy of a key at the end.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class ExchangeKey(_Hidden):
         return Secret(_present(self._key).exchange(peer))
 
     def wipe(self) -> None:
-        """Drop the secret key, so that `exchange` raises; the library overwrites its memory."""
+        """Drop the secret key, so that `exchange` raises; the library overwrites the key."""
         self._key = None
 
 
@@ -259,7 +259,7 @@ class SigningKey(_Hidden):
         return _present(self._key).sign(_join(label, fields))
 
     def wipe(self) -> None:
-        """Drop the secret key, so that `sign` raises; the library overwrites its memory."""
+        """Drop the secret key, so that `sign` raises; the library overwrites the key."""
         self._key = None
 
 
@@ -412,8 +412,8 @@ def unseal(key: Secret, sealed: bytes) -> Secret:
     return Secret(plaintext)
 
 
-# The key table of the specification. Each function binds its key to a session (its context is ctx)
-# or to a roster, the list of clients that take part in a session (its context is ctx2). So a key of
+# The key table of the specification. Each function binds its key to the context of a session (ctx)
+# or to the context of a roster, the list of clients that take part in a session (ctx2). So a key of
 # one session or roster is useless in another one.
 
 
@@ -481,7 +481,7 @@ def pair_mask_key(
 def share_keys(
     shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
 ) -> tuple[Secret, Secret]:
-    """Derive the key that seals shares for another client, and the key that opens its shares.
+    """Derive the key that seals shares for another client, and the key that opens shares from it.
 
     Each direction has its own key, 32 bytes. With one key for both directions, two plaintexts would
     be sealed under one key and nonce. Also, a server could send a client's own share back to it as

@@ -56,8 +56,9 @@ class Masking:
     """Add masks to one vector or subtract them, in place; all masks use one buffer.
 
     The mask of a key is the stream of the key, see the top of this file. Sums wrap around at 2^16,
-    2^32 or 2^64, the modulus of the vector's dtype. 2^bits divides this modulus, so that the caller
-    need not reduce after each mask: reduce the vector mod 2^bits once, after the last mask.
+    2^32 or 2^64, the modulus of the vector's dtype. If entries are integers mod 2^bits, 2^bits
+    divides this modulus. So the caller need not reduce after each mask: reduce the vector mod
+    2^bits once, after the last mask.
 
     Args:
         vector: '<u2', '<u4' or '<u8' [entries], contiguous and writeable, at least one entry and at

@@ -56,7 +56,7 @@ F64 = npt.NDArray[np.float64]
 
 
 class ShareError(InvalidInputError):
-    """Report that a number is not an element of the field GF(2^31 - 1)."""
+    """Report that numbers or bytes are not elements of the field GF(2^31 - 1)."""
 
 
 class DecodingError(InvalidInputError):
@@ -79,8 +79,8 @@ def random_elements(count: int, random: Callable[[int], bytes]) -> U32:
             cryptographic source.
 
     Returns:
-        uint32 [count]. The running time depends only on the skipped values. They are not in the
-        result, so that the running time reveals nothing about the result.
+        uint32 [count]. The running time depends only on `count` and on the skipped values. Skipped
+        values are not in the result, so that the running time reveals nothing about the result.
 
     Raises:
         InvalidInputError: `random` returned another number of bytes than it was asked for.
@@ -149,7 +149,7 @@ def split(secret: U32, coefficients: U32, num_shares: int) -> U32:
         uint32 [num_shares, m]; row x - 1 is the share at point x.
 
     Raises:
-        ShareError: a number is not an element of the field.
+        ShareError: an array is not uint32, or a number is not an element of the field.
         InvalidInputError: the shapes do not fit each other, or t or `num_shares` is out of bounds.
     """
     secret, coefficients = _elements(secret=secret), _elements(coefficients=coefficients)
@@ -177,8 +177,7 @@ def split(secret: U32, coefficients: U32, num_shares: int) -> U32:
 def combine(points: npt.ArrayLike, shares: U32) -> U32:
     """Recover the secrets of one or more owners, who split them, from t shares each.
 
-    It does not notice wrong shares: the result is then wrong. Use `decode` where a share may be
-    wrong.
+    Wrong shares are not noticed: they give a wrong result. Use `decode` where a share may be wrong.
 
     Args:
         points: the points of the shares, integers, strictly ascending in 1 .. 65,535. The shape is
@@ -190,7 +189,7 @@ def combine(points: npt.ArrayLike, shares: U32) -> U32:
         through the shares.
 
     Raises:
-        ShareError: a number is not an element of the field.
+        ShareError: an array is not uint32, or a number is not an element of the field.
         InvalidInputError: the points are not strictly ascending integers in 1 .. 65,535, the shapes
             do not fit each other, or t exceeds 2^15.
     """
@@ -242,7 +241,7 @@ def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64
         uint32 [m], the secret; and int64 [errors], the points of the wrong shares, ascending.
 
     Raises:
-        ShareError: a number is not an element of the field.
+        ShareError: an array is not uint32, or a number is not an element of the field.
         DecodingError: no secret agrees with all but (n - threshold) // 2 of the shares. If more
             shares are wrong, the result may also be another secret, without an error.
         InvalidInputError: the points are not strictly ascending integers in 1 .. 65,535, the shapes
@@ -359,7 +358,7 @@ def _powers(first: int, last: int, columns: int) -> F64:
     """Compute the powers 0 .. columns - 1 of the integers first .. last, as `_halves(powers, 0)`.
 
     The shape is [2 * (last - first + 1), columns]: rows with the low halves, then rows with the
-    high halves. The cache returns the same array again; it cannot be written to.
+    high halves. The array cannot be written to: the cache returns the same array again.
     """
     powers = np.ones((last - first + 1, columns), np.int64)
     step = np.arange(first, last + 1)[:, None]
@@ -465,9 +464,9 @@ def _shortest_recurrence(sequence: list[int]) -> list[int]:
     """Find the shortest linear recurrence of a sequence S modulo the prime (Massey 1969).
 
     The result is the list of coefficients c_0 = 1, c_1, ..., c_L, where L is the length of the
-    recurrence. For every r >= L, the sum of c_k S_{r - k} over k <= L is 0. If S is one column of
-    the syndromes, the roots of the reversed polynomial z^L + c_1 z^(L - 1) + ... + c_L are the
-    points of the wrong shares.
+    recurrence. For every r >= L, the sum of c_k S_{r - k} over k <= L is 0. Let S be one column of
+    the syndromes. Unless too many shares are wrong, the roots of the reversed polynomial z^L + c_1
+    z^(L - 1) + ... + c_L are the points of the shares that are wrong in this column.
     """
     current, previous = [1], [1]
     length, shift, last = 0, 1, 1

@@ -2,7 +2,7 @@
 
 A circuit is a statement about a measurement, see `proof.Circuit`: a measurement is valid if all
 outputs of its circuit are 0. Here the statement is that all words (integers mod p) of the
-measurement are bits, and in a histogram also that one of them is 1.
+measurement are bits, and in a histogram also that exactly one of them is 1.
 
 Each circuit here also encodes a measurement as words, selects the words that servers add up, and
 turns their sum into a result.
@@ -253,7 +253,7 @@ class Histogram:
         return bit_inputs(self.field, measurement, powers, shares)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
-        """Return the two outputs, from the results of the calls; see `proof.Circuit`."""
+        """Return both outputs, from the results of the calls and the words; see `proof.Circuit`."""
         bits = self.field.sum(results, -2)
         one = self.field.inverse(shares)
         count = self.field.constant(measurement.sum(-1) - one)
@@ -261,7 +261,9 @@ class Histogram:
 
 
 def bit_inputs(field: Field, measurement: Array, powers: Array, shares: int) -> Array:
-    """Return the inputs r x and x - 1 for each word x: their product is 0 if x is a bit.
+    """Return the inputs r x and x - 1 for each word x: the product is 0 if x is a bit.
+
+    For shares of words, the constant 1 is divided by the number of shares.
 
     Args:
         field: the field of the circuit.

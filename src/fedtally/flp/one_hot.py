@@ -12,8 +12,8 @@ take the lowest two of these cells, in the order of (a, b). The product R_u R_v 
 monomial that no other pair of cells gives. If also s s = 1, the one entry is +1 or -1. If s = 1, as
 in a histogram, it is +1.
 
-This takes three products for each row, whatever its width. It is the arithmetic sketch of Boneh,
-Boyle, Corrigan-Gibbs, Gilboa and Ishai (IEEE S&P 2021, section 4.2), inside a fully linear proof.
+A row takes three products, whatever its width. The method is the arithmetic sketch of Boneh, Boyle,
+Corrigan-Gibbs, Gilboa and Ishai (IEEE S&P 2021, section 4.2), inside a fully linear proof.
 """
 
 from __future__ import annotations
@@ -197,8 +197,10 @@ class OneHot:
     def degree(self) -> int:
         """The total degree of the first output as a polynomial in r1, r2 and r3.
 
-        An invalid vector passes this output with a probability of at most degree / p^K over the
-        joint randomness (Schwartz-Zippel).
+        The first output does not depend on the checksum words or on the sign of the one entry of a
+        row: the other outputs check these. A vector that is invalid in any other way passes the
+        first output with a probability of at most degree / p^K over the joint randomness
+        (Schwartz-Zippel).
         """
         lines = -(-max(self.widths) // self.grid)
         corner = 2 * (lines - 1) + 2 * (self.grid - 1)  # the degree of R_w^2 in the last cell
@@ -212,7 +214,7 @@ class OneHot:
                 elsewhere. With `abstain` all entries may be 0.
 
         Raises:
-            InvalidInputError: the vector has another type or shape, or is not valid: its proof
+            InvalidInputError: the vector has another type or shape, or is not valid: a proof of it
                 would be refused.
         """
         vector = np.asarray(vector)
@@ -241,7 +243,7 @@ class OneHot:
         e is 0 only if `abstain` allows a client to have no item and all entries are 0. The number
         is None if the vector is valid.
 
-        This function does not raise the error itself: the traceback would refer to its arrays,
+        For an invalid row this function raises no error: a traceback would refer to its arrays,
         which depend on the client's item.
         """
         absolute = np.abs(entries)
@@ -332,7 +334,7 @@ class OneHot:
         """Compute z, y and s of each row, see the top of this file.
 
         Returns:
-            Three times elements [..., rows, K].
+            z, y and s, each as elements [..., rows, K].
         """
         field, side = self.field, self.grid
         down = field.powers(joint[..., 0, :], -(-max(self.widths) // side))

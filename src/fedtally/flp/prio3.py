@@ -80,7 +80,7 @@ class Streams(NamedTuple):
     context: bytes
 
     def of(self, usage: int, seed: bytes, binder: bytes) -> Callable[[int], bytes]:
-        """Return the stream of a seed: a function that takes a length and returns its first bytes.
+        """Return the stream of a seed: a function from a length to the stream's first bytes.
 
         Args:
             usage: the number of the usage, in the draft's table.
@@ -92,7 +92,8 @@ class Streams(NamedTuple):
     def head(self, usage: int, seed: bytes) -> bytes:
         """Return the first bytes of the hash input of a stream: label, context and seed.
 
-        The binder comes after them.
+        Before the label and the context stands the length of both together, and before the seed its
+        length. The binder, which comes after the seed, is not in the result.
 
         Args:
             usage: the number of the usage, in the draft's table.
@@ -118,7 +119,7 @@ class Prio3:
     A client calls `shard`. Each aggregator calls `verify_init`. One of them joins all verifier
     shares by `verifier_shares_to_message`, and each continues with `verify_next` and `aggregate`.
     The collector calls `unshard`. If pycryptodome is not installed, `shard` and `verify_init` raise
-    a MissingExtraError.
+    a MissingExtraError, and so does `verifier_shares_to_message` if there is joint randomness.
 
     Args:
         id: the number of the algorithm, in the draft's table.
@@ -278,7 +279,7 @@ class Prio3:
             ReportRefusedError: a share has another length, or a word outside the field. Or the test
                 point of a proof would not hide the report; each proof has a probability of P / p
                 for that, P as in `FullyLinearProof.nodes`.
-            InvalidInputError: the key or the nonce has another length, or the number is out of
+            InvalidInputError: the key or the nonce has another length, or `aggregator` is out of
                 bounds.
         """
         _exactly(self.seed_bytes, verify_key=verify_key)
@@ -346,14 +347,17 @@ class Prio3:
             message: the message from `verifier_shares_to_message`.
 
         Raises:
-            ReportRefusedError: the client sent a public share that does not fit its input shares.
+            ReportRefusedError: the client sent a public share that does not fit its input shares,
+                or the message is of another report.
         """
         if message != state.joint_seed:
             raise ReportRefusedError("the joint randomness is not the one of this report")
         return state.out_share
 
     def aggregate(self, out_shares: Sequence[Array]) -> bytes:
-        """Add up output shares of one aggregator, and encode the sum, its share of the result.
+        """Add up output shares of one aggregator, and encode the sum.
+
+        The sum is the aggregator's share of the sum of all measurements.
 
         Args:
             out_shares: the output shares from `verify_next`; none gives zeros.

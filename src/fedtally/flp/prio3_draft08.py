@@ -2,8 +2,9 @@
 
 These are the differences from `prio3`:
 
-- Seeds have 16 bytes, and a helper's share has two seeds, not one.
-- Labels have no context.
+- Seeds and verification keys have 16 bytes, and a helper's share has two seeds, not one.
+- Labels have no context, and seeds have no length in front of them.
+- The largest entry of a vector is 2^bits - 1.
 - The circuits of vectors and histograms have one random element r for all calls.
 - The circuit of histograms has one output. The algorithms have other numbers.
 - A client sends the polynomial of its proof as coefficients, and not as values.
@@ -60,7 +61,7 @@ class Histogram08(Histogram):
 
     @property
     def joint_length(self) -> int:
-        """The number of elements of joint randomness: r and s."""
+        """The number of elements of joint randomness: r and s, see the class."""
         return 2
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:

@@ -50,8 +50,9 @@ class Circuit(Protocol):
     inputs are affine functions of the measurement. The outputs are affine functions of the
     measurement and the results of the calls.
 
-    Servers evaluate the circuit on shares of the measurement, and add up what they get. So each
-    server divides the constants by the number of shares: the sum then has each constant once.
+    Each server evaluates the circuit on a share of the measurement, and the results are added up.
+    So each server divides the constants by the number of shares: the sum then has each constant
+    once.
     """
 
     @property

@@ -106,7 +106,9 @@ class PrimeField(ABC):
         return words
 
     def check(self, data: bytes) -> None:
-        """Raise the error that `decode` would raise for these bytes, if any; this is faster.
+        """Raise the error that `decode` would raise for these bytes, if any.
+
+        For words of 1, 2, 4 or 8 bytes this is faster than `decode`.
 
         Raises:
             InvalidInputError: the last word is incomplete, or a word is not below the prime.

@@ -44,7 +44,7 @@ class AllowList:
         validate.integer(1, MAX_KEYS, keys_in_the_allow_list=len(self._keys))
         for place, key in enumerate(self._keys):
             # Without this check the list could have a key of low order. Under such a key anybody
-            # can make valid signatures, and so could sign as this client.
+            # can make valid signatures, and so could sign as the client of this key.
             try:
                 check_identity(key)
             except RejectedError as error:

@@ -25,7 +25,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class CheckpointError(UnreadableFileError):
-    """Report that bytes are no checkpoint of a session, or that this program cannot read it."""
+    """Report that bytes are no checkpoint of a session, or none that this program can read."""
 
 
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
@@ -80,5 +80,5 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
 
 
 def _bytes(array: npt.NDArray[Any]) -> memoryview | bytes:
-    """Return the bytes of an array in C order, without a copy of a contiguous array."""
+    """Return the bytes of an array in C order; an array that is in C order is not copied."""
     return array.reshape(-1).view(np.uint8).data if array.size else b""

@@ -195,12 +195,13 @@ class _Secrets:
 class Client:
     """Take part in one session as a client.
 
-    The client accepts each type of message once, in the order of `messages.EXCHANGES`. If the last
-    message comes again, byte for byte, the client gives the same answer again. It drops bytes that
-    are no frame of this session, and everything but a signed Invite while it waits for one. Until
-    its last answer, any other message of the wrong type or content ends the session for good, and
-    every secret is wiped. After its last answer the client only records a Result or an Abort. A
-    restarted client cannot rejoin its session.
+    The client accepts each type of message once, in the order of `messages.EXCHANGES`. Until the
+    session is aborted, the last message that it answered may come again, byte for byte, and gets
+    the same answer again. It drops bytes that are no frame of the server in this session. Before
+    its session it drops everything but an Invite that the server signed. From then until its last
+    answer, any other message of the wrong type or content ends the session for good, and every
+    secret is wiped. After its last answer the client only records a Result or an Abort. A restarted
+    client cannot rejoin its session.
 
     Args:
         policy: what the client demands of the parameters.
@@ -218,7 +219,7 @@ class Client:
         state: the last step that the client has taken.
         invite: the terms of the session; None until an Invite was decoded.
         code: why the session ended without a result; None while the session goes on, and after a
-            Result.
+            Result (unless `abandon` was called).
         reason: the same reason in words, for the client's owner alone; "" if `code` is None.
         result: the Result that the server announced; None until then.
 
@@ -274,8 +275,9 @@ class Client:
             now: the time, Unix seconds.
 
         Returns:
-            The bytes to send to the server: an answer, or an Abort if the message is refused. None:
-            the bytes were dropped, or they were an Abort or a Result, or the session was aborted
+            The bytes to send to the server: an answer, the same answer to a copy of the last
+            message, or an Abort if the message is refused. None: the bytes were dropped, they were
+            an Abort, or a new message after the client's last answer, or the session was aborted
             before.
 
         Raises:
@@ -330,8 +332,8 @@ class Client:
         Args:
             total: int64 [V]; the published sum.
             salt: 32 bytes, published with the sum. If an aggregator adds noise to the sum, the salt
-                is not published, and no client can call this: the digest is of the exact sum, and
-                with the salt anybody could check guesses of it.
+                is not published, and no client can use this method: the digest is of the exact sum,
+                and with the salt anybody could check guesses of the exact sum.
 
         Raises:
             LocalProtocolError: no result was announced to this client.
@@ -580,7 +582,7 @@ class Client:
         return roster.adverts
 
     def _take_full_roster(self, body: bytes) -> Sequence[bytes]:
-        """Accept a Roster of `active`, and verify all its adverts; return the neighbours', by slot.
+        """Accept a Roster of `active`, and verify its adverts; return the neighbours', by slot.
 
         Raises:
             RemoteProtocolError: the body is malformed, n is not allowed, the client's own advert is
@@ -695,8 +697,8 @@ class Client:
     def _open(self, inbox: Inbox) -> None:
         """Open the shares that the neighbours sealed for this client.
 
-        The result is in `_opened`: bool [k], by slot, whether the shares of a neighbour opened. If
-        they did not, its pair mask is added all the same.
+        The result is in `_opened`: bool [k], by slot, whether the shares of a neighbour opened.
+        Which neighbours have a pair mask does not depend on it: only `_present` decides that.
         """
         k = self._graph.neighbours
         self._opened = np.zeros(k, np.bool_)
@@ -754,7 +756,10 @@ class Client:
         return vector
 
     def _add_masks(self, vector: Lanes) -> None:
-        """Add the self mask, and add or subtract the pair mask with every present neighbour."""
+        """Add the self mask, and add or subtract the pair mask with every present neighbour.
+
+        The vector is changed in place and reduced mod 2^bits. Then both secrets are wiped.
+        """
         mine, masking = self._secrets, Masking(vector)
         assert mine.elements is not None and mine.mask_key is not None
         with _Seed(mine.elements[_B]) as seed:
@@ -872,7 +877,8 @@ class Client:
             body: the body of the Confirmations.
 
         Raises:
-            RemoteProtocolError: fewer than t signatures are valid.
+            RemoteProtocolError: the body is malformed, or fewer than t - 1 other survivors gave a
+                valid signature.
         """
         confirmations = wire.decode_confirmations(body, self._n)
         what, valid = wire.bitmap_digest(self._alive), 1
@@ -899,9 +905,9 @@ class Client:
 
         This is check i of docs/protocol.md: a neighbour's share is of the seed of its self mask (b)
         or of the seed of its mask key, never of both. If the neighbour survived, its pair masks
-        cancel, and the server needs b. If it did not survive, its pair masks do not cancel, and the
-        server needs the seed of its mask key. If the neighbour's vector comes late, its self mask
-        still hides the vector.
+        with other survivors cancel, and the server needs b. Otherwise its pair masks do not cancel,
+        and the server needs the seed of its mask key. If the neighbour's vector comes late, its
+        self mask still hides the vector.
 
         Args:
             alive: bool [n]; the survivors, by index in the roster.
@@ -913,10 +919,10 @@ class Client:
 
 
 def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invitation | None:
-    """Return the terms of an Invite if it is verified, to learn for example which round it is for.
+    """Return the terms of a verified Invite, for instance to learn the round of the Invite.
 
-    This records nothing and checks no policy: a `Client` that is pinned to the round decides
-    whether to join.
+    The function records nothing and checks no policy: a `Client` that is pinned to the round
+    decides whether to join.
 
     Args:
         data: the bytes that came; any bytes are allowed.
@@ -964,7 +970,7 @@ def _signed_terms(message: wire.Frame, data: bytes, server_key: bytes) -> bytes 
 
 
 class _Seed:
-    """Make a `Secret` of encoded field elements for a `with` block, which wipes it at its end."""
+    """Make a `Secret` of encoded field elements; the end of a `with` block wipes the secret."""
 
     def __init__(self, elements: shamir.U32) -> None:
         self._secret = Secret(shamir.to_bytes(elements))

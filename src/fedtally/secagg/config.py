@@ -142,7 +142,7 @@ class SecAggConfig:
         return self.upload_bytes - -(-self.length * self.bits // 8)
 
     def summary(self) -> dict[str, Any]:
-        """Return the protocol and its parameters for readers of a result, as values for JSON."""
+        """Return the protocol and its main parameters, for readers of a result, as JSON values."""
         graph = self.parameters.graph(self.parameters.n_max)
         return {
             "method": str(self.method),
@@ -322,9 +322,9 @@ class TwoServerConfig:
     def sizing(self) -> TwoServerParameters:
         """Parameters with the same bounds and sizes, only to count bytes: the keys are stand-ins.
 
-        Never run the protocol with them: anybody can open what is sealed to their keys. Their
-        `signed` is False, which needs the fewest bits, so that the bits of a sketch are enough,
-        too.
+        Never run the protocol with these parameters: anybody can open what is sealed to their keys.
+        `signed` is False in them. This needs the fewest bits, so that bits that are enough for a
+        sketch are accepted, too.
         """
         from fedtally.secagg.two_server import TwoServerParameters
 
@@ -360,11 +360,11 @@ class TwoServerConfig:
 
     @property
     def upload_bytes(self) -> int:
-        """The bytes of a client's report to both servers together, without its proof."""
+        """The number of bytes of a report to both servers together, without a proof."""
         return self.sizing.report_bytes
 
     def bytes_besides(self, widths: Sequence[int], *, abstain: bool) -> int:
-        """Return the bytes of a client's report, with its proof, that are not its counters.
+        """Return the number of bytes of a client's report, with its proof, besides its counters.
 
         Args:
             widths: the number of counters in each row of the vector; the size of the proof depends
@@ -378,7 +378,7 @@ class TwoServerConfig:
         return sized.upload_bytes + added - -(-sized.length * sized.bits // 8)
 
     def summary(self) -> dict[str, Any]:
-        """Return the protocol and its parameters for readers of a result, as values for JSON."""
+        """Return the protocol and its main parameters, for readers of a result, as JSON values."""
         return {
             "method": str(self.method),
             "corrupt": self.corrupt,
@@ -534,8 +534,8 @@ def add_keys(terms: Terms, given: Mapping[str, bytes]) -> Terms:
             that the terms have already may be given again if it is the same.
 
     Raises:
-        InvalidInputError: a key is not valid, is not used by the protocol, or differs from the key
-            that the terms have already.
+        InvalidInputError: a key is not valid, is not used by the protocol, differs from the key
+            that the terms have already, or would be the key of both servers.
     """
     adversary = (
         terms.parameters.adversary if isinstance(terms, SecAggConfig) else Adversary.SEMI_HONEST
@@ -621,7 +621,7 @@ def with_proofs(terms: TwoServerConfig, *, folds: bool = False, signed: bool) ->
         signed: whether an entry may be -1, as in a sketch.
 
     Raises:
-        InvalidInputError: no field of proofs can hold the sums.
+        InvalidInputError: no field of proofs can hold the sums, or `largest_entry` is not 1.
     """
     bits = whole_bits(terms.n_max, 1, terms.noise, folds=folds, signed=signed, proofs=True)
     return dataclasses.replace(terms, validity=Validity.PROOFS, bits=bits)

@@ -80,13 +80,13 @@ class Neighbourhood:
         return found
 
     def is_whole(self, alive: Bits) -> bool:
-        """Return whether the honest survivors stay connected, up to a probability of 2^-41.
+        """Return whether the honest survivors stay connected, except with a probability of 2^-41.
 
-        They are connected if masks in common link all of them. If they were not, a server could
-        unmask the sum of each part alone. The probability is over the draw of the ring. It is at
-        most 2^-41 if at most C clients are corrupt and they were fixed before the draw, however the
-        survivors were chosen (docs/protocol.md, "Claim of `semi-honest`"). In the complete graph
-        the result is True.
+        Honest survivors are connected if masks in common link all of them. If they were not, a
+        server could unmask the sum of each part alone. The probability is over the draw of the
+        ring. It is at most 2^-41 if at most C clients are corrupt, and these were fixed before the
+        draw. This holds however the survivors were chosen (docs/protocol.md, "Claim of
+        `semi-honest`"). In the complete graph the result is True.
 
         Args:
             alive: bool [n], by index in the roster; the survivors.
@@ -97,13 +97,14 @@ class Neighbourhood:
     def weakest_cut(self, alive: Bits) -> int | None:
         """Return the fewest survivors whose removal cuts the other survivors into two parts.
 
-        It is None if no removal does that. A ring is cut where two gaps have no survivor, and both
-        arcs between the gaps have one. A gap is k/2 successive places. For the complete graph the
-        result means nothing: that graph cannot be cut.
+        The result is None if no removal does that. A ring is cut where two gaps have no survivor,
+        and each of the two arcs between the gaps has a survivor. A gap is k/2 successive places.
+        For the complete graph the result means nothing: that graph cannot be cut.
 
         It is enough to try gaps that follow a survivor, each with the best second gap. The reason:
         a gap that does not follow a survivor can be moved back over places without a survivor until
-        it does. It then has no more survivors than before, and the arcs no fewer. Time: O(n log n).
+        it does. The moved gap has no more survivors than before, and the arcs have no fewer. The
+        method takes O(n log n) time.
 
         Args:
             alive: bool [n], by index in the roster; the survivors.
@@ -118,9 +119,9 @@ class Neighbourhood:
         before = np.concatenate([[0], np.cumsum(np.concatenate([places, places[:half]]))])
         no_gap = 2 * n  # more survivors than any two gaps have
         gaps = np.where(np.roll(places, 1) == 1, before[half : half + n] - before[:n], no_gap)
-        # `least[i]` is the fewest survivors in any of the `width` gaps from place i on. The width
-        # is doubled while it is at most `num_partners`. Two such windows, which may overlap, then
-        # cover all possible second gaps.
+        # `least[i]` is the fewest survivors in any of the `width` gaps from place i on. `width`
+        # becomes the largest power of two that is at most `num_partners`. Then two runs of `width`
+        # gaps, which may overlap, cover all possible second gaps.
         least, width = np.concatenate([gaps, gaps]), 1
         while 2 * width <= num_partners:
             least, width = np.minimum(least[:-width], least[width:]), 2 * width

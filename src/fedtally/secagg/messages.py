@@ -1,8 +1,8 @@
 """Define the messages of ``fedtally-secagg/1``, and the one table of their order.
 
 The server sends requests and a client replies, in four or five exchanges (`EXCHANGES`). Until its
-last reply, a client accepts exactly one type of request in every state, once. Any other request is
-an error.
+last reply, a client accepts exactly one type of request in every state, once. Any other request in
+its session is an error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Kind(IntEnum):
 class AbortCode(IntEnum):
     """Give the reason why a session ends without a result, or why a server refuses a message.
 
-    It must not depend on a vector or a secret.
+    The reason must not depend on a vector or a secret.
     """
 
     # If a reason depended on a vector or a secret, a server could provoke Aborts, and learn a bit
@@ -112,7 +112,8 @@ class RemoteProtocolError(FedtallyError):
     """Report that a message of the other side is refused, or that a round cannot go on.
 
     The methods of `Client` and `Server` catch this error, so that their callers do not get it. A
-    client answers with an Abort. A server refuses the message, or ends the round.
+    client answers with an Abort, but never to an Abort. A server refuses the message, or ends the
+    round.
 
     Args:
         code: the reason, as it goes into an Abort.
@@ -220,7 +221,8 @@ def phase(adversary: Adversary, state: ServerState) -> Exchange:
 
     Args:
         adversary: the kind of server that the session protects against.
-        state: the phase; not DONE or ABORTED, which have no exchange.
+        state: the phase; not DONE or ABORTED, which have no exchange, and in `semi-honest` not
+            CONFIRM.
     """
     return next(step for step in EXCHANGES[adversary] if step.phase is state)
 

@@ -69,7 +69,7 @@ NoiseKind = Literal["discrete-gaussian", "skellam"]
 
 
 class UnsafeParametersError(InvalidInputError):
-    """Report that a server's parameters would not protect this client as its policy demands."""
+    """Report that parameters are weaker or larger than a policy allows, or do not fit a roster."""
 
 
 class Adversary(Named, option="adversary"):
@@ -170,7 +170,7 @@ def modulus_bits(
     """Return b, the number of bits of an entry in which every sum of n clients with its noise fits.
 
     It is ceil(log2(2 (n B + tau) + 1)) if an entry may be negative, else ceil(log2(n B + 2 tau +
-    1)), and is then rounded up to a multiple of `multiple`.
+    1)). It is then rounded up to a multiple of `multiple`, but not above 64.
 
     Args:
         n: the most clients in a sum.
@@ -212,8 +212,8 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     With a probability of at most 2^-40, some entry of the vector has more noise. Then this entry of
     the sum may wrap around.
 
-    Discrete Gaussian: a sum of them is sub-Gaussian (Canonne, Kamath and Steinke 2020), so that tau
-    is sigma sqrt(2 (ln 2V + 40 ln 2)).
+    Discrete Gaussian: a sum of discrete Gaussians is sub-Gaussian (Canonne, Kamath and Steinke
+    2020), so that tau is sigma sqrt(2 (ln 2V + 40 ln 2)).
 
     Skellam, with variance v: E[exp(s Z)] = exp(v (cosh s - 1)). The best s in Chernoff's bound is
     asinh(tau / v). So tau is the root of tau asinh(tau / v) - sqrt(tau^2 + v^2) + v = ln 2V + 40 ln
@@ -221,9 +221,9 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
 
     Args:
         stddev: sigma, the standard deviation of the total noise if nobody drops out, which is the
-            most noise. 0: no noise. If the privacy needs a total noise of s, this sigma is s sqrt(n
-            / (min_survivors - C)): each client adds enough for min_survivors - C honest clients
-            alone to reach s.
+            most noise. 0: no noise. If the privacy needs a standard deviation d, and there are n
+            clients, this sigma is d sqrt(n / (min_survivors - C)): each client adds enough for
+            min_survivors - C honest clients alone to reach d.
         length: V, the number of entries of the vector.
         kind: the distribution of the noise.
 
@@ -281,7 +281,7 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
 
     The events: some client has t corrupt neighbours, or corrupt and absent clients cut the ring.
     Upper bounds of the probabilities are compared. So if the result is False, the probabilities may
-    still be lower.
+    still be at most 2^-41.
 
     Args:
         n: the number of clients in the roster.
@@ -315,9 +315,9 @@ def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
 
     An upper bound of the probability is compared, in integers, without rounding. A cut takes two
     gaps, k / 2 successive places each, without a survivor that is honest. So corrupt clients can
-    cut the ring only if two gaps have `cut` or more of them. Two gaps are k of the n clients, the
-    draw of the ring does not depend on who is corrupt, and there are n (n - k - 1) / 2 pairs of
-    gaps. So the bound holds whichever clients drop out.
+    cut the ring only if `cut` or more corrupt clients are in two gaps. Two gaps are k of the n
+    clients, the draw of the ring does not depend on who is corrupt, and there are n (n - k - 1) / 2
+    pairs of gaps. So the bound holds whichever clients drop out.
 
     Args:
         n: the number of clients in the roster.
@@ -337,14 +337,14 @@ def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
 
     Bad clients cut the ring if they fill two gaps of it. A gap is k / 2 successive clients. There
     are n (n - k - 1) / 2 pairs of gaps. All k clients of a pair are bad with probability (bad)_k /
-    (n)_k, where (m)_k = m (m - 1) ... (m - k + 1). The product of both is an upper bound of the
-    probability. It is compared in integers, without rounding.
+    (n)_k, where (m)_k = m (m - 1) ... (m - k + 1). The number of pairs times this probability is an
+    upper bound of the probability of a cut. The bound is compared in integers, without rounding.
 
     Args:
         n: the number of clients in the roster.
         bad: the number of clients that are corrupt or absent.
         k: the number of neighbours of a client.
-        odds: the inverse of the bound.
+        odds: the inverse of the largest probability that is allowed.
     """
     return odds * n * (n - k - 1) * math.perm(bad, k) < 2 * math.perm(n, k)
 
@@ -352,15 +352,15 @@ def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
 def tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int) -> bool:
     """Return whether a hypergeometric tail P[X >= least] is at most 1 / odds.
 
-    It is decided in integers, without rounding. X is the number of marked items among items that
-    are drawn without replacement.
+    The function computes in integers, without rounding. X is the number of marked items among items
+    that are drawn without replacement.
 
     Args:
         population: the number of items.
         marked: the number of items that are marked.
         drawn: the number of items that are drawn.
-        least: the number of marked items at which the tail begins.
-        odds: the inverse of the bound.
+        least: the number of marked items at which the tail begins, at most `drawn`.
+        odds: the inverse of the largest probability that is allowed.
     """
     least = max(least, drawn + marked - population)
     term, total = math.comb(marked, least) * math.comb(population - marked, drawn - least), 0
@@ -395,8 +395,8 @@ class Parameters:
             bounds. It is at least the threshold of shares in a roster of n_max clients. It is at
             most the number of clients that are left of n_min if the fraction max_dropout_ppm of
             them drops out and C corrupt clients do not answer.
-        ring_neighbours: k, even, at most n_min - 2 and 2^15; 0: the complete graph, which `active`
-            must use.
+        ring_neighbours: k, even, at most n_min - 2, and at most 2^15; 0: the complete graph, which
+            `active` must use.
         ring_threshold: t, 2 .. k; 0: the complete graph.
         length: V, the number of entries of the vector without checksum entries; with them the
             vector takes at most 2^30 bytes.
@@ -670,7 +670,7 @@ class ClientPolicy:
             where: where these clients are, for the message, such as "in the sum".
 
         Raises:
-            UnsafeParametersError: fewer than `least_known` of them are among `known`.
+            UnsafeParametersError: fewer than `least_known` of these clients are among `known`.
         """
         found = sum(key in self.known for key in others)
         if found < self.least_known:

@@ -58,10 +58,10 @@ def propose(
 ) -> Parameters:
     """Return the cheapest parameters that are safe with C corrupt clients and tolerate dropouts.
 
-    `semi-honest` gets the ring with the fewest neighbours, or the complete graph if no ring is
-    safe. The ring is tried for rosters of n_min to n_max clients; if these are more than 2,000
-    sizes, only for a part of them (see `_find_ring_between`). `active` always gets the complete
-    graph.
+    `semi-honest` gets the ring with the fewest neighbours, or the complete graph if no ring is safe
+    and tolerates the dropouts. The ring is tried for each size of the roster, n_min to n_max. Of
+    more than 2,000 sizes only a part is tried (see `_find_ring_between`). `active` always gets the
+    complete graph.
 
     Args:
         n_max: the number of invited clients, which is the largest roster.
@@ -71,8 +71,8 @@ def propose(
         max_dropout: the largest fraction of the roster that may drop out.
         adversary: the kind of server to protect against, `semi-honest` or `active`.
         n_min: the smallest roster; by default n_max.
-        min_survivors: the fewest survivors. By default they are the clients of a roster of n_min
-            that remain if max_dropout of it drop out, in `active` less C.
+        min_survivors: the fewest survivors. By default n_min less the fraction max_dropout of
+            n_min, which is rounded up; in `active` also less C.
 
     Raises:
         InvalidInputError: no parameters allow both `corrupt` clients and `max_dropout`, or an
@@ -120,11 +120,11 @@ def propose(
 
 
 def corrupt_needed(population: int, corrupt: int, drawn: int, sums: int) -> int:
-    """Return the least C so that no sum has more than C corrupt clients, if clients are drawn.
+    """Return the least C such that sums with more than C corrupt clients are improbable.
 
-    The clients of each sum are drawn at random from the whole population. Some sum may still have
-    more than C corrupt clients, with a probability of at most `EXCEEDED`: for each single sum it is
-    at most `EXCEEDED` / sums.
+    The clients of each sum are drawn at random from the whole population. The probability that some
+    sum has more than C corrupt clients is at most `EXCEEDED`. For each single sum it is at most
+    `EXCEEDED` / sums.
 
     Args:
         population: the number of clients from which the clients of a sum are drawn.
@@ -139,14 +139,14 @@ def corrupt_needed(population: int, corrupt: int, drawn: int, sums: int) -> int:
 
 
 def corrupt_borne(population: int, corrupt: int, drawn: int, sums: int) -> int:
-    """Return how many corrupt clients a population may have if no sum may have more than C.
+    """Return the most corrupt clients in a population for which `corrupt_needed` is at most C.
 
-    As in `corrupt_needed`, the clients of each sum are drawn at random. Some sum may still have
-    more than C, with a probability of at most `EXCEEDED`.
+    As in that function, the clients of each sum are drawn at random. The probability that some sum
+    has more than C corrupt clients is at most `EXCEEDED`.
 
     Args:
         population: the number of clients from which the clients of a sum are drawn.
-        corrupt: C, the most corrupt clients of one sum.
+        corrupt: C, the most corrupt clients of one sum; at most `population`.
         drawn: the most clients of one sum.
         sums: the number of sums.
 
@@ -243,7 +243,7 @@ def _find_ring(
 
     The ring has the lowest threshold that is possible with k neighbours. A threshold has two
     bounds: it must be above the number of corrupt neighbours that a client may have, and at most
-    the number of neighbours that surely survive.
+    the number of neighbours that survive. Each bound may fail with a small probability.
 
     The search skips some k. The lower bound rises with k. The upper bound rises by at most one for
     each neighbour, since one more draw without replacement adds 0 or 1. So if the lower bound is g
@@ -293,7 +293,7 @@ def _find_ring(
 
 
 def _short_of_whole(cohort: _Cohort, k: int) -> int:
-    """Return how many more survivors two gaps of a ring need, so that it passes `is_whole_ring`.
+    """Return how many more survivors two gaps need, so that the ring passes `is_whole_ring`.
 
     0 or less: they have enough. A gap is k/2 successive clients. Clients drop out at random. With a
     probability of at most 2^-20, some two gaps need more survivors than the result says.

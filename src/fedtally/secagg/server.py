@@ -148,7 +148,8 @@ class Server:
         code: why the round was aborted; None if it was not.
         outcome: the sum; None until the session is done.
         blamed: the wrong shares that were found while unmasking, each with two clients of which at
-            least one lied: see `Blame`. Exclude nobody because of one round. The list is not
+            least one lied. Also each client whose secret cannot be recovered, with the holder None:
+            perhaps nobody lied (see `Blame`). Exclude nobody because of one round. The list is not
             complete: more than t shares of a secret are examined only if one of the first t is
             wrong.
 
@@ -201,8 +202,8 @@ class Server:
             Kind.INVITE, session, wire.SERVER, terms + bytes(keys.SIGNATURE_BYTES)
         )
         # The signature covers the header, which has the session. Otherwise an attacker could replay
-        # the terms in another session. The header also has the length of the body: so it is taken
-        # from a frame with zeros in the place of the signature.
+        # the terms in another session. The header also has the length of the body: so the header is
+        # taken from a frame with zeros in the place of the signature.
         header = unsigned[: wire.HEADER.size]
         self._begin(
             header + terms + signing_key.sign(Label.INVITE, header, terms),
@@ -287,8 +288,8 @@ class Server:
         """The names of the clients that this phase asked and that neither answered nor aborted.
 
         A client that aborted in an earlier phase may be asked again, and is then awaited, too.
-        While clients advertise it is empty: the server does not know whom its caller invited. Once
-        the session has ended, it means nothing.
+        While clients advertise the tuple is empty: the server does not know whom its caller
+        invited. Once the session has ended, the tuple means nothing.
         """
         return tuple(self._clients[place] for place in np.flatnonzero(self._waiting).tolist())
 
@@ -318,7 +319,7 @@ class Server:
             message: the message.
 
         Returns:
-            The reason why it is refused, or None if it is accepted.
+            The reason why the message is refused, or None if it is accepted.
 
         Raises:
             LocalProtocolError: `client` is no int or str, see `check_name`.
@@ -373,8 +374,8 @@ class Server:
         """
         if self._is_active:
             return (self._ranks[place],)
-        # In `semi-honest` a client learns its index from the Roster. If it aborts because of this
-        # message, it has none.
+        # In `semi-honest` a client learns its index from the Roster. A client that aborts because
+        # it cannot read the Roster has no index.
         return (place, wire.UNLISTED) if kind is Kind.ABORT else (place,)
 
     def _add(self, place: int, message: wire.Frame) -> None:
@@ -466,7 +467,7 @@ class Server:
     def can_close(self) -> Closing:
         """Return what `close_phase` would do now, without doing it.
 
-        It assumes that not_after has not passed and that all shares are right.
+        The result assumes that not_after has not passed, and that all shares are right.
 
         Raises:
             LocalProtocolError: the session has ended.
@@ -547,8 +548,10 @@ class Server:
 
         Raises:
             LocalProtocolError: the session has ended.
-            Exception: any error of `reserve`, `random` or `journal`, unchanged; the session has
-                ended without a sum. This end is not written: the last checkpoint can be restored.
+            InvalidInputError: `random` returned another number of bytes than it was asked for.
+            Exception: any error of `reserve`, `random` or `journal`, unchanged. After this error,
+                or an InvalidInputError, the session has ended without a sum. This end is not
+                written: the last checkpoint can be restored.
         """
         code, short = self._verdict()
         try:
@@ -583,10 +586,10 @@ class Server:
     def _save(self) -> None:
         """Write the checkpoint, before any request of the new phase can be sent.
 
-        If a server sent a bitmap of survivors and then lost it, it could close COLLECT again with
-        another bitmap. Two bitmaps together open both secrets of a client. So if the journal raises
-        an error, the session ends. Without a journal nothing is written, and nothing can be
-        restored.
+        If a server sent a bitmap of survivors and then lost the bitmap, it could close COLLECT
+        again with another bitmap. Two bitmaps together open both secrets of a client. So if the
+        journal raises an error, the session ends. Without a journal nothing is written, and nothing
+        can be restored.
         """
         try:
             if self._journal is not None:
@@ -736,8 +739,8 @@ class Server:
 
         The bytes are the request of the phase. After the session has ended with a sum, they are the
         Result, for the survivors. After an abort, they are an Abort, for all `clients`. Each call
-        yields the same. While clients advertise nothing is yielded: the caller sends `invite` to
-        any client.
+        in one phase yields the same. While clients advertise nothing is yielded: the caller sends
+        `invite` to any client.
         """
         if self.state is ServerState.ABORTED:
             assert self.code is not None
@@ -839,7 +842,7 @@ class Server:
         return checkpoints.pack(facts, arrays)
 
     def _packed_total(self) -> npt.NDArray[np.signedinteger[Any]]:
-        """Return the sum, [V], as signed integers as wide as a lane: fewer bytes than int64."""
+        """Return the sum, [V], as signed integers as wide as a lane, at most as wide as int64."""
         assert self.outcome is not None
         return self.outcome.total.astype(f"<i{lane(self._parameters.bits).itemsize}")
 
@@ -867,7 +870,8 @@ class Server:
                 if the checkpoint is of the unmasking phase or has a sum.
 
         Raises:
-            CheckpointError: the bytes are no checkpoint, or have another allow-list.
+            CheckpointError: the bytes are no checkpoint that this version reads, or have another
+                allow-list.
             Exception: any error of `reserve`, unchanged.
         """
         try:

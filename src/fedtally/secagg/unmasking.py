@@ -2,8 +2,8 @@
 
 Every client that sent Shares has two secrets (Bonawitz et al. 2017). If it survived, the server
 recovers the seed of its self mask, which the specification calls b. If it did not, the server
-recovers the seed of its mask key: from this seed follow the pair masks that the client has in
-common with its neighbours, which added or subtracted them.
+recovers the seed of its mask key. From this seed follow the pair masks that the client has in
+common with its neighbours: the neighbours added or subtracted these masks.
 
 Every secret is checked before it is used: b by its commitment, the seed of the mask key by the
 public mask key. If the first t shares do not give the right secret, all shares are decoded with
@@ -103,7 +103,8 @@ class Unmasking:
     def open(self, total: Lanes) -> I64:
         """Remove the masks from the sum of the survivors' masked vectors.
 
-        All shares and recovered secrets are erased at the end, also if an error is raised.
+        Call this only once the list of `short` is empty. All shares and recovered secrets are
+        erased at the end, also if an error is raised.
 
         Args:
             total: lane(bits) [V + checksum entries], see `crypto.prg.lane`; the sum of the masked
@@ -181,12 +182,12 @@ class Unmasking:
         key.wipe()
 
     def _secrets(self, owners: I64, recovered: ExitStack) -> list[Secret]:
-        """Recover one secret of each owner: of a survivor b, else the seed of its mask key.
+        """Recover one secret of each owner: b of a survivor, of others the seed of the mask key.
 
-        For each owner, t shares are combined and the secret is checked. If it is wrong, all shares
-        of this owner are decoded, which is slow. A holder of a share that is then found wrong is
-        used last for other owners. So a holder that lies costs one decoding, and not one for each
-        of its neighbours.
+        For each owner, t shares are combined and the secret is checked. If the secret is wrong, all
+        shares of this owner are decoded, which is slow. If this finds a share wrong, the shares of
+        its holder are used last for other owners. So a holder that lies costs about one decoding,
+        and not one for each of its neighbours.
 
         Args:
             owners: int64 [owners]; indexes in the roster.
@@ -262,8 +263,8 @@ class Unmasking:
     def _is_committed(self, owner: int, secret: Secret) -> bool:
         """Return whether a secret fits its owner's advert.
 
-        The seed of a survivor's self mask must fit the commitment. The seed of another client's
-        mask key must fit its public mask key.
+        A survivor's secret, the seed of its self mask, must fit the commitment. The secret of a
+        client that did not survive, the seed of its mask key, must fit the public mask key.
         """
         if self._alive[owner]:
             return keys.commitment(secret, self._ctx) == self._adverts[owner].commitment

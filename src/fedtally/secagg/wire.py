@@ -115,7 +115,7 @@ _KINDS = frozenset(Kind)
 
 
 def malformed(reason: str) -> RemoteProtocolError:
-    """Make the error for a body that does not have the form that its type demands."""
+    """Make the error for a body that does not have the form of its type of message."""
     return RemoteProtocolError(AbortCode.MALFORMED, reason)
 
 
@@ -219,9 +219,10 @@ def decode_terms(terms: bytes) -> Invite:
     """Decode the terms of an Invite.
 
     Raises:
-        RemoteProtocolError: the terms contradict each other or exceed their bounds (code POLICY);
-            or the profile is unknown, or the flag of the complete graph does not agree with k,
-            which is 0 for the complete graph alone (code MALFORMED).
+        RemoteProtocolError: `Parameters` refuses the parameters (code POLICY); or the profile is
+            unknown, or the flag of the complete graph does not agree with k, which is 0 for the
+            complete graph alone (code MALFORMED). The other terms, such as the times, are not
+            checked.
     """
     length, bits, graph, k, t, n_min, n_max, least, profile, corrupt, dropout, *rest = (
         _INVITE.unpack(terms)
@@ -354,7 +355,7 @@ def bitmap_digest(bits: Bits) -> bytes:
 def decode_shares(body: bytes, neighbours: int) -> bytes:
     """Return the body of Shares if it has the right length: SEALED_BYTES for each neighbour.
 
-    They are sealed shares, in order of the client's slots (see `graph`).
+    The body is the sealed shares, joined in order of the client's slots (see `graph`).
 
     Raises:
         RemoteProtocolError: the body has another length.

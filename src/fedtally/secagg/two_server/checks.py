@@ -1,9 +1,10 @@
 """Do the steps that differ between reports without proofs (`NoProofs`) and with (`Proofs`).
 
 `NoProofs` accepts every report that has the right form. With `Proofs` each report has a proof
-(docs/protocol.md): the helper sends a check of it, and the leader decides. Both classes read the
-parts of a report, and add reports up. For each report they return an object, the *held* report. The
-servers store it and pass it back, and do not look into it.
+(docs/protocol.md): the helper sends a check of the proof, and the leader decides. Both classes read
+the parts of a report, and add reports up. For each report they return an object, the *held* report.
+The servers store the held report and pass it back. They use only its `wipe` (at the helper) and,
+with proofs, its `bound` (at the leader).
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Check(ABC):
 
     @abstractmethod
     def of_leader(self, part: Part, signed: tuple[bytes, ...]) -> Any:
-        """Return the held report of the leader: what it needs of a report, to add it up later.
+        """Return the held report of the leader: what the leader needs to add the report up later.
 
         Args:
             part: the leader's part of the report.
@@ -92,7 +93,9 @@ class Check(ABC):
 
     @abstractmethod
     def of_helper(self, part: Part, signed: tuple[bytes, ...], key: PrivateKey) -> Any:
-        """Return the held report of the helper, to add it up later; it has a method `wipe`.
+        """Return the held report of the helper, an object with a method `wipe`.
+
+        It is what the helper needs to add the report up later.
 
         Args:
             part: the helper's part of the report.
@@ -109,11 +112,11 @@ class Check(ABC):
 
     @abstractmethod
     def add_leader(self, total: Array, held: Sequence[Any]) -> None:
-        """Add held reports of the leader to `total`, its share of a sum, in place."""
+        """Add held reports of the leader to `total`, the leader's share of a sum, in place."""
 
     @abstractmethod
     def add_helper(self, total: Array, held: Sequence[Any]) -> None:
-        """Add held reports of the helper to `total`, its share of a sum, in place."""
+        """Add held reports of the helper to `total`, the helper's share of a sum, in place."""
 
     @abstractmethod
     def message(self, total: Array, drawn: I64 | None) -> bytes:
@@ -271,8 +274,9 @@ class Proofs(Check):
     def part_bytes(self, kind: Kind) -> int:
         """Return the size in bytes of a payload.
 
-        The leader's payload is the salt, its share of the words, and its share of the proof. The
-        helper's payload is the sealed seed and the digest of the leader's share of the proof.
+        The leader's payload is the salt, the leader's share of the words, and the leader's share of
+        the proof. The helper's payload is the sealed seed and a digest of the leader's share of the
+        proof.
         """
         leader = SALT_BYTES + self.proof.words_bytes + self.proof.proof_bytes
         return leader if kind is Kind.LEADER_REPORT else SEALED_BYTES + KEY_BYTES

@@ -147,8 +147,8 @@ class BatchFacts:
     def record(self, query: bytes, message: bytes) -> bytes:
         """Record a query and this server's message, which closes the batch; return the entry.
 
-        There is one entry for these rounds. If another process has recorded its own before, the
-        result is that entry.
+        There is one entry for these rounds. If an entry was recorded before, also by another
+        process, nothing is changed and the result is that entry.
 
         Args:
             query: the leader's query, a frame.
@@ -185,7 +185,7 @@ class BatchFacts:
         return b"answer" + b"".join(self.range)
 
     def may_hear(self, digest: bytes) -> bool:
-        """Return whether the leader may accept an answer: it has accepted no other one before.
+        """Return whether the leader may accept an answer: no different answer is recorded.
 
         Args:
             digest: the SHA-256 of the answer, 32 bytes.
@@ -193,13 +193,13 @@ class BatchFacts:
         return self._journal.kept(self._answer) in (None, digest)
 
     def hear(self, digest: bytes) -> bool:
-        """Record the answer that the leader accepts, unless another one is recorded.
+        """Record the answer that the leader accepts, unless an answer is recorded already.
 
         Args:
             digest: the SHA-256 of the answer, 32 bytes.
 
         Returns:
-            Whether this answer is the recorded one.
+            Whether the recorded answer is now this answer.
         """
         return self._journal.keep(self._answer, digest) == digest
 

@@ -59,7 +59,7 @@ class Reports(Protocol):
     """Store the frames of a batch's reports, for a server that does not keep reports in memory.
 
     The frames are stored as they came, sealed, and are erased once they are no longer needed. When
-    the server reads a frame back, it compares it with the digest in its journal.
+    the server reads a frame back, it compares the frame with the digest in the journal.
     """
 
     def ids(self) -> Iterable[bytes]:
@@ -71,8 +71,8 @@ class Reports(Protocol):
         The journal is the server's `Journal`. If it has another value under one of the names,
         nothing is stored. The call is one transaction, on disk before it returns. There is one
         exception: an implementation may let the caller join several calls to a group, such as
-        `store`'s `group`. Then all of them are on disk when the group has ended, and no sender may
-        be told before that its report was accepted.
+        `store`'s `group`. Then all of these calls are on disk when the group has ended. Before the
+        end of the group, tell no sender that its report was accepted.
 
         Args:
             id: the id of the report, 16 bytes.

@@ -11,7 +11,7 @@ helper sends a *check*: the point at which the proof is tested, and its verifier
 **Two checks of one report at different points reveal its whole vector.** So the point depends only
 on the report and on the helper's secret key, which opens the report. Whoever asks again, after a
 restart or with an old copy of a journal, gets the same check. A helper with another key cannot read
-the report. The parameters fix the circuit, and a report is sealed and signed for the parameters.
+the report. The context fixes the circuit, and a report is sealed and signed for its context.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class LeaderPart:
     Args:
         bound: the context, nonce, round, identity and time of the report.
         helper: the digest of the sealed seed, as the client states it; 32 bytes.
-        signature: the client's signature over `bound` and all three digests, 64 bytes.
+        signature: the client's signature over `bound` and the three `Digests`, 64 bytes.
         salt: 32 random bytes, which the helper must not learn.
         words: the leader's share of the encoded vector, `ReportProof.words_bytes` long.
         proof: the leader's share of the proof, `ReportProof.proof_bytes` long.
@@ -109,9 +109,9 @@ class HelperPart:
 
     Args:
         bound: the context, nonce, round, identity and time of the report.
-        leader: the digest of the salt and the leader's share of the words, as the client states it;
-            32 bytes.
-        proof: the digest of the salt and the leader's share of the proof, as the client states it;
+        leader: the digest of the salt (of `LeaderPart`) and the leader's share of the words, as the
+            client states it; 32 bytes.
+        proof: the digest of this salt and the leader's share of the proof, as the client states it;
             32 bytes.
         signature: the client's signature, the same as in the leader's part; 64 bytes.
         sealed: the seed of the helper's shares, sealed to the helper's key; 80 bytes.
@@ -126,7 +126,7 @@ class HelperPart:
 
 @dataclass(frozen=True, eq=False)
 class LeaderShare:
-    """Hold the leader's share of a report; its signature is verified (`ReportProof.of_leader`).
+    """Hold the leader's share of a report whose signature is verified (`ReportProof.of_leader`).
 
     Args:
         bound: the context, nonce, round, identity and time of the report.
@@ -143,7 +143,7 @@ class LeaderShare:
 
 @dataclass(frozen=True, eq=False)
 class HelperShare:
-    """Hold the helper's share of a report; its signature is verified (`ReportProof.of_helper`).
+    """Hold the helper's share of a report whose signature is verified (`ReportProof.of_helper`).
 
     Args:
         bound: the context, nonce, round, identity and time of the report.
@@ -408,7 +408,7 @@ class ReportProof:
         The caller must have checked that the identity is in the allow-list.
 
         Raises:
-            RejectedError: the client did not sign this.
+            RejectedError: the client did not sign this part.
             InvalidInputError: a field has another length, the report has another context, or a word
                 is not below p.
         """
@@ -416,7 +416,7 @@ class ReportProof:
         return self._read_leader(bound, digests, part.words, part.proof)
 
     def of_helper(self, part: HelperPart, key: hpke.PrivateKey) -> HelperShare:
-        """Verify the signature of the helper's part of a report, and derive the keys of its shares.
+        """Verify the signature of the helper's part of a report, and derive the helper's two keys.
 
         The caller must have checked that the identity is in the allow-list.
 
@@ -425,7 +425,7 @@ class ReportProof:
             key: the secret key that belongs to `parameters.helper_key`.
 
         Raises:
-            RejectedError: the client did not sign this, or the seal does not open.
+            RejectedError: the client did not sign this part, or the seal does not open.
             InvalidInputError: a field has another length, the report has another context, or the
                 key does not belong to `parameters.helper_key`.
         """
@@ -463,7 +463,7 @@ class ReportProof:
         """Compute the helper's check of each report, `check_bytes` long, in the order of `shares`.
 
         A check is a function of the report and of the helper's key. It must depend on nothing else:
-        no nonce, nothing from the leader, no batch.
+        nothing that is drawn for the check, nothing from the leader, no batch.
 
         Args:
             shares: the helper's shares of the reports.
@@ -559,7 +559,7 @@ class ReportProof:
         return np.zeros(self.circuit.counters + self.circuit.checksum, self.circuit.field.dtype)
 
     def accumulate(self, total: Array, shares: Sequence[LeaderShare | HelperShare]) -> None:
-        """Add up to n_max reports to `total`, a server's share of a sum, mod p, in place."""
+        """Add reports, at most n_max, to `total`, a server's share of a sum, mod p, in place."""
         # No overflow: `total` and 2^20 words, all below 2^32, add up to less than 2^63.
         for share in shares:
             total += self.circuit.truncate(self._words_of([share])[0])
@@ -605,7 +605,8 @@ class ReportProof:
         Raises:
             InvalidInputError: a share cannot be read.
             BatchRefusedError: a checksum word is not the number of reports, or no honest reports
-                could add up to a counter: a server added up something else.
+                could add up to a counter. The reason is a server that added up something else or,
+                rarely, noise of both servers beyond the bound.
         """
         counters = self._counted(self._whole(leader, helper), count)
         if counters is None:
@@ -652,7 +653,7 @@ class ReportProof:
     # ---- what is refused ----
 
     def _of_this_context(self, bound: Bound) -> Bound:
-        """Return `bound` unchanged if its context is this one.
+        """Return `bound` unchanged if its context is the one of this `ReportProof`.
 
         Raises:
             InvalidInputError: the report has another context.
@@ -761,9 +762,9 @@ class ReportProof:
     def _query_random(self, seeds: Sequence[bytes]) -> Array:
         """Derive the query randomness of each report: [reports, query_random_length, K].
 
-        The last element is the test point: the first element, after the other ones in the stream of
-        the seed, that may be a test point. The elements before it are the factors of the circuit's
-        outputs.
+        They are drawn from the stream of the seed. First come the factors of the circuit's outputs,
+        if it has several. The last element is the test point: the next element of the stream that
+        may be a test point.
 
         Args:
             seeds: the seed of each report, 32 bytes.

@@ -63,7 +63,8 @@ def make_proven_report(
         vector: integers [counters], valid (see `OneHot.encode`).
         round: the round of the campaign, 0 .. 2^32 - 1.
         now: the time that the client signs, Unix seconds.
-        identity: the client's signing key; its public key is in the allow-list.
+        identity: the client's signing key. Its public key must be in the allow-list; this function
+            does not check that.
         policy: what this client demands of the parameters.
         random: a function that takes a number of bytes, and returns as many uniform bytes from a
             cryptographic source.

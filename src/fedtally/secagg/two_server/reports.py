@@ -117,7 +117,7 @@ class TwoServerParameters:
             exceed it; then the sum may be refused or wrap around. 0: no noise.
         signed: whether an entry without noise may be negative: True for a sketch, False for a
             histogram. It is not in `context`: without proofs it only decides how many bits are
-            enough, and how a sum is read.
+            enough, how a sum is read, and which sums are possible.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -145,7 +145,7 @@ class TwoServerParameters:
         bounded(2, MAX_CLIENTS, "n_max")
         bounded(0, self.n_max - 2, "corrupt")
         # A sum needs at least two honest clients. Corrupt clients can subtract their own vectors
-        # from it, and of one honest client they would see the vector.
+        # from the sum: if only one client were honest, its vector would be left.
         bounded(self.corrupt + 2, self.n_max, "min_batch")
         bounded(1, None, "largest_entry")
         bounded(0, None, "noise")
@@ -169,10 +169,10 @@ class TwoServerParameters:
             )
 
     def read(self, total: I64, modulus: int) -> I64:
-        """Read the entries of a sum as integers that vectors and noise can add up to.
+        """Read the entries of a sum, integers mod `modulus`, as the integers that they stand for.
 
         If no entry of a vector is negative (`signed` is False), an integer below -noise stands for
-        a large positive one: the modulus is added to it.
+        a large positive integer: the modulus is added. Otherwise the entries are not changed.
 
         Args:
             total: int64; the entries mod `modulus`, as integers from -modulus / 2 to modulus / 2.
@@ -196,15 +196,16 @@ class TwoServerParameters:
         return least <= int(entries.min()) and int(entries.max()) <= most
 
     def check_noise(self, noise: object) -> None:
-        """Raise an error if noise is given and the parameters have none, or if it is missing.
+        """Raise an error if noise is missing, or is given although the parameters have none.
 
-        Otherwise a sum without noise would be published as one with noise, or the other way round.
+        The parameters have no noise if their `noise` is 0. Without this check a sum without noise
+        could be published as a sum with noise, or the other way round.
 
         Args:
             noise: the noise, or the function that draws it; None: there is no noise.
 
         Raises:
-            InvalidInputError: the noise is missing, or is not allowed.
+            InvalidInputError: the noise is missing, or the parameters have none.
         """
         if (noise is None) != (self.noise == 0):
             raise InvalidInputError(
@@ -268,8 +269,8 @@ class TwoServerParameters:
             self.allow_list,
             self.fingerprint,
         )
-        # `terms` has a fixed length, and the widths come last. So no other parameters have the same
-        # bytes. The format also has the number of widths.
+        # `terms` has a fixed length, and the widths come last. So two different lists of these
+        # values never have the same bytes. The format also has the number of widths.
         rows = b"".join(number.to_bytes(4, "little") for number in (len(self.widths), *self.widths))
         return digest(Label.TWO_SERVER_CONTEXT, bytes([VERSION]), terms, rows)
 
@@ -284,7 +285,7 @@ class BatchPolicy:
         max_clients: the most reports in a batch.
         max_length: the most entries of a vector.
         max_age: the largest age of a report that a server accepts: the seconds since the time that
-            its client signed.
+            its client signed. A report that the server accepted before may come again at any age.
         validity: `proofs` demands that every report has a proof; `none` allows reports with and
             without proofs.
 
@@ -380,7 +381,8 @@ def make_report(
         vector: int64 [V], every entry within +-largest_entry.
         round: the round of the campaign, 0 .. 2^32 - 1.
         now: the time that the client signs, Unix seconds.
-        identity: the client's signing key; its public key is in the allow-list.
+        identity: the client's signing key. Its public key must be in the allow-list; this function
+            does not check that.
         policy: what this client demands of the parameters.
         random: a function that takes a number of bytes, and returns as many uniform bytes from a
             cryptographic source.
@@ -470,8 +472,9 @@ class Part(NamedTuple):
 
     Attributes:
         bound: the values that the report is bound to.
-        other: the digest of the other server's part, 32 bytes. With proofs, the helper gets here
-            the digest of the leader's words alone (see `proofs.Digests`).
+        other: the digest of the other server's part, 32 bytes. With proofs it covers less of that
+            part: for the helper the leader's words, for the leader the sealed seed (see
+            `proofs.Digests`).
         signature: the client's signature, 64 bytes.
         payload: the content for this server. The leader's payload is sealed to the leader's key in
             a frame, and must be unsealed before it is read.
@@ -688,7 +691,7 @@ def entries_within(length: int, largest: int, **named: I64) -> I64:
     Pass it as the only keyword argument; messages name it by this keyword.
 
     Raises:
-        InvalidInputError: the vector has another type or shape, or an entry is too large.
+        InvalidInputError: the vector has another type or shape, or an entry is beyond +-largest.
     """
     ((name, vector),) = named.items()
     if not isinstance(vector, np.ndarray) or vector.dtype != np.int64 or vector.shape != (length,):
@@ -709,7 +712,7 @@ def is_signing_key(identity: SigningKey) -> SigningKey:
     """Return a client's signing key unchanged, if it is a `SigningKey`.
 
     Raises:
-        InvalidInputError: it is something else.
+        InvalidInputError: `identity` is something else.
     """
     if not isinstance(identity, SigningKey):
         raise InvalidInputError(
@@ -720,12 +723,12 @@ def is_signing_key(identity: SigningKey) -> SigningKey:
 
 
 def exactly(length: int, **named: bytes) -> bytes:
-    """Return the named bytes unchanged; raise an error unless there are exactly `length`.
+    """Return the named bytes unchanged; raise an error unless they are exactly `length` bytes.
 
     Pass them as the only keyword argument; messages name them by this keyword.
 
     Raises:
-        InvalidInputError: it is not bytes, or has another length.
+        InvalidInputError: the argument is not bytes, or has another length.
     """
     ((name, value),) = named.items()
     if not isinstance(value, bytes) or len(value) != length:

@@ -65,17 +65,18 @@ _VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
 
 
 class Outcome(StrEnum):
-    """Say what became of a received report; a report that is not accepted changes nothing.
+    """Say what became of a received report; the server holds only accepted reports.
 
-    ACCEPTED: the server holds the report, or its closed batch has it. With proofs, the leader may
-    still refuse it later, or has done so. CLOSED: the server accepts no more reports, except a copy
-    of an accepted one. MALFORMED: the bytes are no report to this server under its parameters.
-    OTHER_ROUND: the batch does not have the report's round. UNKNOWN_IDENTITY: the client is not in
-    the allow-list. OTHER_TIME: its time is too old, or too far in the future. FORGED: the client
-    that it names did not sign it, or (leader) it is not sealed to this server. SECOND_REPORT: the
-    journal has another report of this client for these rounds, or another report with this id.
-    UNREADABLE: its content has a wrong form, or (helper) its seed is not sealed to this server.
-    FULL: the server holds n_max reports.
+    ACCEPTED: the server holds the report, or the closed batch has the report. With proofs, the
+    leader may still refuse the report later, or has done so. CLOSED: the server accepts no new
+    reports, and the report is not ACCEPTED as a copy. MALFORMED: the bytes are no report to this
+    server under its parameters. OTHER_ROUND: the batch does not have the report's round.
+    UNKNOWN_IDENTITY: the client is not in the allow-list. OTHER_TIME: the report's time is too old,
+    or too far in the future. FORGED: the client that the report names did not sign it, or (leader)
+    the report is not sealed to this server. SECOND_REPORT: the journal has another report of this
+    client for these rounds, or another report with this id. UNREADABLE: the report's content has a
+    wrong form, or (helper) the seed is not sealed to this server. FULL: the server holds n_max
+    reports.
     """
 
     ACCEPTED = "accepted"
@@ -95,8 +96,8 @@ class BatchState(Enum):
 
     COLLECTING: it accepts reports. STOPPED (leader): it accepts no more, and has no query yet.
     WAITING (leader): it has a query, and waits for the answer. DONE: the helper has answered; the
-    leader has the sum. ABORTED (leader): the sum was refused. A leader that is restarted after that
-    is WAITING again, until `finish` is called.
+    leader has the sum. ABORTED (leader): the sum was refused. A leader that is restarted after DONE
+    or ABORTED is WAITING again, until `finish` is called.
     """
 
     COLLECTING = "collecting"
@@ -145,8 +146,8 @@ class _Server(ABC):
         parameters = self._check.parameters
         policy.check(parameters, has_proofs=self._check.proof is not None)
         parameters.check_noise(noise)
-        # Another list could have clients of an attacker, who could fill a batch around one honest
-        # client with them.
+        # With another list, an attacker could fill a batch around one honest client with clients of
+        # its own.
         if allow_list.digest != parameters.allow_list:
             raise InvalidInputError(
                 "the allow-list is not the one of these parameters; use that of the plan"
@@ -164,14 +165,14 @@ class _Server(ABC):
         self._facts = BatchFacts(journal, self._context, rounds, noise_source)
         self._state = BatchState.COLLECTING
         # `_held` has the accepted reports by id: the held report that `_check` made, or None if the
-        # frames are in `reports`. There may be a million of them, so that then only the ids are in
-        # memory.
+        # frames are in `reports`. With `reports`, only the ids are in memory: there may be a
+        # million reports.
         self._reports = reports
         self._held: dict[bytes, Any] = {}
         # `_added` has the reports whose shares are in `_sum` already: at a leader the reports that
-        # were found valid, at a helper with `reports` those that it has checked. Only those of them
-        # that a batch leaves out are read again when the batch is summed: they are subtracted from
-        # `_sum`.
+        # were found valid, at a helper with `reports` those that it has checked. When the batch is
+        # summed, the reports in `_added` that the batch leaves out are read again, and subtracted
+        # from `_sum`. The others in `_added` are not read again.
         self._added: dict[bytes, Any] = {}
         self._sum: Array | None = None
         self._out: set[bytes] = set()  # at a leader: the ids of the reports that it refused
@@ -221,7 +222,10 @@ class _Server(ABC):
         return len(self._held) + len(self._added)
 
     def _knows(self, id: bytes) -> bool:
-        """Return whether this server holds a report, or has refused it since the server started."""
+        """Return whether this server holds a report, or has refused it since the server started.
+
+        Once the batch is closed, the result is always False.
+        """
         return id in self._held or id in self._added or id in self._out
 
     def receive(self, frame: bytes, now: int) -> Outcome:
@@ -318,7 +322,7 @@ class _Server(ABC):
     ) -> Generator[tuple[Sequence[bytes], list[Any]], None, None]:
         """Yield accepted reports, a page at a time: their ids, and held reports (see `checks`).
 
-        A helper wipes the held reports that it read from the disk after each page.
+        After each page, a helper wipes the held reports that it read from the disk.
 
         Args:
             ids: the ids of accepted reports.
@@ -447,9 +451,9 @@ class _Server(ABC):
         return self._check.part_bytes(self._kind)
 
     def _unsealed(self, part: Part) -> Part:
-        """Return a part of a report with its payload unsealed, as its client signed it.
+        """Return a part of a report with the payload unsealed, the form that the client signed.
 
-        The helper's payload is not sealed as a whole, so that its part is returned unchanged.
+        The helper's payload is not sealed as a whole: the helper's part is returned unchanged.
 
         Raises:
             RejectedError: the payload does not open.
@@ -552,8 +556,8 @@ class Helper(_Server):
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
             parameters.
-        BatchRefusedError: the journal belongs to another server, has this key for another plan, or
-            has a batch of these rounds with noise from another source.
+        BatchRefusedError: the journal has this key for another plan. Or the journal has a batch of
+            these rounds, and it is the other server's batch, or has noise from another source.
     """
 
     _kind = Kind.HELPER_REPORT
@@ -583,7 +587,7 @@ class Helper(_Server):
                 no check. None: all reports that are held.
 
         Raises:
-            BatchRefusedError: there are more ids.
+            BatchRefusedError: there are more than 4,096 ids.
             LocalProtocolError: the batch is closed, and the keys of its reports are wiped.
             LostReportError: a stored frame is missing, or is not the accepted one.
         """
@@ -634,8 +638,8 @@ class Helper(_Server):
     def answer(self, query: bytes) -> bytes:
         """Answer the leader's query: a frame with the helper's share of the sum, noise included.
 
-        Only one query is answered. The same query again gets the same bytes, also after a restart;
-        `reserve` is called each time.
+        Only one query is answered. The same query again gets the same bytes, also after a restart.
+        `reserve` is called before each of these answers.
 
         Args:
             query: the query of the leader, a frame.
@@ -679,8 +683,8 @@ class Helper(_Server):
             ids: the ids of the reports in the query.
 
         Raises:
-            BatchRefusedError: the helper does not hold a report, or the batch is too small or too
-                large.
+            BatchRefusedError: the helper does not hold a report, the batch is too small or too
+                large, or `BatchFacts.claim` refuses the batch; no noise was drawn.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn.
             InvalidInputError: the noise that was drawn has another type or shape, or is too large.
@@ -735,8 +739,9 @@ class Leader(_Server):
         key: the secret key that belongs to `parameters.leader_key`.
         noise: a function that draws the leader's noise, new at each call: int64 [V], within
             +-parameters.noise; None if the parameters have none.
-        reserve: a function that charges the privacy budget, called before each query, and before an
-            answer is accepted. If it raises an error, no noise is drawn and nothing is sent.
+        reserve: a function that charges the privacy budget, called before each query, also by
+            `resume`, and before an answer is accepted. If it raises an error, no noise is drawn and
+            nothing is sent.
         noise_source: a name for the origin of `noise`, which the journal records with the batch. A
             server with another name refuses a batch that is recorded already: perhaps no noise was
             drawn for it. `FrequencyServer` passes a name of its own for the noise of a plan.
@@ -750,8 +755,8 @@ class Leader(_Server):
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
             parameters.
-        BatchRefusedError: the journal belongs to another server, has this key for another plan, or
-            has a batch of these rounds with noise from another source.
+        BatchRefusedError: the journal has this key for another plan. Or the journal has a batch of
+            these rounds, and it is the other server's batch, or has noise from another source.
     """
 
     _kind = Kind.LEADER_REPORT
@@ -760,7 +765,7 @@ class Leader(_Server):
     def take_any_entries(self) -> None:
         """Accept sums with any entries from now on; only wrong checksum entries are refused.
 
-        It is meant for a leader that gets the exact sum and adds noise later. Without this call a
+        The call is meant for a leader that gets the exact sum and adds noise later. Without it a
         sum is refused if an entry is beyond what honest reports can add up to. From such a refusal,
         a client or a helper that lies could learn something about the exact entries.
         """
@@ -779,7 +784,7 @@ class Leader(_Server):
 
         While the batch is open, they are the reports that were refused since this server started.
         Once the batch is closed, they are the refused reports that were recorded with it, also
-        after a restart. It is empty if reports have no proofs.
+        after a restart. The tuple is empty if reports have no proofs.
         """
         return tuple(self._refused)
 
@@ -867,8 +872,9 @@ class Leader(_Server):
     def to_check(self, most: int = CHECKS_OF_A_FRAME) -> list[bytes]:
         """Return ids of reports that wait for their check, for a call of `Helper.checks`.
 
-        The ids that were not returned for the longest time come first. So a caller that has got
-        `unjudged` ids in all, over several calls, has asked for every waiting report.
+        The waiting ids are a queue. An id that is returned goes to its end, and new ids join there,
+        too. So the next `unjudged` ids, over one or more calls, are all ids that wait now. The list
+        is empty if reports have no proofs.
 
         Args:
             most: the largest number of ids, 1 to 4,096.
@@ -886,8 +892,8 @@ class Leader(_Server):
         """Accept no more reports; call this before asking the helper for its offer.
 
         Clients send to the helper first. So an offer that the helper makes after this call has all
-        reports that the leader accepted, and the batch misses no report that both accepted. A
-        second call, or a call after the query, changes nothing.
+        reports that the leader accepted, and the batch misses no report that both accepted. If the
+        leader is not COLLECTING, the call changes nothing.
         """
         if self._state is BatchState.COLLECTING:
             self._state = BatchState.STOPPED
@@ -913,7 +919,7 @@ class Leader(_Server):
             Exception: any error of `reserve`, `noise`, `journal` or `reports`, unchanged; the
                 leader stays stopped.
         """
-        # An offer from before the stop could lack reports that both servers accepted after it.
+        # An offer from before the stop could lack reports that both servers accepted later.
         if self._state is BatchState.COLLECTING:
             raise LocalProtocolError(
                 "this batch is collecting; stop the leader, then ask the helper for its offer"
@@ -1020,10 +1026,11 @@ class Leader(_Server):
             int64 [V]; the sum, with the noise of both servers.
 
         Raises:
-            BatchRefusedError: the answer is malformed or for another batch, and is dropped: the
-                right one may follow. Or it differs from the first answer. Or no honest reports
-                could add up to the sum: a checksum entry is not the number of reports, or an entry
-                is too large or too small; then the batch is lost.
+            BatchRefusedError: the answer is malformed or for another batch, or differs from the
+                first answer that was recorded. Such an answer is dropped: the right answer may
+                follow. Or no honest reports could add up to the sum: a checksum entry is not the
+                number of reports, or (unless `take_any_entries` was called) an entry is too large
+                or too small. The batch is lost only in this last case.
             LocalProtocolError: the batch has no query yet, or is lost.
             Exception: any error of `reserve`, `journal` or `reports`, unchanged; the same answer
                 may follow.
@@ -1083,7 +1090,9 @@ class Leader(_Server):
         return bytes(opened.reveal())
 
     def erase(self) -> None:
-        """Erase the stored reports and the answer, after the sum was saved or the batch was lost.
+        """Erase the stored reports and the answer.
+
+        Call this only after the sum was saved, or the batch was lost: the method does not check it.
 
         Raises:
             LocalProtocolError: the batch is not closed yet.
