@@ -544,6 +544,21 @@ def test_tails_of_weighted_sums_are_bounds() -> None:
     assert noise_checks.weighted_tail(-1.0, weights, [distribution]) == 1.0
 
 
+@pytest.mark.parametrize("sigmas", [5.0, 10.0, 20.0])
+@pytest.mark.parametrize("draws", [1, 2, 8])
+def test_tails_of_few_geometric_draws_are_small_bounds(draws: int, sigmas: float) -> None:
+    """Against the exact distribution: a draw that is large by itself does not make the bound 1."""
+    distribution = noise_checks.Distribution.discrete_laplace(100.0)
+    whole = np.concatenate([distribution.pmf[:0:-1], distribution.pmf])
+    total = np.ones(1)
+    for _ in range(draws):
+        total = np.convolve(total, whole)
+    excess = math.ceil(sigmas * math.sqrt(draws * distribution.variance))
+    exact = float(total[len(total) // 2 + excess :].sum())
+    found = noise_checks.weighted_tail(excess, np.ones(draws, np.int64), [distribution])
+    assert exact <= found <= 4 * math.exp(-sigmas)
+
+
 def test_a_missing_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, calls = planned("two servers"), itertools.count()
     monkeypatch.setattr(Noise, "draw", wrong(lambda noise, _: noise * (next(calls) % 2)))

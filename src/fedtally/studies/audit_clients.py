@@ -89,7 +89,7 @@ class Crowd(NamedTuple):
         most: for each release, the largest inner product of one contribution with this direction if
             the bound is enforced.
         campaigns: the number of campaigns after which a missing bound is noticed practically
-            always. With geometric noise more may be needed (`weighted_tail`).
+            always. With geometric noise more may be needed.
     """
 
     bound: str

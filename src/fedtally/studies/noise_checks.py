@@ -429,11 +429,11 @@ def campaigns_to_see_unchanging(counters: int, distribution: Distribution, level
 def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribution]) -> float:
     """Return Chernoff's bound on the probability that a weighted sum of draws is at least `excess`.
 
-    Chernoff's bound holds for any exponent. Here the exponent is the best one for a Gaussian. If
-    the excess is above 7 standard deviations of the sum, it is the best one for 7 of them. With
-    these exponents it does not matter for Gaussian and Skellam noise that `Distribution.pmf` ends
-    at the reach. For geometric noise and few draws the bound is often 1, although the probability
-    is small.
+    Chernoff's bound holds for any exponent. Here it is the smaller one of two bounds. For the first
+    bound, the exponent is the best one for a Gaussian. If the excess is above 7 standard deviations
+    of the sum, it is the best one for 7 of them; for the second bound, for 1 of them. The second
+    bound is for few draws of geometric noise, whose first bound is often 1. With these exponents
+    it does not matter that `Distribution.pmf` ends at the reach.
 
     Args:
         excess: the value that the sum reaches.
@@ -449,17 +449,23 @@ def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribut
     variance = square * sum(distribution.variance for distribution in distributions)
     if excess <= 0 or not variance:
         return 1.0
-    point = min(excess / variance, 7 / math.sqrt(variance))
-    logarithm = -point * excess
-    for distribution in set(distributions):
-        k = np.arange(1, len(distribution.pmf))
-        moments = [
-            distribution.pmf[0]
-            + 2 * float((distribution.pmf[1:] * np.cosh(point * size * k)).sum())
-            for size in sizes.tolist()
-        ]
-        logarithm += distributions.count(distribution) * float((numbers * np.log(moments)).sum())
-    return math.exp(min(0.0, logarithm))
+
+    def bound(stddevs: float) -> float:
+        """Return the logarithm of the bound whose exponent is for at most this excess."""
+        point = min(excess / variance, stddevs / math.sqrt(variance))
+        logarithm = -point * excess
+        for distribution in set(distributions):
+            k = np.arange(1, len(distribution.pmf))
+            moments = [
+                distribution.pmf[0]
+                + 2 * float((distribution.pmf[1:] * np.cosh(point * size * k)).sum())
+                for size in sizes.tolist()
+            ]
+            times = distributions.count(distribution)
+            logarithm += times * float((numbers * np.log(moments)).sum())
+        return logarithm
+
+    return math.exp(min(0.0, bound(7.0), bound(1.0)))
 
 
 def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
