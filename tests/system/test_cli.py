@@ -216,6 +216,13 @@ def test_merge_answers_for_several_results(call: Call) -> None:
     repeats = "a client in both results counts in each, and no result shows who is in it"
     assert f"Note {repeats}" in " ".join(short.split()) and f"Note {repeats}" in said
     assert document["warnings"][0].startswith(repeats)
+    assert "± more people allows for that" in document["warnings"][0]
+    # Only who says that they are different people gets the smaller ± for more people.
+    apart = answered(call, "merge", "1.fedtally", "2.fedtally", "--top", "3", "--disjoint")
+    assert (document["disjoint"], apart["disjoint"]) == (False, True)
+    assert apart["error"]["clients"] == document["error"]["clients"]
+    assert apart["error"]["population"] < 0.8 * document["error"]["population"]
+    assert "by --disjoint nobody is, or ± more people is too small" in apart["warnings"][0]
     code, _, err = call("merge", "1.fedtally")
     assert code == 2 and "merge takes two results or more, got 1" in err
 
