@@ -529,6 +529,9 @@ class Answer:
         door=Door.SIMULATION,
         is_often=True,
     ).on("estimate")
+    disjoint: bool = option(
+        "Say that no client is in two of these results", _FLAG, default=False
+    ).on("merge")
     min_frequency: float | None = option(
         "Leave out estimates below this share, such as 0.001 or 0.1%",
         _share("F"),

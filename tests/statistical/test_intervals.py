@@ -508,6 +508,58 @@ def test_limits_for_a_population_hold_over_samples_of_it(campaigns, clients, opt
         assert max(np.mean(alone), np.mean(sampled)) < 0.95 - slack
 
 
+@pytest.mark.promise
+@pytest.mark.parametrize(("both", "one"), [(40, 0), (20, 20), (10, 30)])
+def test_limits_of_merged_results_hold_whoever_is_in_both(both, one):
+    """`both` people are in both results with the same items, and `one` in the first alone.
+
+    There is an item for each way in which people may hold it. So the binomial law gives the exact
+    probability that limits hold, for any share in the population: no campaign is drawn. The limits
+    for different people do not hold, and with (10, 30) those of the largest result's people hold
+    for .942.
+    """
+    ways = np.array([(a, b) for a in range(both + 1) for b in range(one + 1)])
+    held = [
+        (person, item)
+        for item, (a, b) in enumerate(ways)
+        for person in [*range(a), *range(both, both + b)]
+    ]
+    parts = []
+    for seed, people in enumerate((both + one, both)):
+        clients, items = zip(*(row for row in held if row[0] < people), strict=True)
+        asked = {"domain": f"range:0..{len(ways) - 1}", "encoding": "histogram", "seed": seed}
+        parts.append(fedtally.estimate(items, clients=clients, max_items=len(ways), **asked))
+    shares = np.linspace(0.05, 0.95, 19)[:, None]
+    law = stats.binom.pmf(ways[:, 0], both, shares) * stats.binom.pmf(ways[:, 1], one, shares)
+
+    def holds(answer):
+        table = answer.estimates(list(range(len(ways))))
+        low, high = np.array([(e.population_low, e.population_high) for e in table]).T
+        return float(np.mean(np.sum(law * ((low <= shares) & (shares <= high)), axis=1)))
+
+    assert holds(parts[0]) >= 0.95 and holds(Answer(parts)) >= 0.95
+    assert holds(Answer(parts, disjoint=True)) < 0.94
+
+
+def test_merged_results_of_different_people_have_the_sampling_error_of_all_of_them():
+    """By hand: the variances of different people add up, and else the deviations do."""
+    domain = {"domain": ["tea", "milk"], "encoding": "histogram"}
+    parts = [
+        fedtally.estimate(["tea"] * tea + ["milk"] * milk, **domain, seed=tea)
+        for tea, milk in ((300, 700), (80, 120))
+    ]
+    own = [part.estimates("tea")[0].sampling_error for part in parts]
+    larger, smaller = own[0] * 1000 / 1200, own[1] * 200 / 1200
+    [default] = Answer(parts).estimates("tea")
+    [apart] = Answer(parts, disjoint=True).estimates("tea")
+    assert default.sampling_error == pytest.approx(larger + smaller)
+    assert apart.sampling_error == pytest.approx(math.hypot(larger, smaller))
+    # different people are as sure as one result of all of them; Wilson's limits nearly add up
+    [whole] = fedtally.estimate(["tea"] * 380 + ["milk"] * 820, **domain, seed=1).estimates("tea")
+    assert apart.sampling_error == pytest.approx(whole.sampling_error, rel=0.01)
+    assert (apart.frequency, apart.low) == (default.frequency, default.low)
+
+
 def test_the_two_errors_of_a_result_add_up_as_variances(tmp_path):
     """By hand: limits among the clients, Wilson's sampling error, and the root of the squares, in
     the answer, the table and the merged answer alike. If the sampling error is larger at the limit

@@ -30,6 +30,7 @@ from fedtally.options import AS_TABLE, DECODERS
 from fedtally.plan import Plan
 from fedtally.plan.design import DEFAULT_MAX_BYTES, DEFAULT_ROWS
 from fedtally.privacy.accounting import epsilon, privacy_loss
+from fedtally.privacy.guarantee_text import right_guesses
 from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch, SketchSpec
 from fedtally.store import Ledger, StoreError
@@ -216,6 +217,13 @@ def test_merge_answers_for_several_results(call: Call) -> None:
     repeats = "a client in both results counts in each, and no result shows who is in it"
     assert f"Note {repeats}" in " ".join(short.split()) and f"Note {repeats}" in said
     assert document["warnings"][0].startswith(repeats)
+    assert "± more people allows for that" in document["warnings"][0]
+    # Only who says that they are different people gets the smaller ± for more people.
+    apart = answered(call, "merge", "1.fedtally", "2.fedtally", "--top", "3", "--disjoint")
+    assert (document["disjoint"], apart["disjoint"]) == (False, True)
+    assert apart["error"]["clients"] == document["error"]["clients"]
+    assert apart["error"]["population"] < 0.8 * document["error"]["population"]
+    assert "by --disjoint nobody is, or ± more people is too small" in apart["warnings"][0]
     code, _, err = call("merge", "1.fedtally")
     assert code == 2 and "merge takes two results or more, got 1" in err
 
@@ -659,9 +667,14 @@ def test_merge_says_what_private_results_cost_together(call: Call) -> None:
     )
     events = [Result.load(name).plan.privacy.event for name in ("1", "2")]  # type: ignore[union-attr]
     cost = epsilon(events, 1e-6, adaptive=True)
-    assert f"Together a client in all of them: {cost}" in " ".join(
-        call("merge", "1", "2", "--top", "1")[1].split()
-    )
+    two_sets = epsilon([event.under("replace-one") for event in events], 1e-6, adaptive=True)
+    said = " ".join(call("merge", "1", "2", "--top", "1")[1].split())
+    # For one result alone, a guess is right less often than for somebody in both: both say so.
+    assert "Privacy each alone: a guess is right in at most 73.2 % of cases" in said
+    right, of_sets = right_guesses(cost), right_guesses(two_sets)
+    assert 73.2 < float(right) < float(of_sets)
+    shares = f"a guess is right in at most {right} %, or for two sets of items {of_sets} % of cases"
+    assert f"Together a client in all of them: {cost}; {shares}" in said
     found = answered(call, "merge", "1", "2", "--top", "1")["together"]
     assert (found["epsilon"], found["delta"], found["neighbours"]) == (
         cost.epsilon,

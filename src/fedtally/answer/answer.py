@@ -51,6 +51,8 @@ class Answer(Tabular):
     Args:
         parts: two results or more. They have different plans and the same domain. All have limits
             of the same kind and confidence, or none has limits.
+        disjoint: whether no client is in two of the results. Then the limits for a wider population
+            are narrower. By default they hold whoever is in several results.
 
     Attributes:
         domain: the candidates.
@@ -75,9 +77,12 @@ class Answer(Tabular):
     (300, [(1, 0.6), (2, 0.4)])
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    disjoint = False  # `Result` has one part, and no other to share clients with
+
+    def __init__(self, parts: Sequence[Part], *, disjoint: bool = False) -> None:
         _check_parts(parts)
         self._parts = tuple(parts)
+        self.disjoint = disjoint
         first = parts[0]
         self.domain = first.domain
         self.confidence, self.interval_kind = first.confidence, first.interval_kind
@@ -125,7 +130,7 @@ class Answer(Tabular):
 
         They are the first of `warnings`, and begin with `alarms`.
         """
-        own = notes.on_parts(self.parts, self.num_contributions)
+        own = notes.on_parts(self.parts, self.num_contributions, self.disjoint)
         theirs = [note for part in self.parts for note in notes.cautions(part)]
         return tuple(dict.fromkeys([*self.alarms, *own, *theirs]))
 
@@ -391,7 +396,10 @@ class Answer(Tabular):
         drawn = [
             share * part.sampling_error(own / part.num_contributions) for share, part, own in shared
         ]
-        off = uncertainty(frequencies, limits, reduce(np.hypot, drawn))
+        # The variances of different clients add up. But nobody knows who is in two results. At
+        # worst the errors go together and add up themselves; no overlap gives more.
+        sampling = reduce(np.hypot if self.disjoint else np.add, drawn)
+        off = uncertainty(frequencies, limits, sampling)
         return {
             "frequency": frequencies,
             "low": limits.low,

@@ -137,6 +137,7 @@ def of_merged(
     fields = {
         "schema": "fedtally-merged/2",
         "num_clients": merged.num_clients,
+        "disjoint": merged.disjoint,
         "warnings": list(merged.warnings),
         "intervals": sections.error.limits_fields(
             merged.confidence, merged.interval_kind, merged.about

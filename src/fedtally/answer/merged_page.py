@@ -340,7 +340,9 @@ def _short(
         else sections.error.NOT_ESTIMATED
     )
     said = {sections.privacy.line(part.plan, part.secure_sum) for part in results}
-    private = said.pop() if len(said) == 1 else "each result has its own: --details lists them"
+    private = "each result has its own: --details lists them"
+    if len(said) == 1:
+        private = f"{'each alone: ' * bool(results[0].plan.privacy)}{said.pop()}"
     least, most = (
         amounts.size(end(part.plan.bytes_per_client for part in results)) for end in (min, max)
     )
@@ -415,8 +417,8 @@ def _of(those: Sequence[str], names: Sequence[str]) -> str:
 def _together(merged: Answer, names: Sequence[str]) -> str:
     """Return in words the joint privacy cost to a client or person that is in all results.
 
-    If some results have exact sums, the text names these results, and says that all together are
-    not private.
+    The text has epsilon, and how often a guess is right. If some results have exact sums, it names
+    these results, and says that all together are not private.
 
     Args:
         merged: the merged answer.
@@ -426,5 +428,13 @@ def _together(merged: Answer, names: Sequence[str]) -> str:
     if exact:
         have = in_number(len(exact), "has", "have")
         return f"Not private together: {', '.join(exact)} {have} exact sums."
-    nouns = {part.plan.nouns[0] for part in merged.parts}
-    return f"a {' or '.join(sorted(nouns))} in all of them: {merged.joint_guarantee}"
+    from fedtally.privacy.guarantee_text import right_guesses
+
+    whom = " or ".join(sorted({part.plan.nouns[0] for part in merged.parts}))
+    joint = merged.joint_guarantee
+    said = f"a {whom} in all of them: {joint}"
+    found = [right_guesses(each) for each in (joint.guarantee, joint.replace_one) if each]
+    if joint.not_private or not found:
+        return said
+    right = " %, or for two sets of items ".join(dict.fromkeys(found))  # once if both are the same
+    return f"{said}; a guess is right in at most {right} % of cases"

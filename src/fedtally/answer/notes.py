@@ -64,7 +64,7 @@ def warnings(part: Part) -> Iterator[str]:
     yield from on_decoder(plan, domain.size, part.recovery, part.fitted)
 
 
-def on_parts(parts: Sequence[Part], num_contributions: int) -> Iterator[str]:
+def on_parts(parts: Sequence[Part], num_contributions: int, disjoint: bool) -> Iterator[str]:
     """Yield the notes on all parts together: early ends, and clients that are in several parts.
 
     An answer of one part has only notes on an early end.
@@ -73,6 +73,7 @@ def on_parts(parts: Sequence[Part], num_contributions: int) -> Iterator[str]:
         parts: the parts of an answer.
         num_contributions: the number of contributions in the sums of all parts. A contribution is
             what one client adds in one round.
+        disjoint: whether the user says that no client is in two parts.
     """
     yield from on_ends(parts)
     if len(parts) == 1:
@@ -80,9 +81,13 @@ def on_parts(parts: Sequence[Part], num_contributions: int) -> Iterator[str]:
     ones, many = zip(*(part.plan.nouns for part in parts), strict=True)
     one = ones[0] if len(set(ones)) == 1 else "client or person"
     which = "both" if len(parts) == 2 else "several"
-    yield (
-        f"a {one} in {which} results counts in each, and no result shows who is in it: these are"
-        f" {num_contributions:,} contributions, of so many {many[0]} or fewer"
+    counts = f"a {one} in {which} results counts in each, and no result shows who is in it"
+    if disjoint:
+        yield Note(f"{counts}; by {opt.disjoint(True)} nobody is, or ± more people is too small")
+        return
+    yield Note(
+        f"{counts}: these are {num_contributions:,} contributions, of so many {many[0]} or fewer."
+        f" ± more people allows for that; if nobody is, {opt.disjoint(True)} makes it smaller"
     )
 
 

@@ -52,7 +52,7 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
         check_export_path(output)
     if path is not None:
         page.check_report_path(path)
-    merged = Answer([Result.load(path) for path in results])
+    merged = Answer([Result.load(path) for path in results], disjoint=options["disjoint"])
     with console.Progress() as progress:
         for part in merged.parts:
             part.prepare(progress)

@@ -361,11 +361,13 @@ class JointGuarantee(NamedTuple):
         not_private: whether one of the campaigns is marked as not private, and so guarantees
             nothing.
         why: the reason why `guarantee` is None, else "".
+        replace_one: the same cost for the relation replace-one; None as for `guarantee`.
     """
 
     guarantee: Guarantee | None
     not_private: bool = False
     why: str = ""
+    replace_one: Guarantee | None = None
 
     def __str__(self) -> str:
         said = (
@@ -418,8 +420,12 @@ def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarant
         )
     delta = max(terms.delta for terms in private)
     try:
+        events = [terms.event for terms in private]
+        replaced = [event.under(Relation.REPLACE_ONE) for event in events]
         return JointGuarantee(
-            epsilon([terms.event for terms in private], delta, adaptive=True), not_private
+            epsilon(events, delta, adaptive=True),
+            not_private,
+            replace_one=epsilon(replaced, delta, adaptive=True),
         )
     except InvalidInputError as error:
         return JointGuarantee(None, not_private, str(error))
