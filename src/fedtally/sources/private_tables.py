@@ -38,7 +38,8 @@ def read_csv(
 
     Raises:
         InvalidInputError: a column is missing, or its place would let an item change another value.
-            Or the file has no header although `layout` says so.
+            Or the file has no header although `layout` says so. Or fields in the encoding of
+            `layout` cannot be read independently.
         UnreadableFileError: the header holds NUL bytes.
         UnicodeDecodeError: the header is no text in the encoding of `layout`.
     """

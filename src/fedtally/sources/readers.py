@@ -144,7 +144,8 @@ def _rows_of_csv(
         resolved = columns.resolve(names, name)
         if layout.header and _is_one_line(stream):  # Arrow would report a damaged file
             return
-        # In a table of one column a blank line is a row, but not before the first other row.
+        # In a table of one column a blank line is a row whose item is missing. A table that begins
+        # with a blank line is an exception: all its blank lines are skipped.
         is_single = len(names) == 1 and stream.peek(1)[:1] not in (b"\n", b"\r")
         # Arrow does not report a quote that is not closed, so the bytes that it reads are examined.
         quotes = stream.watch = _Quotes(layout.delimiter)
@@ -418,6 +419,7 @@ def _sample(stream: ByteStream, layout: Layout, name: str) -> list[dict[str, Any
 
     Raises:
         UnreadableFileError: a line is no JSON object, or the first line is longer than a block.
+        UnicodeDecodeError: a line is not UTF-8.
     """
     size = max(_PEEK, layout.block_size)
     head = stream.peek(size)

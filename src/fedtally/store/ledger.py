@@ -259,6 +259,7 @@ class Ledger(GrantDatabase):
 
         Raises:
             AlreadySpentError: the campaign belongs to another owner, or the release has landed.
+            InvalidInputError: the campaign has another population or event, see `check_campaign`.
         """
         # A campaign's row names no release, so the charge made of it has release 0.
         # `check_campaign` compares population and event only.

@@ -363,9 +363,9 @@ class Batch(Generic[Server]):
             yield self._server
 
     def take(self, frames: Sequence[bytes], now: int) -> list[Outcome | Exception]:
-        """Receive several reports in one transaction, which has ended when this returns.
+        """Receive several reports in one transaction, which has ended when the method returns.
 
-        If this fails, each report is received again in a transaction of its own, so that a report
+        If the transaction fails, each report is received again in a transaction of its own, so that a report
         that fails does not affect the others. The failed transaction has stored no report, with one
         exception: if only the mark could not be written, all reports are stored.
 

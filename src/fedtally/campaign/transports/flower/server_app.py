@@ -128,7 +128,10 @@ class FlowerLoop:
         return checked_in
 
     def _say_farewell(self) -> None:
-        """Send nodes the farewell, which says how their session ended, and wait for answers."""
+        """Send nodes the farewell, which says how their session ended, and wait for answers.
+
+        The wait ends after `FAREWELL_SECONDS`.
+        """
         end, lost = self.steady() + FAREWELL_SECONDS, self._exchange.busy
         while self.steady() < end:
             self._pull()
