@@ -410,7 +410,10 @@ def to_batch(
     private: bool = False,
     has_header: bool = False,
 ) -> Batch:
-    """Turn an Arrow record batch into a `Batch`; rows in which a value is missing are left out.
+    """Turn an Arrow record batch into a `Batch`.
+
+    Rows without an item, client, silo or round are left out. A missing count is an error; with
+    `private` it is 0.
 
     Args:
         table: the Arrow record batch, which has all of `columns`.

@@ -41,8 +41,8 @@ _PARQUET = b"PAR1"  # the first and the last bytes of a Parquet file
 _ARROW = b"ARROW1"  # the first and the last bytes of an Arrow file
 _STREAM = b"\xff\xff\xff\xff"  # the first bytes of an Arrow stream
 _SHOWN = 60  # the most characters of a value in a message
-# If a value takes fewer bytes in a Parquet file, then most values are in the dictionary of the
-# column.
+# If a value takes fewer than this number of bytes in a Parquet file, then most values are in the
+# dictionary of the column.
 _SMALL = 8
 
 
@@ -274,7 +274,7 @@ def _csv_reader(
 
 
 def column_names(path: str, layout: Layout) -> list[str]:
-    """Return the names in the first row of a CSV or TSV that is not blank; [] if there is none."""
+    """Return the names in the first non-blank row of a CSV or TSV; [] if all rows are blank."""
     with reading(path, layout.encoding), _open_text(path, layout, path) as stream:
         return _first_row(stream, layout)
 

@@ -365,9 +365,9 @@ class Batch(Generic[Server]):
     def take(self, frames: Sequence[bytes], now: int) -> list[Outcome | Exception]:
         """Receive several reports in one transaction, which has ended when the method returns.
 
-        If the transaction fails, each report is received again in a transaction of its own, so that a report
-        that fails does not affect the others. The failed transaction has stored no report, with one
-        exception: if only the mark could not be written, all reports are stored.
+        If the transaction fails, each report is received again in a transaction of its own, so that
+        a report that fails does not affect the others. The failed transaction has stored no report,
+        with one exception: if only the mark could not be written, all reports are stored.
 
         Args:
             frames: the reports, as clients sent them.
