@@ -42,7 +42,7 @@ class Columns:
             table's path. The round and the silo may be such a column, with this value in all rows
             of the table. None means that the value is missing.
         given: the pairs of `folders` that are used, because the table has no column of that name;
-            set by `resolve`.
+            set by `with_folders`, which `resolve` calls.
         item_option: the option that names the item's column, for messages.
 
     Raises:

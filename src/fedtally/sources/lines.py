@@ -36,8 +36,8 @@ from fedtally.sources.batches import Columns, no_rows
 from fedtally.sources.streams import ByteStream
 from fedtally.sources.values import of_objects
 
-# The most bytes of a line. Of a longer line, only the first half and the last half of this number
-# of bytes are kept.
+# The most bytes that are kept of a line. Of a longer line, half of this number of bytes are kept
+# from its start, and half from its end.
 _LONGEST_LINE = 1 << 26
 # Possessive repeats (*+) never backtrack. Otherwise a hostile field could make the time quadratic.
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)"')

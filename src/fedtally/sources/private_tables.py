@@ -129,7 +129,7 @@ def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
 
 
 def read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
-    """Yield the rows of a file of JSON lines as record batches, as `Tables`.
+    """Yield the rows of a file of JSON lines, the columns and the bytes read so far, as `Tables`.
 
     Args:
         path: the path of the file.

@@ -616,7 +616,8 @@ def _row_groups(
 ) -> Iterator[Any]:
     """Yield the columns of a Parquet file in batches of at most `at_once` rows, in order.
 
-    If all row groups have at most `rows` rows, several threads read them.
+    If all row groups have at most `rows` rows, several threads read them, at most one for each of
+    `readers`.
 
     Args:
         readers: the file, opened once for each thread.

@@ -127,7 +127,9 @@ def _offsets(text: Any) -> npt.NDArray[Any]:
 def _read_once(column: Any, what: str) -> Any:
     """Return an Arrow dictionary array of text with its values converted as by `as_values`.
 
-    Each value in the dictionary is converted once, and not once for each row.
+    Each value in the dictionary is converted once, and not once for each row. If one of these
+    values cannot be read, each row is converted: the result is then no dictionary, and an error is
+    raised only if a row has the value.
 
     Args:
         column: the Arrow dictionary array of text.
@@ -579,7 +581,7 @@ def _each(column: Any, convert: Callable[[Any], Any], error: type[Exception], ki
 
 
 def _text(column: Any, what: str) -> Any:
-    """Return a column of any plain type except numbers as text.
+    """Return a column of any plain type except integers and floats as text.
 
     Raises:
         ArrowInvalid: a value cannot be read.

@@ -413,7 +413,7 @@ class ClientRecord(GrantDatabase):
                 " change it when the items are new"
             )
         charge = None if event is None else Charge(population, plan, round, event)
-        # A plan without an event skips the checks below. So a plan must not lose its event between
+        # A plan without an event skips `_check_charge`. So a plan must not lose its event between
         # two rounds.
         before = connection.exec_driver_sql(_FIND_EVENT, {"of": plan}).first()
         if before is not None and (before.event is None) != (event is None):

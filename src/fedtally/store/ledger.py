@@ -282,7 +282,7 @@ class Ledger(GrantDatabase):
         )
 
     def look_alikes(self, population: str) -> list[str]:
-        """Return the names of other granted populations that people may mistake for this, sorted.
+        """Return the names of granted populations that people may mistake for this one, sorted.
 
         Each name has a budget of its own, so a mistyped name would be a second budget. Call this
         before the first grant or charge of a population. `budget.appearance` decides which names

@@ -401,6 +401,8 @@ class Batch(Generic[Server]):
     def _not_on_disk(self, ids: Sequence[bytes]) -> list[bytes]:
         """Return those ids of a failed group whose reports are not in the file.
 
+        If the file cannot be read, all `ids` are returned.
+
         A group may fail after its commit, while the mark is written. The reports that are in the
         file count at the next start, so they must count now, too. Otherwise the batch would accept
         more reports than it may hold.

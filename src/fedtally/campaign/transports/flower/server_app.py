@@ -102,7 +102,8 @@ class FlowerLoop:
         """Send frames to nodes that are not busy.
 
         About every `LOOK_SECONDS`, nodes that are online, and for which there is no frame, are
-        reported to the driver as present. Returns whether the driver has a use for one of them (see `Driver.check_in`).
+        reported to the driver as present. Returns whether the driver has a use for one of them (see
+        `Driver.check_in`).
         """
         if self.steady() < self._look_at:
             is_new = False
