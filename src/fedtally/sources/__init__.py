@@ -127,7 +127,8 @@ def open_source(
 
     Raises:
         InvalidInputError: the options do not fit together, or name an unknown format, encoding, or
-            family or parameter of synthetic populations.
+            family or parameter of synthetic populations. Or a synthetic population gets no `rng`.
+            Or the path has a colon and does not exist: it may be a misspelt family.
         UnreadableFileError: the path does not exist, or its suffix belongs to a format that is not
             supported.
 

@@ -42,7 +42,7 @@ class Columns:
             table's path. The round and the silo may be such a column, with this value in all rows
             of the table. None means that the value is missing.
         given: the pairs of `folders` that are used, because the table has no column of that name;
-            set by `resolve`.
+            set by `with_folders`, which `resolve` calls.
         item_option: the option that names the item's column, for messages.
 
     Raises:
@@ -109,7 +109,9 @@ class Columns:
         return list(dict.fromkeys([*self.items, *others]))
 
     def needed(self) -> list[str]:
-        """Return, in words, the values that every row must have, with the names of their columns.
+        """Return, in words, the values that every row must have.
+
+        With `are_named`, the names of their columns are in the words.
 
         >>> Columns("word", client="user").needed()
         ["item (column 'word')", "client (column 'user')"]
@@ -140,8 +142,8 @@ class Columns:
     def with_folders(self, available: Sequence[str] = ()) -> Columns:
         """Return these columns with `given` set: the pairs of `folders` that are used.
 
-        A pair is used if its name is the column of the rounds or silos, and the table has no such
-        column.
+        A pair is used if its name is the name of the column of the rounds or silos. The table must
+        have no column with this name; otherwise the pair is not used.
 
         Args:
             available: the names of the table's columns.
@@ -281,8 +283,8 @@ class Batch:
             row stands for one client.
         dropped: how many rows were left out of this batch because the item, client, silo or round
             is missing.
-        bytes_read: the number of bytes of the source that were read so far, for progress. If the
-            source is compressed, these are compressed bytes.
+        bytes_read: the number of bytes of the source that were read so far, for progress. In a
+            compressed file on disk, these are compressed bytes.
         itemless: the dropped rows in which only the item is missing; None: there are none.
         columns: the columns that were read, as `Columns.resolve` returns them.
         silos: the silos, an Arrow array of text or of integers; None: there are no silos.
@@ -408,7 +410,10 @@ def to_batch(
     private: bool = False,
     has_header: bool = False,
 ) -> Batch:
-    """Turn an Arrow record batch into a `Batch`; rows in which a value is missing are left out.
+    """Turn an Arrow record batch into a `Batch`.
+
+    Rows without an item, client, silo or round are left out. A missing count is an error; with
+    `private` it is 0.
 
     Args:
         table: the Arrow record batch, which has all of `columns`.
@@ -459,7 +464,7 @@ def to_batch(
     named = _valid(clients, rounds, silos)
     if items.null_count or named is not None:
         held = pc.is_valid(items)
-        # Rows without an item; if they also lack a client, silo or round, they are left out.
+        # The rows in which only the item is missing.
         bare = pc.invert(held)
         bare = bare if named is None else pc.and_(bare, named)
         if pc.any(bare).as_py():

@@ -163,7 +163,7 @@ def named(path: str) -> Compression | None:
 
 
 def recognised(head: bytes) -> Compression | None:
-    """Return the compression of a file by its first bytes; None: it is not compressed.
+    """Return the compression of a file by its first bytes; None: no known compression fits.
 
     Args:
         head: the first `PEEK` bytes of the file, or all bytes of a shorter file.

@@ -32,7 +32,8 @@ def values_of(column: Any, field: Any, what: str) -> Any:
 
     Raises:
         InvalidInputError: the extension type has no reader here, and does not store text. Or its
-            parameters are not known. Or its reader needs pandas, which is not installed.
+            parameters are not known. Or its reader needs pandas, which is not installed. Or Arrow
+            cannot decode a run-end encoded column of this type.
 
     >>> import pyarrow as pa
     >>> flags = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))
@@ -97,7 +98,8 @@ def is_extension(field: Any) -> bool:
 def _extension(kind: Any, field: Any) -> tuple[str | None, bytes]:
     """Return the name and the serialized parameters of an extension type.
 
-    If the type is no extension type, the name is None and the parameters are empty.
+    If Arrow does not know the type, only the field's metadata may name it. If neither the type nor
+    the metadata names an extension type, the name is None.
     """
     import pyarrow as pa
 

@@ -200,7 +200,7 @@ def _example(pattern: str, path: str) -> str:
 def _folders(path: str) -> tuple[tuple[str, str | None], ...]:
     """Return the columns that the names of a file's folders state, as pairs of name and value.
 
-    The value is None if it is missing.
+    The value is None if the folder's name has `_NULL`, the sign for a missing value.
 
     >>> _folders("visits/day=2026-11-24/city=S%C3%A3o Paulo/part-0.parquet")
     (('day', '2026-11-24'), ('city', 'São Paulo'))

@@ -36,7 +36,8 @@ from fedtally.sources.batches import Columns, no_rows
 from fedtally.sources.streams import ByteStream
 from fedtally.sources.values import of_objects
 
-# Bytes; of a longer line only the first and the last half of these are kept.
+# The most bytes that are kept of a line. Of a longer line, half of this number of bytes are kept
+# from its start, and half from its end.
 _LONGEST_LINE = 1 << 26
 # Possessive repeats (*+) never backtrack. Otherwise a hostile field could make the time quadratic.
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
@@ -117,8 +118,8 @@ def rows_of_csv(
 ) -> Callable[[str], Row | None]:
     """Return a function that takes a line of a CSV and returns its row.
 
-    A row has the values by the name of their column. The function returns None for a line that is
-    no row.
+    A row has the values by the name of their column. Unless `is_single`, the function returns None
+    for an empty line.
 
     Args:
         columns: the columns, as `Columns.resolve` returns them.
@@ -195,11 +196,14 @@ def _fields(
     The rest begins after the delimiter that follows the last field. It is None if no delimiter
     follows.
 
-    A field that begins with a quote ends at its closing quote. This holds only if a delimiter or
-    the end of the text follows the closing quote. Otherwise, if `strict`, reading stops at this
-    field. If not `strict`, its opening quote is an ordinary character, and the field ends at the
-    next delimiter. The same holds, if not `strict`, for a quoted field that contains a delimiter
-    and ends the text: its closing quote may be part of an item.
+    A field that begins with a quote ends at its closing quote, if a delimiter or the end of the
+    text follows this quote. If something else follows, or no quote closes the field, `strict`
+    decides. If `strict`, reading stops before the field. If not `strict`, the opening quote is an
+    ordinary character, and the field ends at the next delimiter.
+
+    Without `strict` there is a second case in which the opening quote is an ordinary character: a
+    quoted field that contains a delimiter and ends the text. The closing quote may be part of an
+    item.
 
     >>> _fields('"Lee, Ann",tea', 1, ","), _fields('"Ann,tea"', 1, ",")
     ((['Lee, Ann'], 'tea'), (['"Ann'], 'tea"'))
@@ -338,7 +342,9 @@ _UNREADABLE = "\udcff"
 def _decoded(line: Line, encoding: str) -> str:
     """Return a line as text, without its end; each invalid byte becomes a lone surrogate.
 
-    A field with a lone surrogate is later a missing value. Other fields are not affected.
+    A lone surrogate also stands for the middle of a line that is too long. Some encodings cannot
+    mark a single invalid byte: the whole line then becomes one lone surrogate. A field with a lone
+    surrogate is later a missing value. The line's other fields are not affected.
     """
     *before, last = line if isinstance(line, _Ends) else (line,)
     parts = [*before, last.rstrip(b"\r\n")]
@@ -369,7 +375,8 @@ def _blocks(stream: ByteStream, block_size: int, line_end: bytes) -> Iterator[li
 def _held(line: Line, more: bytes) -> Line:
     """Return a line with more bytes appended.
 
-    If it becomes longer than `_LONGEST_LINE`, only its first and last bytes are kept.
+    If the line becomes longer than `_LONGEST_LINE` bytes, two pieces are kept: its start and its
+    end. Each has half of this number of bytes.
     """
     half = _LONGEST_LINE // 2
     if isinstance(line, _Ends):

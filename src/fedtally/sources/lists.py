@@ -252,8 +252,9 @@ def _is_json_list(texts: list[str]) -> bool:
 
 
 def _faults(path: str, items: Any, row: str) -> list[str]:
-    """Return messages about candidates that are empty, repeated, or contain a line end or byte
-    order mark.
+    """Return messages about candidates that are empty, repeated, or hold a line end.
+
+    A candidate that begins with a byte order mark is a fault, too.
 
     There is at most one message for each kind of fault. It names the first such candidate.
 

@@ -333,8 +333,7 @@ def _is_polars(kind: type) -> bool:
 
 
 def _unwrapped(values: Any, name: str, private: bool) -> Any:
-    """Return a column in a form that Arrow can read; a column that Arrow can read already
-    unchanged.
+    """Return a column in a form that Arrow can read; it is unchanged if Arrow can read it already.
 
     Args:
         values: the column.

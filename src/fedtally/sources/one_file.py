@@ -22,7 +22,7 @@ _READERS = {
 
 
 def check_format(path: str, columns: Columns, format: str | None) -> Layout:
-    """Return the layout of a file; raise an error if the file cannot be read without PyArrow.
+    """Return the layout of a file; raise an error if its format needs PyArrow, which is missing.
 
     Args:
         path: the path of the file.

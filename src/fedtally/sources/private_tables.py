@@ -38,7 +38,8 @@ def read_csv(
 
     Raises:
         InvalidInputError: a column is missing, or its place would let an item change another value.
-            Or the file has no header although `layout` says so.
+            Or the file has no header although `layout` says so. Or fields in the encoding of
+            `layout` cannot be read independently.
         UnreadableFileError: the header holds NUL bytes.
         UnicodeDecodeError: the header is no text in the encoding of `layout`.
     """
@@ -128,7 +129,7 @@ def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
 
 
 def read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
-    """Yield the rows of a file of JSON lines as record batches, as `Tables`.
+    """Yield the rows of a file of JSON lines, the columns and the bytes read so far, as `Tables`.
 
     Args:
         path: the path of the file.

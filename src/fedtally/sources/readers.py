@@ -41,8 +41,8 @@ _PARQUET = b"PAR1"  # the first and the last bytes of a Parquet file
 _ARROW = b"ARROW1"  # the first and the last bytes of an Arrow file
 _STREAM = b"\xff\xff\xff\xff"  # the first bytes of an Arrow stream
 _SHOWN = 60  # the most characters of a value in a message
-# If a value takes fewer bytes in a Parquet file, then most values are in the dictionary of the
-# column.
+# If a value takes fewer than this number of bytes in a Parquet file, then most values are in the
+# dictionary of the column.
 _SMALL = 8
 
 
@@ -144,7 +144,8 @@ def _rows_of_csv(
         resolved = columns.resolve(names, name)
         if layout.header and _is_one_line(stream):  # Arrow would report a damaged file
             return
-        # In a table of one column a blank line is a row, but not before the first other row.
+        # In a table of one column a blank line is a row whose item is missing. A table that begins
+        # with a blank line is an exception: all its blank lines are skipped.
         is_single = len(names) == 1 and stream.peek(1)[:1] not in (b"\n", b"\r")
         # Arrow does not report a quote that is not closed, so the bytes that it reads are examined.
         quotes = stream.watch = _Quotes(layout.delimiter)
@@ -273,7 +274,7 @@ def _csv_reader(
 
 
 def column_names(path: str, layout: Layout) -> list[str]:
-    """Return the names in the first row of a CSV or TSV that is not blank; [] if there is none."""
+    """Return the names in the first non-blank row of a CSV or TSV; [] if all rows are blank."""
     with reading(path, layout.encoding), _open_text(path, layout, path) as stream:
         return _first_row(stream, layout)
 
@@ -418,6 +419,7 @@ def _sample(stream: ByteStream, layout: Layout, name: str) -> list[dict[str, Any
 
     Raises:
         UnreadableFileError: a line is no JSON object, or the first line is longer than a block.
+        UnicodeDecodeError: a line is not UTF-8.
     """
     size = max(_PEEK, layout.block_size)
     head = stream.peek(size)
@@ -614,7 +616,8 @@ def _row_groups(
 ) -> Iterator[Any]:
     """Yield the columns of a Parquet file in batches of at most `at_once` rows, in order.
 
-    If all row groups have at most `rows` rows, several threads read them.
+    If all row groups have at most `rows` rows, several threads read them, at most one for each of
+    `readers`.
 
     Args:
         readers: the file, opened once for each thread.

@@ -64,8 +64,9 @@ def _text(root: Path) -> bytes:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Yield the paths of the ``.py`` files in a folder and its subfolders, always in the same
-    order.
+    """Yield the paths of the ``.py`` files in a folder and its subfolders, in a fixed order.
+
+    Subfolders whose names are in `_LEFT_OUT` are skipped.
     """
     for folder, folders, names in os.walk(root):
         # Changed in place: `os.walk` then visits only these folders, and in this order.

@@ -202,7 +202,7 @@ class ByteStream(io.RawIOBase):
         end = len(block) if self._ended else len(block[:-2]) + len(block[-2:].rstrip(b"\r"))
         block, self._held = block[:end], block[end:]
         if (number := block.count(b"\r")) and number == block.count(b"\r\n"):
-            # This is so in most files, and is several times faster.
+            # In most files each CR is before an LF. This way is several times faster than a regex.
             return block.replace(b"\r\n", b"\n")
         return _LINE_END.sub(b"\n", block) if number else block
 

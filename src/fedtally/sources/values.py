@@ -127,7 +127,9 @@ def _offsets(text: Any) -> npt.NDArray[Any]:
 def _read_once(column: Any, what: str) -> Any:
     """Return an Arrow dictionary array of text with its values converted as by `as_values`.
 
-    Each value in the dictionary is converted once, and not once for each row.
+    Each value in the dictionary is converted once, and not once for each row. If one of these
+    values cannot be read, each row is converted: the result is then no dictionary, and an error is
+    raised only if a row has the value.
 
     Args:
         column: the Arrow dictionary array of text.
@@ -177,7 +179,7 @@ def as_names(column: Any, what: str, private: bool = False) -> Any:
     removed, because joined files have such marks. Nothing else is changed, and every row is read
     independently.
 
-    The arguments and errors are those of `as_values`.
+    See `as_values` for the arguments and the errors.
 
     >>> import pyarrow as pa
     >>> as_names(pa.array(["7", "7.0", "-7.00", "007.0", "7.5", "7e0", " 7"]), "users").to_pylist()
@@ -339,8 +341,8 @@ def _of_few_types(values: Sequence[Any]) -> tuple[Sequence[Any], set[type]]:
     """Return objects with None in place of missing ones (`_is_missing`), and the set of their types
     without NoneType.
 
-    If there are both integers and floats, and each float is an exact integer (`_is_exact`), all
-    become integers. If there are both, and a float is no exact integer, all become floats.
+    If all are integers and floats, with at least one of each, then all get one type: integers if
+    each float is an exact integer (`_is_exact`), otherwise floats.
     """
     kinds = {type(value) for value in values} - {type(None)}
     if kinds <= {str} or kinds <= {int}:
@@ -579,7 +581,7 @@ def _each(column: Any, convert: Callable[[Any], Any], error: type[Exception], ki
 
 
 def _text(column: Any, what: str) -> Any:
-    """Return a column of any plain type except numbers as text.
+    """Return a column of any plain type except integers and floats as text.
 
     Raises:
         ArrowInvalid: a value cannot be read.
@@ -702,9 +704,9 @@ def _shortest(times: Any) -> Any:
 def _float_text(column: Any) -> Any:
     """Return floating-point numbers as text; NaN is null.
 
-    A number without a fraction becomes the digits of the integer. Otherwise the clients 1e15 and
-    1000000000000000 would be two. Any other number becomes the shortest text that reads back as the
-    same number.
+    A number without a fraction, and below 2^63 in size, becomes the digits of the integer.
+    Otherwise the clients 1e15 and 1000000000000000 would be two. Any other number becomes the
+    shortest text that reads back as the same number.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -475,7 +475,7 @@ class CampaignReader:
     def impossible(self, plan: Plan) -> dict[int, int]:
         """Return, for each round, the number of sessions whose sum was rejected as impossible.
 
-        No honest clients could have such a sum. Rounds without one are left out.
+        No honest clients could have such a sum. Rounds without such a session are left out.
         """
         self._check(plan)
         query = (
@@ -584,7 +584,7 @@ class CampaignStore(CampaignReader):
                 connection.execute(_ADD_ASKED, row)
 
     def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
-        """Write a session that has ended, and land its sum; return whether this counts.
+        """Write a session that has ended, and land its sum; return whether the sum counts.
 
         Both are one transaction. Returns False, and changes nothing, if the session's sum had
         landed before.
@@ -711,7 +711,7 @@ class CampaignStore(CampaignReader):
         # difference of two releases would show their noise. So a write is counted in the mark
         # before the release lands: an older copy is then behind the mark, even if this process dies
         # before it erases the sums. And the mark is locked until the end, so that nobody claims a
-        # copy of that write.
+        # copy that was made after this write.
         with hold_mark(self._claim.mark):
             with self._claim.write_held():
                 pass
@@ -721,8 +721,8 @@ class CampaignStore(CampaignReader):
     def _erase_released(self) -> None:
         """Erase the exact sums of all rounds whose releases the ledger holds.
 
-        The caller must have locked the mark. It is called after a release, and at the claim after a
-        crash.
+        The caller must have locked the mark. It is called after a release, and at each claim: an
+        earlier process may have died between the two steps.
         """
         gone = _released_rounds(self._ledger, self._plan)
         if gone:
@@ -789,7 +789,8 @@ class CampaignStore(CampaignReader):
 
 # Frequent statements, compiled once: see `prepared`.
 _ADD_SESSION = prepared(sa.insert(_sessions))
-# Without the keys, which never change: SQLite would write their index again, and look up the plan.
+# The keys never change, and are left out. Otherwise SQLite would write their index again, and look
+# up the plan.
 _SAVE = prepared(
     sa.update(_sessions)
     .where(

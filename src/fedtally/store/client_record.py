@@ -380,8 +380,8 @@ class ClientRecord(GrantDatabase):
             event: what the whole campaign exposes of one client; None: no differential privacy.
             item: the label of the items, or None.
             cap: a cap to check instead of the record's cap. None: the record's cap is checked.
-            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: under such a
-                cap, too, all rounds count.
+            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: all rounds
+                count, even under a cap with `per_days`.
 
         Raises:
             InvalidInputError: see `take_part`. Its other two errors are subclasses of this one.
@@ -413,7 +413,7 @@ class ClientRecord(GrantDatabase):
                 " change it when the items are new"
             )
         charge = None if event is None else Charge(population, plan, round, event)
-        # A plan without an event skips the checks below. So a plan must not lose its event between
+        # A plan without an event skips `_check_charge`. So a plan must not lose its event between
         # two rounds.
         before = connection.exec_driver_sql(_FIND_EVENT, {"of": plan}).first()
         if before is not None and (before.event is None) != (event is None):
@@ -455,7 +455,10 @@ class ClientRecord(GrantDatabase):
             return [row.round for row in rows]
 
     def parts(self) -> list[Part]:
-        """Return all rounds that the client took part in, the oldest first, without labels."""
+        """Return all rounds that the client took part in, the oldest first.
+
+        The labels of the items are left out.
+        """
         with self._transaction(write=False) as connection:
             return _parts(connection)
 
@@ -466,8 +469,8 @@ class ClientRecord(GrantDatabase):
 
         Args:
             cap: a cap to use instead of the record's cap. None: the record's cap is used.
-            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: under such a
-                cap, too, all rounds count.
+            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: all rounds
+                count, even under a cap with `per_days`.
         """
         cap = cap or self.capped()
         charges = [
@@ -499,8 +502,8 @@ class ClientRecord(GrantDatabase):
             round: the number of the round.
             event: what the whole campaign exposes of one client; None: no differential privacy.
             item: the label of the items, or None.
-            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: under such a
-                cap, too, all rounds count.
+            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: all rounds
+                count, even under a cap with `per_days`.
         """
         times, found = {"since": seconds(since)}, None
         try:
@@ -627,7 +630,7 @@ class ClientRecord(GrantDatabase):
             if connection.exec_driver_sql(_FIND_ENDED, row).first() is not None:
                 return "its registrar replaced or revoked it"
             # The registrar may have signed this plan again with another number. The client must
-            # hold the signature that was accepted last: an earlier one may end later.
+            # hold the signature that was accepted last: an earlier signature may be valid longer.
             if connection.exec_driver_sql(_LAST_OF_PLAN, row).scalar_one() != number:
                 return "the record does not know that it was accepted so last: accept it anew"
         return None

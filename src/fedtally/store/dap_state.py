@@ -49,7 +49,7 @@ write_tables(_metadata)
 class _Statements:
     """The SQL statements for one of the file's two tables: append-only rows, or changing rows.
 
-    Each holds several of the tables of `dap.state.Table`, as its kinds.
+    Each of the two stores several tables of `dap.state.Table`; the column `kind` says which.
     """
 
     def __init__(self, table: sa.Table) -> None:

@@ -259,6 +259,7 @@ class Ledger(GrantDatabase):
 
         Raises:
             AlreadySpentError: the campaign belongs to another owner, or the release has landed.
+            InvalidInputError: the campaign has another population or event, see `check_campaign`.
         """
         # A campaign's row names no release, so the charge made of it has release 0.
         # `check_campaign` compares population and event only.
@@ -281,7 +282,7 @@ class Ledger(GrantDatabase):
         )
 
     def look_alikes(self, population: str) -> list[str]:
-        """Return the names of other granted populations that people may mistake for this, sorted.
+        """Return the names of granted populations that people may mistake for this one, sorted.
 
         Each name has a budget of its own, so a mistyped name would be a second budget. Call this
         before the first grant or charge of a population. `budget.appearance` decides which names

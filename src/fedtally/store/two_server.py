@@ -363,11 +363,11 @@ class Batch(Generic[Server]):
             yield self._server
 
     def take(self, frames: Sequence[bytes], now: int) -> list[Outcome | Exception]:
-        """Receive several reports in one transaction, which has ended when this returns.
+        """Receive several reports in one transaction, which has ended when the method returns.
 
-        If this fails, each report is received again in a transaction of its own, so that a report
-        that fails does not affect the others. The failed transaction has stored no report, with one
-        exception: if only the mark could not be written, all reports are stored.
+        If the transaction fails, each report is received again in a transaction of its own, so that
+        a report that fails does not affect the others. The failed transaction has stored no report,
+        with one exception: if only the mark could not be written, all reports are stored.
 
         Args:
             frames: the reports, as clients sent them.
@@ -400,6 +400,8 @@ class Batch(Generic[Server]):
 
     def _not_on_disk(self, ids: Sequence[bytes]) -> list[bytes]:
         """Return those ids of a failed group whose reports are not in the file.
+
+        If the file cannot be read, all `ids` are returned.
 
         A group may fail after its commit, while the mark is written. The reports that are in the
         file count at the next start, so they must count now, too. Otherwise the batch would accept

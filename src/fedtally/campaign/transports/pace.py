@@ -198,9 +198,9 @@ class Pace:
 
         Without an error the store is tested only if `is_asked` and no session runs, at most about
         once a minute. The tests are needed, since the next write of the protocol may be far away.
-        After an error it may come only at the end of a phase, minutes later. Without a session
-        nothing may be written for a long time, and a full disk would be found only when a session
-        opens.
+        After an error the next write may come only at the end of a phase, minutes later. Without a
+        session nothing may be written for a long time, and a full disk would be found only when a
+        session opens.
         """
         is_due = not self.takes_writes or (self.is_asked and not self.driver.running())
         if not is_due or not self.driver.is_restored or self._now() < self._probe_at:

@@ -114,8 +114,8 @@ class Exchange:
                     self._warn(f"an answer could not be read: {type(error).__name__}")
                 self._unread.add(name)
                 replies = []
-            # Flower's answers are compared by this id, since an error comes from the SuperLink and
-            # names no node.
+            # An answer is recognised by the id of its message, and not by its node: an error comes
+            # from the SuperLink and names no node.
             replies = [one for one in replies if one.metadata.reply_to_message_id == name]
             if replies:
                 del self._asked[name]

@@ -101,8 +101,9 @@ class FlowerLoop:
     def _push(self) -> bool:
         """Send frames to nodes that are not busy.
 
-        Nodes that are online, and for which there is no frame, are reported to the driver as
-        present. Returns whether the driver has a use for one of them (see `Driver.check_in`).
+        About every `LOOK_SECONDS`, nodes that are online, and for which there is no frame, are
+        reported to the driver as present. Returns whether the driver has a use for one of them (see
+        `Driver.check_in`).
         """
         if self.steady() < self._look_at:
             is_new = False
@@ -128,7 +129,10 @@ class FlowerLoop:
         return checked_in
 
     def _say_farewell(self) -> None:
-        """Send nodes the farewell, which says how their session ended, and wait for answers."""
+        """Send nodes the farewell, which says how their session ended, and wait for answers.
+
+        The wait ends after `FAREWELL_SECONDS`.
+        """
         end, lost = self.steady() + FAREWELL_SECONDS, self._exchange.busy
         while self.steady() < end:
             self._pull()

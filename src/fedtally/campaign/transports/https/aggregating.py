@@ -283,6 +283,6 @@ async def _first_fault(tasks: list[asyncio.Task[None]]) -> None:
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
         for one in done:
             one.result()
-    # Otherwise the process would end: its caller ends at the first of these futures. It must stay
-    # to tell clients that the releases are over.
+    # A return would end the process, since the caller ends when the first of its futures ends. The
+    # process must stay, to tell clients that the releases are over.
     await asyncio.Event().wait()

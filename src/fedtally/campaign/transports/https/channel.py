@@ -264,8 +264,8 @@ class Asking:
         While the helper computes the answer, the query is sent again each second, without a limit.
 
         Raises:
-            ChannelError: the helper could not be reached once, or refuses, also because it is busy.
-                The caller may send the same query again.
+            ChannelError: a request did not reach the helper, or the helper refused it, for example
+                because it is busy. The caller may send the same query again.
         """
         most = 2 * ID_BYTES + self.plan.summing.of_servers().sizing.packed_bytes
         while True:

@@ -213,8 +213,8 @@ class DapAsking:
             type: the Content-Type of `body`; empty: none is sent.
 
         Raises:
-            UnansweredError: the server cannot be reached, its answer is too long, or the status is
-                another one, without a problem that is final.
+            UnansweredError: the server cannot be reached, or its answer is too long. Or the status
+                is not 200 .. 299, and the response is no case for `DeniedError`.
             DeniedError: the status is 400 .. 499, with a type of problem that is final.
         """
         headers = {"accept-encoding": "identity"}

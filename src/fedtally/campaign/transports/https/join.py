@@ -32,8 +32,9 @@ SESSION_WAIT = 30.0
 LONGEST_WAIT = 600.0
 # The wait if the server has no such campaign. A longer wait that a server asks for is cut to this.
 HOUR_WAIT = 3600.0
-# After a frame, or after the start of the program, a session may still run for so many seconds. The
-# server chooses its real end, but only the first frame of the session, the Invite, says it.
+# After a frame, or after the start of the program, a session may still run for this long. The
+# server chooses the real end of the session, but only the session's first frame, the Invite, says
+# it.
 SESSION_SECONDS = 3600.0
 TOKEN = re.compile(r"[!-~]{1,512}")
 CLOCKS_APART = 60.0  # if two clocks differ by more than these seconds, the operator is warned

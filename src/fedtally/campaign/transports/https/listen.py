@@ -78,7 +78,7 @@ class Address:
 
         Args:
             take_over: True: another process, which runs the same campaign, may still listen on the
-                Unix socket. False: then this is refused.
+                Unix socket. False: if another process listens there, an error is raised.
 
         Yields:
             The socket.
@@ -210,7 +210,7 @@ def _check_folder(folder: Path) -> None:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that installs no signal handlers, and closes idle TLS connections."""
+    """A uvicorn server without signal handlers; at its end it aborts idle TLS connections."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -96,8 +96,8 @@ class Certificates:
     def _loaded(self, context: _PinnedContext) -> _PinnedContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
-        # Trust the other server's certificate whoever signed it, and nothing else. Without this
-        # flag OpenSSL would demand the certificates of its signers.
+        # Only the other server's certificate is trusted, whoever signed it. Without this flag
+        # OpenSSL would demand the certificates of its signers.
         context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
         place = self.other
         try:

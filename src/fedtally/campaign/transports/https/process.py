@@ -76,7 +76,8 @@ class Https:
         then `InvalidInputError` is raised.
         """
         _ignore_reload()
-        # Before `hold` claims the campaign: otherwise missing tokens would end it after its begin.
+        # The tokens are read before `hold` claims the campaign. Otherwise missing tokens would end
+        # the run after the campaign has begun.
         names = self.load_names(campaign.path, lambda why: warn(why))
         with (
             self._bound(take_over) as listening,

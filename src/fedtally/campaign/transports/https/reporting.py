@@ -187,7 +187,7 @@ class Beginning:
 
         The exchange ends with `Never` if the release is not open, the clocks differ by more than
         `CLOCKS_APART`, or the other of the two servers answers. After another response that does
-        not say that the release is open, the server is asked again.
+        not say that the release is open, or does not say the time, the server is asked again.
 
         Args:
             server: the server that was asked.
