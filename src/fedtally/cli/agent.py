@@ -586,8 +586,8 @@ def _accept(
     known = settings.accepted()
     show_asked(settings, campaign, known.latest())
     if campaign.signature is not None:
-        # Even if the owner does not accept this plan: the registrar has ended the plans that it
-        # replaces.
+        # The registrar has ended the plans that this plan replaces. They end here even if the owner
+        # does not accept this plan.
         _end(settings, campaign.signature.authority.replaces, now)
     record = settings.open_record()
     over = campaign.why_unacceptable(record, now)

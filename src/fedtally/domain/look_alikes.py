@@ -21,7 +21,7 @@ _UNSEEN = r"\p{Cf}|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 class Oddities(NamedTuple):
     """What is unusual about text candidates: for each kind, how many are concerned, and an example.
 
-    None: no candidate is concerned.
+    None, or for `delimiter` the text "": no candidate is concerned.
 
     Attributes:
         alike: candidates that look like another candidate: they differ only in an invisible

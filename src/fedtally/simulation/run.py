@@ -231,7 +231,7 @@ def _check_memory(plan: Plan, num_rounds: int, columns: Columns, is_natural: boo
         plan: the plan of the campaign.
         num_rounds: the number of rounds.
         columns: the columns of the rows.
-        is_natural: whether the rows name their rounds; if not, the caller chose their number.
+        is_natural: whether the rows name their rounds; if not, clients are split over the rounds.
 
     Raises:
         MemoryLimitError: the sums need more.
