@@ -211,8 +211,8 @@ class Strings(Domain):
     def collision_probability(self) -> float:
         """A bound on the probability, over the seed, that two candidates share a fingerprint.
 
-        It is the sum of the bounds of all pairs of candidates. A pair in which the longer string
-        has s bytes has the bound (s / 7 + 2) / 2^61.
+        It is the sum of the bounds of all pairs of candidates, or 1 if the sum is more. A pair in
+        which the longer string has s bytes has the bound (s / 7 + 2) / 2^61.
 
         >>> Strings(["tea", "coffee"], bytes(32)).collision_probability == (6 / 7 + 2) / 2**61
         True

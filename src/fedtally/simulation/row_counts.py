@@ -224,8 +224,8 @@ class Tally:
         """Count the rows of one batch.
 
         Raises:
-            InvalidInputError: there are more clients than a campaign may have, or an item is
-                refused.
+            InvalidInputError: there are more clients, rounds or silos than a campaign may have,
+                or an item is refused.
         """
         self.add_prepared(self.prepare(batch))
 

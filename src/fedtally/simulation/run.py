@@ -213,7 +213,8 @@ def _books(simulation: Simulation) -> MemoryBooks:
 def _lists(dictionary: Any) -> list[Source]:
     """Return a list of one source, the public list of known words; [] if no list was given.
 
-    The list is read once here as a test. If it were refused later, budget would already be spent.
+    The list is read once here as a test, unless it is a pipe, which can be read only once. If the
+    list were refused later, budget would already be spent.
     """
     if dictionary is None:
         return []
