@@ -198,7 +198,7 @@ def plan(**options: Any) -> None:
 
 
 def _check_clients(options: dict[str, Any]) -> None:
-    """Refuse a call without the number of clients; the error also names other missing options.
+    """Refuse a call without the number of clients; the error also says if candidates are missing.
 
     Raises:
         InvalidInputError: --clients is missing.

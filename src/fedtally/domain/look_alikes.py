@@ -25,8 +25,9 @@ class Oddities(NamedTuple):
 
     Attributes:
         alike: candidates that look like another candidate: they differ only in an invisible
-            character, the kind of a space, or the Unicode form of a letter (NFC or not). The
-            example is the pair.
+            character, the kind of a space, or the Unicode form of a letter (NFC or not). A
+            candidate without such a character, space or form does not count. The example is the
+            pair.
         hidden: candidates with an invisible character that no script needs.
         decomposed: candidates that are not in the Unicode form NFC.
         quoted: candidates that begin with an apostrophe before a sign of formulas. They may come

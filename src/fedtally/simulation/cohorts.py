@@ -459,7 +459,7 @@ class _Run:
             )
 
     def take_identities(self, count: int) -> Sequence[SigningKey | None]:
-        """Return the next `count` identities (signing keys); `begin_round` begins again.
+        """Return the next `count` identities (signing keys), the first ones after `begin_round`.
 
         If clients sign nothing, each entry is None.
         """
