@@ -480,7 +480,8 @@ def _files(plan: str, allow_list: str | None, signature: str | None) -> Campaign
 def _over(settings: Settings, campaign: Campaign, record: ClientRecord, now: float) -> str | None:
     """Return why an accepted plan is over, in words for the owner; None: it is not over.
 
-    The text also names the plan's folder: if the owner deletes it, the plan is not shown any more.
+    The text also names the plan's folder. If the owner deletes this folder, the plan is not shown
+    any more.
     """
     why = campaign.why_over(record, now)
     place = settings.campaigns / campaign.plan.fingerprint
@@ -586,8 +587,8 @@ def _accept(
     known = settings.accepted()
     show_asked(settings, campaign, known.latest())
     if campaign.signature is not None:
-        # Even if the owner does not accept this plan: the registrar has ended the plans that it
-        # replaces.
+        # The registrar has ended the plans that this plan replaces. They end here even if the owner
+        # does not accept this plan.
         _end(settings, campaign.signature.authority.replaces, now)
     record = settings.open_record()
     over = campaign.why_unacceptable(record, now)

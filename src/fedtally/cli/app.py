@@ -182,7 +182,8 @@ def run(arguments: Sequence[str]) -> int:
 def _meant(error: click.ClickException) -> str:
     """Return a hint for a likely mistake behind a usage error; "": none is known.
 
-    Likely mistakes are an item that looks like an option, and a misspelt choice.
+    Likely mistakes are an item that looks like an option, a misspelt choice, and a decoder of the
+    user's own that the command does not take.
     """
     context = getattr(error, "ctx", None)
     if isinstance(error, click.NoSuchOption) and context and context.command.name == "query":

@@ -107,7 +107,7 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
 
 
 def _check_server(output: str, before: str, text: str) -> None:
-    """Refuse to replace a configuration of nginx by that of another kind of server.
+    """Refuse to replace a configuration of nginx that fedtally made for another server.
 
     The clients of the other server would no longer reach it. `campaign nginx` writes all campaigns
     of a host into one file, so this file may get other campaigns. The other commands write one
@@ -119,7 +119,8 @@ def _check_server(output: str, before: str, text: str) -> None:
         text: the text of the new configuration.
 
     Raises:
-        InvalidInputError: another command made the file, or it is of another server.
+        InvalidInputError: another command of fedtally made the file, or it is of another
+            server.
     """
     older = before.partition("\n")[0]
     made = _MADE.search(older)

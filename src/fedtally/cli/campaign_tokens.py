@@ -203,7 +203,7 @@ def _opened_to_give(name: Path, anew: bool) -> CampaignFolder:
 
 
 def _had_clients(folder: CampaignFolder) -> bool:
-    """Tell whether a campaign has asked clients, or may have asked some, since it is lost."""
+    """Tell whether a campaign has asked clients, or may have: its database may be lost."""
     if not folder.has_begun:
         return bool(folder.lost())
     found = folder.status()

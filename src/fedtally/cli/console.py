@@ -233,8 +233,9 @@ _HIDDEN = ("--ledger", "--seed")
 def command_line(names_items: bool = True) -> str:
     """Return the command line of this process in a form that a report may show.
 
-    Paths are cut to the name of the file, since a folder may name a person. The values of --seed
-    and --ledger are replaced by "...".
+    Of a word with slashes, only the part after the last slash is shown, since a folder may name a
+    person. Values of --query and --title, and addresses with "://", stay whole. The values of
+    --seed and --ledger are replaced by "...".
 
     Args:
         names_items: whether the values of --query, which are items, are shown; if not, they are
@@ -402,8 +403,8 @@ class _Lines:
         return f"{100 * self._done // self._total} %" if self._done and self._total else ""
 
     def _left(self) -> str:
-        # These stages go through the items several times, and nobody knows how often. So the time
-        # left is not known.
+        # The stages in `_PASSES` go through the items several times, and nobody knows how often. So
+        # the time left is not known.
         if self._stage in _PASSES or not (self._done and self._total):
             return ""
         taken = self._clock() - self._began
@@ -412,7 +413,10 @@ class _Lines:
 
 
 def _of_all(stage: str, total: int | None) -> str:
-    """Return the size of a stage in words, as " 12 rounds", to follow its name; "": unknown."""
+    """Return the size of a stage in words, as " 12 rounds", to follow its name; "": unknown.
+
+    For "recover" the words have no number.
+    """
     if stage == "recover":
         return ": all candidates are looked at several times"
     if total is None:

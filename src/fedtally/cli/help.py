@@ -266,7 +266,7 @@ def _help_option(flag: str, text: str, show: Callable[[click.Context], str]) -> 
 def _order() -> Mapping[str, int]:
     """Return a mapping from the heading of each shared section to its position in the help.
 
-    A section is shared if several commands have it.
+    The shared sections are those of `fedtally.options`, in their order, and then `_HELP`.
     """
     from fedtally.options import SECTIONS  # at the top, the import would slow every run down
 
@@ -278,7 +278,7 @@ def _order() -> Mapping[str, int]:
 def _rank(parameter: click.Parameter) -> int:
     """Return the position of a parameter's section in the help.
 
-    A section that only one command has comes first; its position is -1.
+    A section that is not shared (see `_order`) comes first; its position is -1.
     """
     return _order().get(getattr(parameter, "section", _HELP), -1)
 

@@ -175,7 +175,7 @@ def note_longer(plan: Plan, listed: AllowList | None, quiet: bool) -> None:
 
 
 def lacking(plan: Plan) -> str:
-    """Return in words which keys a plan lacks, and how to add them; "": it lacks none."""
+    """Return in words which keys (or allow-list) a plan lacks, and how to add them; "": none."""
     if plan.is_published:
         return ""
     ways = {

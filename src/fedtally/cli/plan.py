@@ -198,7 +198,7 @@ def plan(**options: Any) -> None:
 
 
 def _check_clients(options: dict[str, Any]) -> None:
-    """Refuse a call without the number of clients; the error also names other missing options.
+    """Refuse a call without the number of clients; the error also says if candidates are missing.
 
     Raises:
         InvalidInputError: --clients is missing.
@@ -217,7 +217,7 @@ def _check_clients(options: dict[str, Any]) -> None:
 def _succeed(options: dict[str, Any]) -> None:
     """Make the plan that continues the plan of --after; save it and print it.
 
-    Its calendar begins where the calendar of the plan of --after ends, or at --start.
+    The new calendar begins where the calendar of the plan of --after ends, or at --start.
 
     Args:
         options: the options of the command.
@@ -304,7 +304,7 @@ def _propose(
         spec: the campaign that the options ask for.
         domain: the candidates.
         distribution: the frequencies of items that are expected; None: unknown.
-        about: a text that describes these frequencies, which the plan keeps; None: unknown.
+        about: a text that describes these frequencies; the plan keeps this text. None: unknown.
         find_epsilon: whether the planner must find the smallest epsilon for the error and bytes.
 
     Raises:
@@ -434,7 +434,7 @@ def _silos(options: dict[str, Any]) -> Silos | None:
     The result is None if a client is one person: --people is 1 or is not given.
 
     Raises:
-        InvalidInputError: another option about silos is given without --people.
+        InvalidInputError: another option about silos is given, and a client is one person.
     """
     from fedtally.plan.rules import check, given, unmet
     from fedtally.plan.silos import Silos

@@ -84,7 +84,7 @@ def default_day(now: float) -> date:
 def authority_rows(authority: Authority) -> list[tuple[str, str]]:
     """Return the rows (name, text) with what a registrar stated when signing a plan.
 
-    They are the purpose of the plan, its number, and the fingerprints of the plans it replaces.
+    They are the plan's purpose, the signature's number, and the fingerprints of the replaced plans.
     """
     return [
         ("Purpose", f"{authority.purpose}, number {authority.number}"),

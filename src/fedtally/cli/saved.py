@@ -239,7 +239,7 @@ def _show(kind: str, name: str, facts: dict[str, Any], as_json: bool) -> None:
     Args:
         kind: the kind of the file: "plan", "result" or "sketch".
         name: the name of the file, for the heading.
-        facts: the fields; the ones that are printed apart are removed from this dict.
+        facts: the fields. If they are printed as text, this dict is changed.
         as_json: whether to print a JSON document.
     """
     from fedtally.answer import field_names, sections, tables

@@ -240,7 +240,7 @@ def use_threads(threads: int | None) -> None:
 def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
     """Return the length, in bytes, of the names that a plan must be able to read from its sums.
 
-    It is the value of --name-length. Without it, it is `NAME_LENGTH` or the domain's `max_length`,
+    It is the value of --name-length. By default it is `NAME_LENGTH` or the domain's `max_length`,
     whichever is less.
 
     Raises:

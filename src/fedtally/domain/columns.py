@@ -241,7 +241,7 @@ def utf8_buffers(text: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64
     """Return the UTF-8 bytes of all texts, uint8, and the offset of each text, int64 [n + 1].
 
     Text i is bytes[offsets[i] : offsets[i + 1]]. The first offset is 0, even for a slice. The bytes
-    are a view, not a copy.
+    of an Arrow array are a view, not a copy.
 
     Args:
         text: Arrow large_string array or `Texts`.
@@ -288,7 +288,9 @@ def text_of_buffers(data: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Any:
 
 
 def shown(items: Any, row: int) -> str:
-    """Return one item of a column as text for a message, cut after 60 characters.
+    """Return one item of a column as text for a message, cut to 60 characters.
+
+    Coordinates are not cut.
 
     >>> shown(np.array([250]), 0), shown(["x" * 99], 0)[:9], shown([[40.5, -70.0]], 0)
     ('250', "'xxxxxxxx", '40.5,-70.0')

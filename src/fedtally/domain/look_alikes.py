@@ -21,12 +21,13 @@ _UNSEEN = r"\p{Cf}|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 class Oddities(NamedTuple):
     """What is unusual about text candidates: for each kind, how many are concerned, and an example.
 
-    None: no candidate is concerned.
+    None, or for `delimiter` the text "": no candidate is concerned.
 
     Attributes:
         alike: candidates that look like another candidate: they differ only in an invisible
-            character, the kind of a space, or the Unicode form of a letter (NFC or not). The
-            example is the pair.
+            character, the kind of a space, or the Unicode form of a letter (NFC or not). A
+            candidate without such a character, space or form does not count. The example is the
+            pair.
         hidden: candidates with an invisible character that no script needs.
         decomposed: candidates that are not in the Unicode form NFC.
         quoted: candidates that begin with an apostrophe before a sign of formulas. They may come

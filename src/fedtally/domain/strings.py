@@ -158,10 +158,10 @@ class Strings(Domain):
     """The domain of distinct strings in a given order; the id of a string is its keyed fingerprint.
 
     `encode` accepts every string, also one that is no candidate, so that its count can be estimated
-    later. `contains` and `locate` compare ids. They take a string that is no candidate for one with
-    a probability of at most ``size * (len / 7 + 2) / 2^61`` over the seed. Here len is the largest
-    number of bytes of this string and of all candidates. A sketch confuses such strings, too, since
-    they have the same id.
+    later. `contains` and `locate` compare ids. They take a string that is no candidate for a
+    candidate with a probability of at most ``size * (len / 7 + 2) / 2^61`` over the seed. Here len
+    is the largest number of bytes of this string and of all candidates. A sketch confuses such
+    strings, too, since they have the same id.
 
     Args:
         items: Text without duplicates.
@@ -211,8 +211,8 @@ class Strings(Domain):
     def collision_probability(self) -> float:
         """A bound on the probability, over the seed, that two candidates share a fingerprint.
 
-        It is the sum of the bounds of all pairs of candidates. A pair in which the longer string
-        has s bytes has the bound (s / 7 + 2) / 2^61.
+        It is the sum of the bounds of all pairs of candidates, or 1 if the sum is more. A pair in
+        which the longer string has s bytes has the bound (s / 7 + 2) / 2^61.
 
         >>> Strings(["tea", "coffee"], bytes(32)).collision_probability == (6 / 7 + 2) / 2**61
         True

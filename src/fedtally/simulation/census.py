@@ -212,7 +212,7 @@ def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> 
 
 
 def _check_columns(spec: CampaignSpec, is_natural: bool, by_client: bool) -> None:
-    """Refuse a column of rounds or of clients, or the lack of one, that the campaign cannot have.
+    """Refuse a column of rounds or clients that does not fit the campaign, or the lack of one.
 
     Args:
         spec: the campaign that the caller asked for.

@@ -459,7 +459,7 @@ class _Run:
             )
 
     def take_identities(self, count: int) -> Sequence[SigningKey | None]:
-        """Return the next `count` identities (signing keys) since `begin_round`.
+        """Return the next `count` identities (signing keys), the first ones after `begin_round`.
 
         If clients sign nothing, each entry is None.
         """
@@ -544,7 +544,7 @@ class Traffic:
     def compare(
         self, rounds: Sequence[RoundTally], survivors: Sequence[I64], names: Names | None
     ) -> None:
-        """Check the secure sums against sums that are made without the protocol, and erase them.
+        """Check the secure sums against sums made without the protocol; then erase the secure sums.
 
         This is for sums without noise.
 

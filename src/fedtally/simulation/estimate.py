@@ -254,7 +254,7 @@ def estimate(
         The estimates of all candidates.
 
     Raises:
-        InvalidInputError: data or options that cannot be used; it names keywords.
+        InvalidInputError: data or options cannot be used; the message names keywords.
 
     >>> words = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
     >>> result = estimate(words, num_rounds=2, rows=5, width=256, seed=7, evaluate=True)

@@ -99,7 +99,7 @@ def _terms_of(
 
 
 def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: bool) -> None:
-    """Refuse a plan that does not fit the number of rounds, their sizes, or the candidates.
+    """Refuse a plan that does not fit the number of rounds, their sizes, or a public domain.
 
     `has_keys` is True if the rounds are summed by a protocol, and False in an ideal secure sum.
     """

@@ -240,7 +240,7 @@ class FromInput(Encoder):
             self._merge()
 
     def _read(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None, Any]:
-        """Return the ids of items inside the domain, a mask of these items, and their texts.
+        """Return the ids of the items inside the domain, a mask of the items, and their texts.
 
         The mask is None if all items are inside: here they always are, but not in an open domain
         (`Spelled`). The texts are None if the items are integers.

@@ -1,10 +1,10 @@
 """The counts of one partition of a table, or of several, as an Arrow table: a *partial tally*.
 
 `fedtally.partial_tally` returns it. The counts are exact: they show how many rows, or clients, hold
-each item. Each row says how many clients of a round hold an item: `round` (its number from 0,
-int32), `id` (of the item, uint64) and `count` (int64). If the input's own items are the candidates,
-rows with the items follow, in a fourth column `item`, which is null in all other rows. Single
-values are JSON in the metadata of the schema.
+each item. Each row of the Arrow table says how many clients of a round hold an item: `round` (its
+number from 0, int32), `id` (of the item, uint64) and `count` (int64). If the input's own items are
+the candidates, rows with the items follow, in a fourth column `item`, which is null in all other
+rows. Single values are JSON in the metadata of the schema.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Rules(NamedTuple):
         domain: a digest of the declared candidates; None: the input's own items are the candidates.
         seed: a digest of the campaign's seed; None if neither ids nor draws depend on the seed.
         hashes: a digest of the seed from which ids of items follow; None if candidates are
-            declared. It is another seed than `seed` if the campaign has a plan, which has its own
-            seed.
+            declared. If the campaign has a plan, this is the plan's seed. Otherwise it is the seed
+            in `seed`.
         num_rounds: the number of rounds over which clients are split; None: the rows name their
             rounds.
         max_items: the most items that a client contributes.
@@ -342,12 +342,14 @@ class Tallied(Source):
         Args:
             tally: a tally without rows.
             encoder: the encoder of the tally.
-            rules: the options of the campaign, which must equal the options of the partitions. If
-                the campaign is private and has no seed, seeds are not compared: clients' items are
-                already drawn.
+            rules: the options of the campaign, which must equal the options of the partitions. The
+                seed of ids or of draws is not compared if no count depends on it. If the campaign
+                is private and has no seed, the seed of draws is not compared either: clients'
+                items are already drawn.
 
         Raises:
-            InvalidInputError: the rows were counted with other options, or there were no rows.
+            InvalidInputError: the rows were counted with other options; or there were no rows, and
+                the input's own items are the candidates.
             UnreadableFileError: an id does not belong to any candidate.
         """
         theirs, items, part = self.content.rules, self.content.items, self.content.part
@@ -393,7 +395,8 @@ def merged(contents: Iterable[Content]) -> Content:
 
     Raises:
         InvalidInputError: there are no counts; they were made with different options; two counts of
-            one partition differ; or two merged tallies share some of their partitions, but not all.
+            one partition differ; or a merged tally shares some of its partitions, but not all, with
+            larger ones.
     """
     # Tallies of more partitions come first, so that a single partition that is in one of them, too,
     # is already known, and left out.
@@ -430,8 +433,8 @@ def merged(contents: Iterable[Content]) -> Content:
 def _columns_of(tables: Sequence[Columns]) -> Columns:
     """Return the columns that a merged tally names, whatever the order of the tallies.
 
-    If the tallies have different columns, these are the columns of one tally. Its `others` is then
-    the list of the unused columns of all tallies.
+    If the tallies have different columns, the result has the columns of one tally, but its `others`
+    lists the unused columns of all tallies. Tallies without columns are ignored.
     """
     known = {columns for columns in tables if columns.names()}
     if len(known) < 2:

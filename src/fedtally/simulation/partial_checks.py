@@ -33,6 +33,8 @@ def check(meta: Mapping[str, Any], table: Any, sample: npt.NDArray[np.uint64]) -
 
     Raises:
         InvalidInputError: no input could have these counts; the error names a value and its bound.
+        KeyError: a value is missing in the metadata.
+        pyarrow.ArrowInvalid: the table is damaged.
     """
     _check_header(meta)
     _check_rules(meta["rules"])

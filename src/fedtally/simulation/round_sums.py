@@ -135,8 +135,8 @@ class Site:
     def _end(self, server: FrequencyServer) -> Callable[[], bool]:
         """Return a function that returns, after a round, whether the campaign ends with it.
 
-        It does if the sums so far meet the plan's stopping rule: their largest error is known to be
-        small enough. A plan without such a rule never ends early.
+        The campaign ends if the sums so far meet the plan's stopping rule: their largest error is
+        known to be small enough. A campaign without a stopping rule never ends early.
         """
         plan = server.plan
         return lambda: ending.is_known(plan, self.domain, server.so_far())
@@ -165,7 +165,7 @@ class Site:
     ) -> int:
         """Land the exact sums of the rounds, in order; return the number of rounds that took place.
 
-        The campaign may end before its last round.
+        If `is_known` returns True after a round, this is the last round.
         """
         for sketch in encode(server.plan, self.domain, rounds, self.report, self.names):
             # a round without clients does not land

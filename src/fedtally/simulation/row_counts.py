@@ -224,8 +224,8 @@ class Tally:
         """Count the rows of one batch.
 
         Raises:
-            InvalidInputError: there are more clients than a campaign may have, or an item is
-                refused.
+            InvalidInputError: there are more clients, rounds or silos than a campaign may have,
+                or an item is refused.
         """
         self.add_prepared(self.prepare(batch))
 
@@ -334,8 +334,8 @@ class Tally:
     def _add_itemless(self, named: _Named, counts: I64) -> None:
         """Count rows without an item.
 
-        A row that names no client is one more client that holds nothing. A client that is named may
-        hold items in other rows.
+        A row that names no client stands for as many clients that hold nothing as `counts` says. A
+        client that is named may hold items in other rows.
         """
         numbers = self._numbers(named)
         if named.clients is not None:

@@ -213,7 +213,8 @@ def _books(simulation: Simulation) -> MemoryBooks:
 def _lists(dictionary: Any) -> list[Source]:
     """Return a list of one source, the public list of known words; [] if no list was given.
 
-    The list is read once here as a test. If it were refused later, budget would already be spent.
+    The list is read once here as a test, unless it is a pipe, which can be read only once. If the
+    list were refused later, budget would already be spent.
     """
     if dictionary is None:
         return []
@@ -231,7 +232,7 @@ def _check_memory(plan: Plan, num_rounds: int, columns: Columns, is_natural: boo
         plan: the plan of the campaign.
         num_rounds: the number of rounds.
         columns: the columns of the rows.
-        is_natural: whether the rows name their rounds; if not, the caller chose their number.
+        is_natural: whether the rows name their rounds; if not, clients are split over the rounds.
 
     Raises:
         MemoryLimitError: the sums need more.

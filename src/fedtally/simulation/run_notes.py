@@ -91,8 +91,8 @@ def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
 def of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
     """Return a note, in a list, if clients add noise and there are more cohorts than rounds.
 
-    The sum of each cohort has all the noise of a round. So fewer and larger cohorts have smaller
-    errors. Otherwise the list is empty.
+    Otherwise the list is empty. The sum of each cohort has all the noise of a round. So fewer and
+    larger cohorts have smaller errors.
     """
     if traffic is None or plan.protection.of_client() is None:
         return []

@@ -249,8 +249,8 @@ class SizeChoice:
         try:
             return smallest_or_ways(replace(design, has_pilot=True), frequencies)
         except InvalidInputError as error:
-            # Without these words, the reader would not know that the budget is smaller now,
-            # although there is no campaign.
+            # Without the words in `spent`, the reader would not know that the budget is smaller
+            # now, although there is no campaign.
             spent = (
                 ""
                 if self._simulation.ledger is None
@@ -261,8 +261,8 @@ class SizeChoice:
     def _run_pilot(self, design: Design) -> tuple[Plan, list[CountSketch]]:
         """Plan and run the pilot; return its plan, and its released sums.
 
-        With a ledger, the pilot is charged. Before that it is refused if the campaign after it
-        could not be paid for.
+        With a ledger, the pilot is charged. Before the charge, the pilot is refused if the
+        budget is too small for the campaign after it.
         """
         check_enough(self._pilot)
         site = self._site
@@ -425,9 +425,9 @@ def without_pilot(design: Design, max_bytes: int | None) -> Sized | None:
 def possible_events(design: Design) -> list[Event]:
     """Return the privacy events (what a ledger charges) of the campaigns that may follow a pilot.
 
-    These are campaigns with the fewest and with the most rows, and with a histogram if it meets the
-    target. A ledger checks them before the pilot: otherwise a pilot could be paid for although its
-    campaign cannot be.
+    The campaigns are those with the fewest and with the most rows, and with a histogram if it meets
+    the target. A ledger checks the events before the pilot. Otherwise a pilot could be charged
+    although the budget is too small for the campaign after it.
     """
     from fedtally.plan.paper import rows_for
 

@@ -16,7 +16,8 @@ from fedtally.simulation.round_tally import RoundTally
 def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     """Return the true counts of all rounds together, by the candidates' positions in the domain.
 
-    Ids outside the domain are left out. A client counts once for each round that it is in.
+    Ids outside the domain are left out; if the domain's ids are consecutive, there must be none. A
+    client counts once for each round that it is in.
 
     In an open domain (nobody has listed its candidates), items have no positions. The counts are
     then given twice: by the domain's hash of each string (`Truth.positions` and `counts`), and by
