@@ -191,6 +191,9 @@ def pure_epsilon(events: Event | Sequence[Event]) -> float:
     It is the sum of the largest privacy losses (basic composition). So it also holds for events
     that are chosen in view of earlier events. Proof: docs/privacy-proofs/geometric.md.
 
+    Raises:
+        InvalidInputError: `events` is refused, as in `epsilon`.
+
     >>> event = Event("geometric", 1, "zero-out", variance=1.8414, encoding="histogram")
     >>> round(pure_epsilon([event, event]), 3), pure_epsilon(Event("skellam", 5, "zero-out",
     ...                                                         variance=9, honest_survivors=9))
