@@ -2,11 +2,11 @@
 
 # The mark of every output whose run used what a private run must not use, such as true counts.
 NOT_PRIVATE = "not private"
-LARGE_EPSILON = 10.0  # a larger one brings a warning: e^10 is 22,000
+LARGE_EPSILON = 10.0  # a larger epsilon brings a warning: e^10 is 22,000
 
 
 def guarantees_little(epsilon: float) -> str:
-    """Return a warning that an epsilon above 10 guarantees little, or "" for a smaller epsilon.
+    """Return a warning that an epsilon above 10 guarantees little, or "" up to 10.
 
     >>> guarantees_little(11.0)[:25], guarantees_little(1.0)
     ('epsilon 11 is above 10: o', '')

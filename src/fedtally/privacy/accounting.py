@@ -21,20 +21,21 @@ bound, and names its method:
 |                             | delta of 0, and for events chosen  | clients of one item           |
 |                             | in view of earlier ones            |                               |
 
-The method `privacy-loss-distribution` composes at most 2^18 pairs of distributions (rows times
-releases). Skellam noise with a variance above 1e7, and any noise with a clip, enters it as the
-Gaussian that dominates this noise.
+The method `privacy-loss-distribution` composes at most 2^18 pairs of distributions: one for each
+counter of a release that a client changes. Skellam noise with a variance above 1e7, and any noise
+with a clip, enters it as the Gaussian that dominates this noise.
 
 Proofs: docs/privacy-proofs/. An input that the accountant does not know is an error. The accountant
 never counts on amplification by sampling, by shuffling or by the choice of cohorts, since the
 server sees which clients take part.
 
 Results are computed in floating point and then enlarged by margins: epsilon by a relative 1e-8, and
-delta by 1e-15 for every convolution, five times the largest error that was measured.
+delta by 1e-15 for every convolution, five times the largest error that was measured. The margins
+are smaller with `light`, the replacement for missing libraries (see `library`).
 
 The parts: `bounds` (what all bounds share), `laws` (each mechanism of noise), `gaussian` (curves
 that are known exactly) and `loss_distribution` (integer noise on a grid). Only `gaussian` and
-`loss_distribution` need the library `dp_accounting`.
+`loss_distribution` use the library `dp_accounting`.
 """
 
 from __future__ import annotations
@@ -164,12 +165,13 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
             secure sum uses up 2^-40 of it. The sampler of the noise uses up a part, too, since it
             draws from a distribution that is only close to the ideal one.
         adaptive: whether later events may have been chosen in view of what earlier events showed.
-            If so, several events compose as the Gaussians that dominate them (`Composition`), with
-            a larger epsilon: composing loss distributions is not proven for them.
+            If so, several events are added up as in `Composition`, mostly with a larger epsilon:
+            composing loss distributions is not proven for such events.
 
     Raises:
         InvalidInputError: there are no events, an event has no variance, the events differ in their
-            neighbouring relation, or secure sums and samplers alone use up delta.
+            neighbouring relation, delta is out of bounds, or secure sums and samplers alone use up
+            delta.
 
     >>> print(epsilon(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2), 1e-6))
     epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
@@ -188,6 +190,9 @@ def pure_epsilon(events: Event | Sequence[Event]) -> float:
 
     It is the sum of the largest privacy losses (basic composition). So it also holds for events
     that are chosen in view of earlier events. Proof: docs/privacy-proofs/geometric.md.
+
+    Raises:
+        InvalidInputError: `events` is refused, as in `epsilon`.
 
     >>> event = Event("geometric", 1, "zero-out", variance=1.8414, encoding="histogram")
     >>> round(pure_epsilon([event, event]), 3), pure_epsilon(Event("skellam", 5, "zero-out",
@@ -261,7 +266,8 @@ class Composition:
             summed over the campaigns.
         pure: the sum of the campaigns' epsilons at delta 0 (`pure_epsilon`); infinity if one of
             them needs a delta.
-        alone: the event of the only campaign; None if there are several campaigns.
+        alone: the event of the only campaign. None if there are several campaigns, or one campaign
+            of which `budget.Cap.total` counts several parts.
         order: the order of the Renyi divergences, above 1, fixed before the first campaign. None:
             the campaigns compose as Gaussians only.
         divergence: the sum of the campaigns' Renyi divergences of this order; infinity if there is
@@ -355,7 +361,7 @@ class Composition:
 
         Raises:
             InvalidInputError: secure sums and samplers use more than the part of delta that is
-                reserved for them.
+                reserved for them. For a single campaign: they use up all of delta.
         """
         if self.alone is not None:
             return _guarantee_alone(self.alone, self.delta)
@@ -534,10 +540,10 @@ def _sum_above(a: float, b: float) -> float:
 class Concentrated(NamedTuple):
     """A proven statement of zero-concentrated differential privacy (Bun and Steinke 2016).
 
-    It holds up to `delta`: the distributions of what is seen are within total variation `delta` of
-    others, whose Renyi divergence between neighbours is at most alpha rho, for every order alpha >
-    1. For several events, add up rho and add up delta, even if later events are chosen in view of
-    earlier events.
+    It holds up to `delta`. This means: the distribution of what is seen is within total variation
+    `delta` of another distribution. For these other distributions, the Renyi divergence between
+    neighbours is at most alpha rho, for every order alpha > 1. For several events, add up rho and
+    add up delta, even if later events are chosen in view of earlier events.
     """
 
     rho: float
@@ -811,8 +817,8 @@ def _solve(bound: Bound, delta: float, variation: float) -> float:
     """
     least = 0.0
     # The larger epsilon is, the less of delta is left for the bound, which then has a larger
-    # epsilon. A few turns usually reach an epsilon that no longer grows. After 100 turns there is
-    # none.
+    # epsilon. A few turns usually reach an epsilon that no longer grows. If 100 turns do not, the
+    # result is infinity.
     for _ in range(100):
         left = delta - (1 + math.exp(min(least, _OVERFLOWS))) * variation
         found = bound.epsilon(left) if left > 0 else math.inf

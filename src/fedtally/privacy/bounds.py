@@ -53,8 +53,8 @@ def checked_events(events: Event | Sequence[Event]) -> list[Event]:
     """Return events as a list; refuse several neighbouring relations, or missing variances.
 
     Raises:
-        InvalidInputError: there are no events, they have several neighbouring relations, or an
-            event has no variance.
+        InvalidInputError: there are no events, an entry is no `Event`, the events have several
+            neighbouring relations, or an event has no variance.
 
     >>> len(checked_events(Event("rounded-gaussian", 5, "zero-out", variance=9)))
     1
@@ -90,7 +90,7 @@ def check_relations(relations: set[str]) -> None:
 
 
 def demanded_delta(delta: float) -> float:
-    """Return the largest delta that somebody demands, as a float, if it is 0 or more and below 1.
+    """Return the largest delta that a client accepts, as a float, if it is 0 or more and below 1.
 
     Only geometric noise meets a demand of 0.
 

@@ -63,9 +63,9 @@ class Grant:
     """A population's privacy budget: the most that all its campaigns may cost, as epsilon at delta.
 
     Raises:
-        InvalidInputError: the name is empty or unprintable; epsilon is outside (0, 1000]; or delta
-            is neither 0 nor in [1e-15, 1). With a delta of 0, all campaigns must have geometric
-            noise.
+        InvalidInputError: `checked_name` refuses the population's name; epsilon is outside (0,
+            1000]; or delta is neither 0 nor in [1e-15, 1). With a delta of 0, all campaigns must
+            have geometric noise.
 
     >>> Grant("phones", 4.0, 1e-6)
     Grant(population='phones', epsilon=4.0, delta=1e-06)
@@ -143,7 +143,7 @@ class Cap:
         A part is one round that the client took part in. Without `per_days`, each campaign in
         `charges` costs its whole event, once. With `per_days`, a campaign costs only its parts in
         `charges`. The number of these parts may depend on what was seen. So, if there are several
-        parts, they compose as Gaussians, even within one campaign.
+        parts, they compose as several campaigns do (see `Composition`), even within one campaign.
 
         Args:
             charges: the client's parts after the time `since(...)`, a charge for each, at least
@@ -255,9 +255,9 @@ def appearance(name: str) -> str:
 
     Letter case, accents, compatibility forms (NFKD) and characters without ink make no difference.
     Blanks, hyphens, underscores and dots become one hyphen. Look-alikes of Latin letters, such as
-    Cyrillic and Greek letters and digits, become that letter. Use the string for warnings only: it
-    misses some look-alikes (Unicode TR 39 lists thousands), and can be equal for names that differ
-    clearly.
+    Cyrillic and Greek letters and digits, become the Latin letter. Use the string for warnings
+    only: it misses some look-alikes (Unicode TR 39 lists thousands), and can be equal for names
+    that differ clearly.
 
     >>> appearance("phones-2")
     'phones-2'
@@ -378,8 +378,9 @@ def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
         new: the charge of the round that the client is asked to take part in.
 
     Raises:
-        OverspentError: the rounds of `charges` and `new` would cost more than the cap, or several
-            of them more than epsilon 25.
+        OverspentError: the rounds of `charges` and `new` would cost more than the cap; or they are
+            of several campaigns, and would cost more than epsilon 25. With `per_days`, this limit
+            is also for several rounds of one campaign.
         InvalidInputError: see `Composition.of` and `Composition.guarantee`.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
@@ -403,7 +404,8 @@ def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
 def _spendable(epsilon: float, total: Composition) -> float:
     """Return the part of a granted epsilon that a total may reach: all of it for a single event.
 
-    Several campaigns may together reach at most epsilon 25 (`accounting.MOST_ADAPTIVE`).
+    Several campaigns, or several parts of one (see `Cap.total`), may together reach at most epsilon
+    25 (`accounting.MOST_ADAPTIVE`).
     """
     return epsilon if total.alone is not None else min(epsilon, MOST_ADAPTIVE)
 

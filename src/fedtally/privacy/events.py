@@ -481,7 +481,10 @@ class Event:
 
     @property
     def num_releases(self) -> int:
-        """The largest number of releases that hold a contribution of one client."""
+        """The number of releases in the worst case that `releases` describes.
+
+        A client's contributions may be spread over more releases, each with fewer of them.
+        """
         return sum(number for _, number in self.releases)
 
     @property
@@ -667,6 +670,9 @@ def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
     Args:
         events: the events of the campaigns, of any relations.
         relation: the relation of the demand, zero-out or replace-one.
+
+    Raises:
+        InvalidInputError: an event of two servers would get add-remove, which it cannot have.
 
     >>> silo = Event("skellam", 3, "add-remove", honest_survivors=4)
     >>> client = Event("skellam", 3, "zero-out", honest_survivors=4)

@@ -16,7 +16,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     """Return the noise multiplier z with which Gaussian noise is (epsilon, delta)-private.
 
     z is the noise's standard deviation divided by the l2 sensitivity. The result is exact but for a
-    margin of 1e-8 (the analytic Gaussian mechanism of Balle and Wang 2018, Theorem 8).
+    relative margin of 1e-8 (the analytic Gaussian mechanism of Balle and Wang 2018, Theorem 8).
 
     Args:
         epsilon: 1e-6 to 1000.

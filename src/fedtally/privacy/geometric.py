@@ -36,7 +36,7 @@ def rate_of(variance: float) -> Fraction:
 
     The sampler and the accountant both call this function: so the noise that is drawn is the noise
     that is charged. The rate is rounded down to a multiple of 2^-40, which can only add noise. If
-    this gives 0, the rate is 2^-40.
+    the multiple is 0, the rate is 2^-40, with less noise than asked for.
 
     Args:
         variance: the variance of the noise, above 0. It is 2 q / (1 - q)^2 for q = e^-rate.

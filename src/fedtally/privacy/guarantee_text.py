@@ -23,7 +23,7 @@ from fedtally.privacy.events import Event, Relation, Trust
 from fedtally.privacy.laws import LAWS
 
 # The tables name every relation, and every method for a single campaign, so that a lookup fails for
-# a new one. Otherwise it could get the sentence of another.
+# a new relation or method. Otherwise a new one could get the sentence of an old one.
 CHANGED = {
     Relation.ZERO_OUT: "if one client's items are taken away and it still takes part",
     Relation.REPLACE_ONE: "if one client's items are replaced by any others",
@@ -110,7 +110,8 @@ def fields(
         terms: the privacy terms of the plan.
         fewest_survivors: the fewest clients in any sum of the run, for the epsilon of the noise
             that clients really added (`epsilon_realised`). None: unknown, and `epsilon_realised` is
-            None. It is also None if the clients do not add the noise.
+            None. `epsilon_realised` is also None if the clients do not add the noise, or if at most
+            `corrupt` clients remain.
         corrupt: the number of clients in a sum that may be corrupt, for `epsilon_realised`.
         clients: the kind of clients: "persons", or "silos", in which one person is protected.
 
@@ -239,8 +240,8 @@ def sentences(
 ) -> list[str]:
     """Return the privacy statement as four sentences, in the terms of NIST SP 800-226.
 
-    They are about, in this order: the guarantee, the noise, what a client may contribute and how
-    this is proven, and the unit and period that are protected.
+    They are about, in this order: the guarantee; the noise; what a client may contribute, and how
+    the guarantee is proven; the unit and period that are protected, and the cost as zCDP.
 
     Args:
         terms: the privacy terms of the plan.
@@ -257,8 +258,9 @@ def sentences(
     found, event = terms.guarantee, terms.event
     said = numbers(found.epsilon, found.delta)
     guarantee = f"{said} {changed(event.relation, clients)} ({event.relation})"
-    # Many readers think of replace-one. Under other relations epsilon is smaller, and they would
-    # take the smaller number for it. So the epsilon for replace-one is added.
+    # Many readers think of replace-one. Under other relations epsilon is smaller, and these readers
+    # would take the smaller number for that of replace-one. So the epsilon for replace-one is
+    # added.
     other = terms.replace_one
     if event.relation is not Relation.REPLACE_ONE:
         bound = (
@@ -402,7 +404,8 @@ def _fields(found: Guarantee) -> dict[str, Any]:
 def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarantee:
     """Return the privacy cost of several campaigns, for a client that takes part in all of them.
 
-    The delta of the total is the largest delta of the campaigns.
+    The delta of the total is the largest delta of the campaigns. Nothing is guaranteed if a
+    campaign is without privacy, or if the costs cannot be added: then `why` says so.
 
     Args:
         campaigns: the privacy terms of each campaign; None for a campaign without privacy.

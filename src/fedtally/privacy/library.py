@@ -1,7 +1,7 @@
 """The choice between SciPy and dp-accounting, and their replacement `light`, for the accountant.
 
 `light` is used for a library that is not installed, as in a light agent. Only this module chooses.
-It imports a library when it is first needed, so that a command without epsilon does not wait for
+A library is imported when it is first needed, so that a command without epsilon does not wait for
 the import.
 """
 
@@ -52,9 +52,9 @@ def grids() -> Any:
 
 
 def lost_by_convolution() -> float:
-    """Return the largest error in delta when two distributions on a grid are composed.
+    """Return a bound on the error in delta when two distributions on a grid are composed.
 
-    For dp-accounting it is five times the largest measured error. For `light` it is 0, since
+    For dp-accounting the bound is five times the largest measured error. For `light` it is 0, since
     `light` keeps all digits of the tails.
     """
     return 0.0 if grids() is light else 1e-15

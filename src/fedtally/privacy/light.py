@@ -1,9 +1,10 @@
 """Replacements in NumPy for the functions of SciPy and dp-accounting that the accountant needs.
 
-They are for an agent that has neither library (see `privacy.library`). Each function has the name
-and the arguments of the one that it replaces; `LossGrid` has the methods that are needed of
-dp-accounting's distributions. Tests compare the epsilons with the libraries' epsilons.
-`docs/library.md` says by how much they are smaller, and where they may be larger.
+They are for an agent in which one or both libraries are missing (see `privacy.library`). Each
+function has the name and the arguments of the function that it replaces; `LossGrid` has the methods
+that are needed of dp-accounting's distributions. Tests compare the epsilons with the libraries'
+epsilons. `docs/library.md` says by how much the epsilons of this module are smaller, and where they
+may be larger.
 
 `math.erf` and `math.erfc` have all digits, even in the tails. The functions of the normal
 distribution are computed from these two.
@@ -231,9 +232,10 @@ class _Part(NamedTuple):
     number: int
 
     def tilted(self, order: float) -> tuple[F64, float]:
-        """Return the masses times e^(order place), scaled, and the logarithm of the scale.
+        """Return the masses times e^(order place), scaled, and the logarithm of their sum.
 
-        The masses are scaled to the sum 1; the second number is the logarithm of their sum before.
+        The masses are scaled to the sum 1; the second number is the logarithm of the sum before
+        scaling.
 
         Args:
             order: the exponent for each step of the grid.

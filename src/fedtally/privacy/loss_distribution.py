@@ -157,7 +157,7 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
     """Compose pairs of distributions on one grid, and return the (epsilon, delta) curve.
 
     Each pair's loss is rounded upwards to the grid by connecting the dots (Doroshenko et al. 2022).
-    `_step` chooses the step of the grid, on which it depends how much this adds to epsilon.
+    How much the rounding adds to epsilon depends on the step of the grid, which `_step` chooses.
 
     Args:
         folds: the pairs of distributions, and how often each occurs.

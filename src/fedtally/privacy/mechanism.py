@@ -2,8 +2,8 @@
 
 A distribution is a table of masses: integers with the sum 2^128, one for each value of the noise. A
 draw inverts the distribution function at uniform bits of a key's stream (`fedtally.crypto.prg`).
-Neither draws nor tables use floating point. So they are safe from the attack on the last bits of
-floating-point noise (Mironov 2012).
+Draws and masses are computed in integers, not in floating point. So they are safe from the attack
+on the last bits of floating-point noise (Mironov 2012).
 
 `Noise.total_variation` bounds how far the distribution of a draw is from the ideal one, if the bits
 are uniform: docs/privacy-proofs/table_sampler.md. The bits come from AES-256, so that this
@@ -146,8 +146,8 @@ def rounded_gaussian(variance: float) -> Noise:
 
     The integer k has the probability Phi((k + 1/2) / s) - Phi((k - 1/2) / s). A sum with this noise
     is a sum with Gaussian noise, rounded, so that the Gaussian's guarantee holds:
-    docs/privacy-proofs/. Rounding adds about 1/12 to the variance if s^2 is at least 1/10; for a
-    smaller s^2, it makes the variance smaller.
+    docs/privacy-proofs/. Rounding adds about 1/12 to the variance if s^2 is at least 1/4. For a
+    smaller s^2 it adds less. Below about 1/12, it makes the variance smaller.
 
     Args:
         variance: s^2, the variance of the Gaussian before rounding, 2^-6 .. 2^30.

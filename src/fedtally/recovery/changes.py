@@ -177,7 +177,7 @@ def flagged(changes: Changes, alpha: float) -> Bools:
 def listed(changes: Changes, alpha: float) -> Bools:
     """Return which items changed, as a mask, bool [n], with a bound on the share of wrong ones.
 
-    The expected share of items in the mask that did not change is at most `alpha`. It is the rule
+    The expected share of items in the mask that did not change is at most `alpha`. This is the rule
     of Benjamini and Hochberg, for e-values (Wang and Ramdas 2022). The bound holds for one look at
     the data, not for a look after every round. The mask usually has more items than `flagged`.
 

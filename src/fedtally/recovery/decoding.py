@@ -63,8 +63,8 @@ def recovery_of(
         rows: the number of rows of the sketch.
         encoding: how items become counters.
         batches: the number of batches of rounds that landed, or that can land.
-        planned: True if a plan predicts its error with this decoder, or if the domain is open. Then
-            "auto" never chooses belief propagation.
+        planned: True if the decoder is also to predict the error of a plan, or if the domain is
+            open. Then "auto" never chooses belief propagation.
 
     Raises:
         InvalidInputError: the named decoder is unknown, needs more rows, or is for another
@@ -111,10 +111,11 @@ def resting() -> list[Recovery]:
 
 
 def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
-    """Yield notes for the user if a decoder is less accurate than it or another one could be.
+    """Yield notes for the user if a decoder is less accurate than possible.
 
-    The reasons are an even number of rows, or too few rows or too many candidates for joint
-    recovery. No note is yielded if there is nothing to say.
+    The median is less accurate with an even number of rows. It is also less accurate than joint
+    recovery, for which there may be too few rows or too many candidates. Nothing is yielded for
+    other decoders.
 
     Args:
         recovery: the decoder that is used; "auto" is not allowed.

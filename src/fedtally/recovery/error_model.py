@@ -38,9 +38,9 @@ def predict(
     """Return the predicted error of a campaign.
 
     Args:
-        frequencies: the expected frequencies of items, [d], in any order, in [0, 1]. Their sum is
-            at most `max_items`.
-        recovery: the name of a decoder. Joint recovery needs 3 rows.
+        frequencies: the expected frequencies of items, [d], in any order, in [0, 1]. Their sum,
+            each as often as `numbers` says, is at most `max_items`.
+        recovery: the name of a decoder. "joint" and "belief" need 3 rows.
         probability: the probability, in (0, 1), that the largest error exceeds the result's `linf`.
         given: the arguments of `Sums.of`, and the arguments `numbers` and `max_items` of `rising`.
             `candidates` may be left out if `frequencies` has an entry for every candidate.
@@ -72,7 +72,7 @@ def failure(
         frequencies: the frequencies, as in `predict`.
         tau: the size of an error, as a frequency, above 0.
         recovery: the name of a decoder, as in `predict`.
-        given: more arguments, as in `predict`.
+        given: more arguments, as in `predict`, without `probability`.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -95,7 +95,7 @@ def exceedance(frequencies: npt.ArrayLike, size: float, **given: Any) -> float:
     Args:
         frequencies: the frequencies, as in `predict`.
         size: the size of an error, as a frequency, above 0.
-        given: more arguments, as in `predict`, without `probability`.
+        given: more arguments, as in `predict`, without `probability` and `recovery`.
 
     Raises:
         InvalidInputError: a value is out of its range.

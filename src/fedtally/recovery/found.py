@@ -21,7 +21,8 @@ class FoundFit:
         most: the largest number of items that may be fitted.
         selected: the number of standard deviations by which an item had to stand out to be fitted,
             when the fit began.
-        threshold: the same number at the end of the fit; it is larger if the support was full.
+        threshold: the same number at the end of the fit. It may be larger than `selected` if the
+            support was full.
         positions: int64 [n], the fitted items, as positions among the candidates.
         values: float64 [n, batches], the frequencies of the fitted items in each batch.
         shrinkage: float64 [n, batches], how much of the distance of each value from the item's mean

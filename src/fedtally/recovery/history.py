@@ -102,8 +102,9 @@ class History:
         rest: the values of the same candidates in the rest of the history.
 
     Attributes:
-        gain: how much the log-likelihood of the window's values grows if the rest of the history is
-            used. If it is negative, the rest is a bad prior, since items changed too much.
+        gain: how much the log-likelihood of the light items' values in the window grows if the rest
+            of the history is used. A negative gain means that the rest is a bad prior, since items
+            changed too much.
         rates: the learned distributions of light items' rates.
         shares: the learned share of heavy items with each change in `_CHANGES`, float64 [6].
 
@@ -318,7 +319,7 @@ def _joint(old: F64, new: F64, kinds: F64, moves: list[F64]) -> list[F64]:
 def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
     """Learn rates and kinds; return them, and the log-likelihood of the window's values.
 
-    The log-likelihood is conditional on the values in the other rounds.
+    Only light items count. The log-likelihood is conditional on their values in the other rounds.
 
     Args:
         table: the likelihoods.

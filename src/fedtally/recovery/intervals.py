@@ -131,7 +131,7 @@ class NoisyNumberIntervals(UsualIntervals):
         return self._widened(self.intervals.at(ids))
 
     def centres(self, ids: Ids) -> F64 | None:
-        """Return the frequencies around which limits lie; None if their errors are not normal."""
+        """Return the frequencies around which limits lie, or None; see `Intervals.centres`."""
         return self.intervals.centres(ids)
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:

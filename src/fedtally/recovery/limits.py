@@ -61,8 +61,8 @@ class Intervals(Protocol):
     def centres(self, ids: Ids) -> F64 | None:
         """Return the frequencies around which the limits lie: float64 [n].
 
-        Returns None if the errors are not normal. The squares of normal errors of independent
-        results can be added; quantiles of other errors cannot.
+        Returns None for the median, whose errors are rare and large: quantiles of such errors in
+        independent results cannot be added. For other decoders, the squares of the half-widths can.
         """
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
@@ -154,11 +154,11 @@ def listed_lows(
 ) -> F64:
     """Return lower limits for a list's items, given that their estimates reached a threshold.
 
-    Frequencies are tried upwards, from the limit that holds however the list was chosen. One is
-    plausible if, under it, an estimate that reached the threshold is as large as the item's with at
-    least the probability `given`. The lower limit is the first plausible frequency, or `low` if
-    none below it is plausible. Bisection could miss it: with uneven tails of errors, a
-    frequency may be plausible while a higher one is not.
+    Frequencies are tried upwards, from the limit that holds however the list was chosen. A
+    frequency is plausible if, under it, an estimate that reached the threshold is as large as the
+    item's with at least the probability `given`. The lower limit is the first plausible frequency,
+    or `low` if no frequency below `low` is plausible. Bisection could miss the first plausible
+    frequency: with uneven tails of errors, a frequency may be plausible while a higher one is not.
 
     Args:
         values: float64 [n], the estimates.

@@ -162,8 +162,8 @@ class Landed:
         clients: float64 [batches], the number of clients in each batch.
         weights: float64 [batches], each batch's share of all clients.
         num_clients: the number of clients in all batches.
-        frequencies: float64 [rows, width, batches], the sums divided by the number of clients. The
-            batches of a cell are next to each other in memory.
+        frequencies: float64 [rows, width, batches], each batch's sums divided by the batch's number
+            of clients. The batches of a cell are next to each other in memory.
 
     Raises:
         InvalidInputError: no client took part in any landed round.
@@ -344,10 +344,11 @@ class Landed:
         return kernels.Decoder(sums, self._tables[0], expected, fold)
 
     def halves(self, first_id: int, count: int) -> kernels.Halves:
-        """Return the prepared search for the heavy ones of the ids first_id, first_id + 1, ...
+        """Return the prepared search for heavy ids among first_id, first_id + 1, ...
 
-        It is prepared at the first call and then stored. Copies of these sums with the same batches
-        share it. It is only for batches that share their locations, so not for schedule "fresh".
+        The search is prepared at the first call and then stored. Copies of these sums with the same
+        batches share it. It is only for batches that share their locations, so not for schedule
+        "fresh".
         """
         asked = first_id, count
         if asked not in self._halves:
@@ -514,7 +515,7 @@ class Candidates:
     def above(self, positions: I64, decoder: Decoder, floor: float) -> I64:
         """Return the positions of candidates whose number exceeds a floor.
 
-        Listed candidates that may not be heavy are left out (see `passing`).
+        Listed candidates that fail the test of `passing` are left out.
 
         Args:
             positions: int64 [n], the positions of listed ids to test. All extra ids are tested too.

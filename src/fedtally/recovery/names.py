@@ -135,7 +135,7 @@ class _Taken(NamedTuple):
 
 
 class _Reader:
-    """Reads names; holds the remaining sums, and what was subtracted for each hash."""
+    """Reads names; holds what is left of the sums, and what was subtracted for each hash."""
 
     def __init__(
         self,
@@ -207,8 +207,8 @@ class _Reader:
         """Try to read the name of a hash, and subtract the hash's symbols from the sums.
 
         Without a name, only symbols whose scores stand out are subtracted. A hash that is too rare
-        for a short name to be readable is skipped. What an earlier sweep subtracted for the hash is
-        added back first.
+        for a short name to be readable is skipped, unless an earlier sweep looked at it. What an
+        earlier sweep subtracted for the hash is added back first.
 
         Args:
             h: the hash.

@@ -103,7 +103,7 @@ class ShrunkDecoder:
     Args:
         decoder: the other decoder.
         domain: the candidate items, from which the distribution of the counts is learned. Any id
-            may be decoded later.
+            may be decoded later, unless the sums are histograms: these hold only candidates.
 
     Raises:
         InvalidInputError: the decoder does not report its noise.
@@ -164,7 +164,7 @@ class ShrunkDecoder:
 
 
 def noise_distribution(phantoms: F64) -> Noise:
-    """Return the distribution of the noise, fitted to phantoms; values above 10 are left out.
+    """Return the distribution of the noise, fitted to phantoms; sizes above 10 are left out.
 
     Args:
         phantoms: float64 [n], the estimates of ids that no client holds, divided by about their
@@ -224,8 +224,8 @@ def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
 def mixing_weights(likelihood: F64, seen: F64, pseudo: float = 0.0) -> F64:
     """Return the maximum-likelihood weights of the components of a mixture: float64 [k].
 
-    They are computed by expectation-maximization, until a step raises the log-likelihood by less
-    than `_RISE`.
+    They are computed by at most `_STEPS` steps of expectation-maximization. The steps end when one
+    raises the log-likelihood by less than `_RISE`.
 
     Args:
         likelihood: float64 [n, k], the density of each value under each component.

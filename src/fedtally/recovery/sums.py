@@ -98,7 +98,7 @@ class Sums(NamedTuple):
             heterogeneity: how much the rounds differ, at least 1. It is the squared l2 norm of the
                 rare items' frequencies in a round, averaged over rounds, divided by the squared l2
                 norm of their mean frequencies. 1: all rounds have the same distribution. Values
-                above the number of rounds are treated as this number.
+                above the effective number of rounds (see `effective`) are treated as that number.
             mechanism: the mechanism that makes the noise; only the tails of a histogram's errors
                 depend on it.
             draws: how many draws make the noise in all rounds together, at least 1; only used for a

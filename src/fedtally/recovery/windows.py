@@ -142,7 +142,8 @@ def longest(sketches: Sequence[CountSketch], domain: Domain, most: int = LONGEST
     Args:
         sketches: the landed sums.
         domain: the candidates.
-        most: the most rounds, if a batch is not larger; LONGEST is another limit.
+        most: the most rounds, before the batches that they belong to are completed; LONGEST is
+            another limit.
 
     >>> from fedtally.domain import IntegerRange
     >>> from fedtally.sketch import SketchSpec

@@ -46,7 +46,8 @@ def gaussian_bound(events: Event | Sequence[Event]) -> float:
 
     Geometric noise: a counter that changes by k has a privacy loss l of at most k times the noise's
     rate. Its mu is 2 Phi^-1(e^l / (1 + e^l)), about 1.25 l for a small l. No smaller mu holds for a
-    change by 1. Proof: docs/privacy-proofs/geometric.md.
+    change by 1. For l above 500, a simpler and larger bound is used. Proof:
+    docs/privacy-proofs/geometric.md.
 
     >>> event = Event("skellam", 5, "zero-out", variance=500.0, honest_survivors=90)
     >>> round(gaussian_bound(event) / (5 / 500) ** 0.5, 5)

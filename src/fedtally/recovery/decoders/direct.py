@@ -87,7 +87,11 @@ class DirectDecoder(CampaignDecoder):
         return found
 
     def range(self, first_id: int, count: int) -> F64:
-        """Return the counts of the ids from `first_id` on (mod 2^64): float64 [count]."""
+        """Return the counts of the ids from `first_id` on (mod 2^64): float64 [count].
+
+        Raises:
+            InvalidInputError: the range goes beyond the candidates.
+        """
         start = (first_id - self._places.first_id) % 2**64
         validate.integer(0, self.spec.width - start, count=count)
         return self._counts[start : start + count].copy()

@@ -77,7 +77,7 @@ class Task:
 def looked(task: Task, candidates: int, itemsize: int) -> dict[str, float]:
     """Return how many operations a decoder makes that decodes each candidate once.
 
-    They are counted by kind: the keys are those of `OPERATIONS`.
+    They are counted by kind: the keys are four of those of `OPERATIONS`.
 
     Args:
         task: the sizes of the sums.

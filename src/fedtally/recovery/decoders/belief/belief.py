@@ -546,8 +546,8 @@ class BeliefDecoder(FittedDecoder):
     Joint recovery is done first, and the messages start from its items. Joint recovery answers
     instead if there are too few cells or too many messages, or if belief propagation does not fit
     the sums or cannot improve on it. Estimates are posterior means, which makes both the largest
-    error and the sum of squared errors small. Its random draws follow from the seed of the
-    sketches, so the same sums give the same estimates.
+    error and the sum of squared errors small. The decoder's random draws follow from the seed of
+    the sketches, so the same sums give the same estimates.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round.
@@ -677,7 +677,7 @@ class BeliefDecoder(FittedDecoder):
         """Return a decoder of the counts in some batches that uses the messages of all batches.
 
         The new decoder's `batches` and `clients` are those of the window. After a fallback it is
-        joint recovery's decoder of these batches.
+        joint recovery's decoder of these batches, in which they stay those of all batches.
         """
         if self.fallback:
             return self.joint.window(chosen, learned)

@@ -36,12 +36,12 @@ class Prior:
     """A distribution of counts, learned by `learn`.
 
     Args:
-        largest: the largest count that occurs, in clients.
+        largest: the largest count that occurs, in clients; ignored if `known` is given.
         known: the counts, ascending, and their probabilities, float64 [k] each, if they need not be
             learned.
         smooth: 0, or a standard deviation of the logarithms of counts. After each step of learning,
-            weights are spread over neighbouring points with it. Otherwise, with few values, the
-            weights of maximum likelihood gather at random counts.
+            weights are spread over neighbouring points with this standard deviation. Otherwise,
+            with few values, the weights of maximum likelihood gather at random counts.
 
     Attributes:
         table: the posterior means and variances given values, computed by the last `learn`.

@@ -2,10 +2,10 @@
 
 A cell is a counter, and a look decodes all candidates. A look takes the same time however few of
 them are heavy. If few cells have large values, it is faster to start from these cells:
-`kernels.Halves` returns the ids in them. These ids are then tested by the same numbers as in a
-look, so both ways find the same ids. The cost of a search is estimated before it begins. A search
-for the largest items is made in several tries. It is given up if they would take too long, and a
-look follows.
+`kernels.Halves` returns the ids in them. For these ids, the same decoder as in a look is asked, so
+both ways find the same ids. The cost of a search is estimated before it begins. A search for the
+largest items is made in several tries. The search is given up if the tries would take too long, and
+a look follows.
 """
 
 from __future__ import annotations

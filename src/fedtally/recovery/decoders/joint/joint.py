@@ -207,7 +207,7 @@ class Fit:
             has the standard deviation scale / sqrt(b).
         own_shares: the b of each fitted item, float64 [support].
         shrinks: whether the estimate of an unfitted item is b e; otherwise it is e.
-        error: the frequency that the estimate of one phantom in a thousand exceeds.
+        error: the frequency that the absolute estimate of one phantom in a thousand exceeds.
         least_own_share: the smallest of `own_shares`; 1 if no item is fitted.
         worst: the largest standard deviation of a fitted item, a frequency.
         threshold: the number of standard deviations by which fitted items stand out.

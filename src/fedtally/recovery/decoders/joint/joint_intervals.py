@@ -67,7 +67,8 @@ class Kappa(NamedTuple):
 
     Attributes:
         value: the ratio.
-        source: how it was obtained, in words; "" if there is no noise, so that it does not matter.
+        source: how the ratio was obtained, in words; "" if nothing need be said of it, for instance
+            without noise.
     """
 
     value: float
@@ -87,8 +88,8 @@ class JointIntervals(UsualIntervals):
     - Each limit is at least one client away from e.
 
     An item of a list has been selected once more. Its lower limit is that of a normal variable
-    given that e reached the list. If that is lower than the limit that holds however the list was
-    chosen, the latter is used.
+    given that e reached the list. If the list's choice would lower it further than a limit that
+    holds for any list, the limit for any list is used.
 
     Simultaneous intervals do not use the selection: they are symmetric around e. Their half-width
     is a normal quantile by Bonferroni's correction, times kappa and `BAND_SLACK`.
@@ -252,8 +253,9 @@ def kappa_of(fit: Fit) -> Kappa:
     Ids that no client holds are added to the sums, with frequencies like those of the fitted items
     and Poisson numbers of clients in every round. The sums are decoded again. The root mean square
     error of these items is divided by that of the same ids in `fit`. A quotient below 1 is raised
-    to 1. If the added items spoil the fit, fewer are added. If they still do, or if the domain is
-    too large to be decoded again, the ratio is a constant. It is 1 if there is hardly any noise.
+    to 1. If the added items spoil the fit, fewer are added. If these still spoil it, or if the
+    domain is too large to be decoded again, the ratio is a constant. In other domains the ratio is
+    1 if there is hardly any noise.
     """
     landed = fit.landed
     constant = usual_kappa(landed)
@@ -358,8 +360,8 @@ def selective_limits(
         z: float64 [n], the values divided by their standard deviations.
         fitted: bool [n], whether each item was fitted.
         threshold: the threshold of the fit, in standard deviations.
-        kappa: the factor on the standard deviation at the threshold and above. For light items the
-            factor is 1; between them it is linear.
+        kappa: the factor on the standard deviation at the threshold and above. Up to z = 1 the
+            factor is 1; between 1 and the threshold it is linear.
         alpha: the probability that the true mean is outside, half of it on each side.
     """
     half = float(-ndtri(alpha / 2))
@@ -573,8 +575,9 @@ def _solve(falling: Callable[[float], float], high: float, lacking: float = 0.0)
 def _around(falling: Callable[[float], float], high: float, lacking: float) -> tuple[float, float]:
     """Return points on either side of the root of a falling function, very close to it.
 
-    They differ from the root by the share `_APART` of it. If the secants do not come that close, or
-    if rounding hides the sign of the function there, the points are 0 and `high`.
+    The points differ from the root by the share `_APART` of the root. If the secants do not come
+    that close, or if rounding hides the sign of the function there, the points are 0 and `high`.
+    The arguments are those of `_solve`; `lacking` is above 0.
 
     >>> low, high = _around(lambda x: np.exp(-x) - 0.5, 9.0, 0.5)
     >>> low < np.log(2) < high < low + 2e-11

@@ -56,7 +56,8 @@ def exceedance(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
 
 def _expected(frequencies: F64, plan: Sums, number: F64) -> tuple[F64, F64]:
     """Return the expected counts, and how many items have each; light items are grouped."""
-    # A batch with heterogeneity h is modelled with 1/h of the items, each h times as frequent.
+    # Under schedule "fresh", a batch with heterogeneity h is modelled with 1/h of the items, each h
+    # times as frequent.
     if plan.fresh:
         frequencies, number = frequencies * plan.heterogeneity, number / plan.heterogeneity
     light, numbers = grouped(frequencies[:-_ALONE] * plan.clients, number[:-_ALONE], _WIDE_GROUP)
@@ -134,7 +135,8 @@ def _tails(step: float, expected: F64, numbers: F64, plan: Sums) -> tuple[F64, F
     def median(noise: float, groups: list[tuple[float, int]]) -> tuple[F64, float]:
         """Return the distribution of the median over rows, and the step of its lattice.
 
-        It is for batches that share their locations.
+        The batches of `groups` (from `_alike`) share their locations. `noise` is the variance of
+        the noise in a counter, in squared counts.
         """
         less: F64 = np.minimum(_less(step, items, tuple(groups)) / plan.width, 1 - 1e-12)
         log = -(noise + blur) * t * t / 2
