@@ -1,6 +1,7 @@
-"""The site's search finds numbers of three digits, such as 502: a status is typed as a number.
+"""The site's search finds numbers of three digits, such as 502, and with commas, such as 20,000.
 
-Sphinx leaves numbers out of the index, and out of what a reader types.
+A status is typed as a number. Sphinx leaves numbers out of the index, and out of what a reader
+types, and takes a comma for the end of a word.
 """
 
 from __future__ import annotations
@@ -11,21 +12,27 @@ from sphinx.application import Sphinx
 from sphinx.search.en import SearchEnglish
 
 KEPT = r"[1-9]\d\d"
+COMMAS = r"[1-9][0-9]{0,2}(?:,[0-9]{3})+"
 
 
 class EnglishWithNumbers(SearchEnglish):
-    """English, of which the index also holds numbers of three digits."""
+    """English, of which the index also holds numbers of three digits, and numbers with commas."""
+
+    _word_re = re.compile(rf"{COMMAS}(?!\w)|\w+")
 
     # The page's script drops each term that a pattern knows as a number. So a number that is kept
     # is an object that no pattern matches.
-    js_splitter_code = (
-        r"""
-var splitQuery = (query) => query
-  .split(/[^\p{Letter}\p{Number}_\p{Emoji_Presentation}]+/gu)
-  .filter((term) => term)
+    js_splitter_code = r"""
+var splitQuery = (query) => (query
+  .match(/COMMAS(?!LETTER)|LETTER+/gu) ?? [])
   .map((term) => /^KEPT$/.test(term) ? Object.assign(new String(term), {match: () => null}) : term);
 """
-    ).replace("KEPT", KEPT)
+    for _name, _pattern in (
+        ("COMMAS", COMMAS),
+        ("LETTER", r"[\p{Letter}\p{Number}_\p{Emoji_Presentation}]"),
+        ("KEPT", KEPT),
+    ):
+        js_splitter_code = js_splitter_code.replace(_name, _pattern)
 
     def word_filter(self, word: str) -> bool:
         """Tell whether the index holds a word."""

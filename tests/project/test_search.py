@@ -1,4 +1,4 @@
-"""The site's search finds a status by its number, as an operator types it."""
+"""The site's search finds a number as it is written, such as a status or 20,000."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
     "index": "# Home\n\n```{toctree}\nnight\nday\n```\n",
     "night": "# Night\n\nDevices say HTTP 502, and 429.\n",
-    "day": "# Day\n\n7 of 1502 devices say 4290, in 2027.\n",
+    "day": "# Day\n\n7 of 1502 devices say 4290, in 2027.\nOf 20,000 and 1,000,000 none.\n",
 }
 
 
@@ -37,10 +37,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_index_holds_numbers_of_three_digits_alone(site: Path) -> None:
+def test_the_index_holds_numbers_of_three_digits_and_with_commas_alone(site: Path) -> None:
     index = (site / "searchindex.js").read_text("utf-8")
     assert all(f'"{number}":' in index for number in (429, 502))
     assert not any(f'"{number}":' in index for number in (7, 1502, 2027, 4290))
+    assert all(f'"{number}":' in index for number in ("20,000", "1,000,000"))
+    assert not any(f'"{part}":' in index for part in ("000", "20", "000,000"))
     assert '"devic":' in index  # words are stemmed as before
 
 
@@ -52,7 +54,7 @@ def test_the_index_holds_numbers_of_three_digits_alone(site: Path) -> None:
 def test_a_reader_finds_the_page_that_explains_a_number(site: Path, tmp_path: Path) -> None:
     found = {}
     with browser.Page(tmp_path, 1000) as page:
-        for typed in ("502", "HTTP 429", "devices", "4290", "503"):
+        for typed in ("502", "HTTP 429", "devices", "4290", "503", "20,000", "30,000", "HTTP,429"):
             page.go(f"{(site / 'search.html').as_uri()}?q={typed.replace(' ', '+')}")
             end, said = time.monotonic() + 60, ""
             while "finished" not in said and "did not match" not in said:
@@ -67,4 +69,7 @@ def test_a_reader_finds_the_page_that_explains_a_number(site: Path, tmp_path: Pa
         "devices": ["Day", "Night"],
         "4290": [],
         "503": [],
+        "20,000": ["Day"],
+        "30,000": [],
+        "HTTP,429": ["Night"],
     }

@@ -697,6 +697,33 @@ def test_a_file_that_is_lost_under_a_process_is_told_and_the_process_ends_first(
     assert said("status") == ""
 
 
+def test_a_mark_that_is_lost_under_a_process_is_told_until_the_process_writes(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = init(world, plan_of())
+    mark = world.folder / "survey.mark"
+
+    def said() -> str:
+        capsys.readouterr()
+        assert run(["campaign", "status", str(place)]) == 0
+        return " ".join(capsys.readouterr().err.split())
+
+    for ends_first in (False, True):
+        with hold(CampaignFolder.open(place)) as driver:
+            number = CampaignFolder.open(place).runner()
+            assert said() == ""
+            mark.unlink()
+            lost = f"{place} has lost its mark {mark} while process {number} runs it: mount its"
+            assert lost in said()
+            assert "let the process run" in said() and "campaign restore" in said()
+            if not ends_first:
+                driver.check_writes()
+                assert mark.exists() and said() == ""
+        assert CampaignFolder.open(place).stage() == ("no-mark" if ends_first else "stopped")
+    assert run(["campaign", "restore", str(place)]) == 0
+    assert said() == ""
+
+
 def test_a_cancelled_campaign_stays_cancelled(
     world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:

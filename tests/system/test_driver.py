@@ -1768,8 +1768,10 @@ def test_a_ledger_of_today_takes_campaigns_beside_it_and_a_client_record_does_no
         Ledger.open(folder / "two.db")
     Ledger.open(folder / "two.db", create=True)
     ClientRecord.open(folder / "three.db", create=True)
-    with pytest.raises(UnreadableFileError, match="not a campaigns"):
+    with pytest.raises(UnreadableFileError, match="holds a client record, not a campaign$"):
         Campaigns.open(folder / "three.db", create=True)
+    with pytest.raises(UnreadableFileError, match=r"there is no campaign at .*four\.db$"):
+        Campaigns.open(folder / "four.db")
 
 
 def test_a_client_hears_how_each_of_its_sessions_ended(tmp_path: Path) -> None:

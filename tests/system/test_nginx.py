@@ -225,7 +225,7 @@ def test_a_longer_queue_stands_in_a_file_of_its_own(tmp_path: Path) -> None:
     """The page's server takes no request, also none without a host name, and changes the queue."""
     [port] = free_ports(1)
     certificate(tmp_path)
-    page = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
     [queue] = re.findall(r"```nginx\n(server \{\n  listen 443 ssl backlog.*?)```", page, re.DOTALL)
     of_host = front(tmp_path, port)
     texts = [

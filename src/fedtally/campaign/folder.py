@@ -255,20 +255,27 @@ class CampaignFolder:
         """Return why `resume` would refuse a campaign in this stage, and what to do.
 
         The text is "" for other stages than "lost", "old-copy" and "no-mark", also if the campaign
-        is over or was cancelled. If a process runs the campaign and its database is gone, the text
-        says so: the process cannot write any more, and must end before anything is put back.
+        is over or was cancelled. It also warns of a file that is gone while a process runs the
+        campaign. Without its database the process cannot write any more, and must end before
+        anything is put back. Without its mark it goes on, and its next write makes the mark anew;
+        but if it ends before that write, `resume` refuses the campaign.
 
         Args:
             stage: a word that `stage` returns.
         """
-        # A process makes the database before its lock can be seen.
-        if stage == "running" and not (self.path / STATE).exists():
+        if stage == "running":
+            # A process makes both files before its lock can be seen.
             number = self.runner()
-            return (
-                f"{self.path} has lost its {STATE} while process {number} runs it: end that process"
-                f" (kill {number}, or systemctl stop its service), and then fedtally campaign"
-                f" status {self.path} says how to go on"
-            )
+            gone = {
+                self.path / STATE: f"{self.path} has lost its {STATE} while process {number} runs"
+                f" it: end that process (kill {number}, or systemctl stop its service), and then"
+                f" fedtally campaign status {self.path} says how to go on",
+                self.mark: f"{self.path} has lost its mark {self.mark} while process {number} runs"
+                " it: mount its disk, if that is what is missing; else let the process run, since"
+                " its next write in a session makes the mark anew (if it ends before, fedtally"
+                f" campaign restore {self.path} gives its open sessions up)",
+            }
+            return next((why for file, why in gone.items() if not file.exists()), "")
         restore = f"fedtally campaign restore {self.path} gives its open sessions up"
         if stage == "lost":
             return self.lost()

@@ -48,6 +48,9 @@ _LAST_SECOND = 2**62  # the largest time, Unix seconds; BigInteger holds up to 2
 
 SqliteConnection = sqlite3.Connection  # only this module imports the driver
 
+# What messages call a kind whose name, which is in the schema of existing files, has no singular.
+_CALLED = {"campaigns": "campaign", "batches": "store of batches"}
+
 # Every kind of database (ledger, client record and so on) has this table, so it is not in the
 # metadata of one kind.
 _versions = sa.MetaData()
@@ -212,7 +215,7 @@ class Database:
         with self._transaction(write=False) as connection:
             version = self._version(connection)
         if version is None:
-            raise UnreadableFileError(f"{self._name} holds no {self._kind} yet")
+            raise UnreadableFileError(f"{self._name} holds no {_called(self._kind)} yet")
         if version > self._schema:
             raise UnreadableFileError(
                 f"{self._name} was written by a newer fedtally (schema {version}; this one knows"
@@ -239,7 +242,9 @@ class Database:
         versions = self._versions(connection)
         others = versions.keys() - {self._kind} - self._beside
         if others:
-            raise UnreadableFileError(f"{self._name} holds a {min(others)}, not a {self._kind}")
+            raise UnreadableFileError(
+                f"{self._name} holds a {_called(min(others))}, not a {_called(self._kind)}"
+            )
         return versions.get(self._kind)
 
 
@@ -368,7 +373,7 @@ def opened(kind: type[_Opened], url: sa.URL, create: bool) -> _Opened:
                 # SQLite would make a file that other users can read
                 Path(name).touch(mode=0o600, exist_ok=True)
             elif not Path(name).is_file():  # SQLite would make an empty file
-                raise UnreadableFileError(f"there is no {kind._kind} at {name}")
+                raise UnreadableFileError(f"there is no {_called(kind._kind)} at {name}")
         except OSError as error:
             raise UnreadableFileError(f"cannot open {name}: {error.strerror}") from error
     database = kind(_engine(url), name)
@@ -376,6 +381,11 @@ def opened(kind: type[_Opened], url: sa.URL, create: bool) -> _Opened:
         database._create()
     database._check()
     return database
+
+
+def _called(kind: str) -> str:
+    """Return what messages call one database of a kind."""
+    return _CALLED.get(kind, kind)
 
 
 def url_of(location: str | os.PathLike[str]) -> sa.URL:
