@@ -479,20 +479,31 @@ def test_the_threat_model_says_what_share_of_drawn_sums_has_more_corrupt_clients
 def test_the_threat_model_says_in_how_many_sums_some_client_is_read_beyond_c() -> None:
     """31 corrupt of 200 on a drawn ring, where 11 of 20 neighbours read a client.
 
-    One in 670 is known by 2,000,000 rings; here are as many as show it within a half: a sound page
-    fails under less than one of a million seeds.
+    A place is read with a known probability. Divide by the number of places that are read with it,
+    and add up over all places: each ring with a client that is read then counts once. So only rings
+    where place 0 is read are drawn. The inverse is in 0 .. 1, so by Hoeffding a sound page fails
+    under at most one of a million seeds. The page rounds to tens.
     """
     page = Path(__file__).parents[2].joinpath("docs", "threat-model.md").read_text(encoding="utf-8")
     [said] = re.findall(r"about one sum in (\d+)\.", page)
-    rings, read = 80_000, 0
+    rings, inverse = 80_000, 0.0
     rng = np.random.default_rng(1)
+    near = stats.hypergeom(199, 31, 20)
+    weights = near.pmf(np.arange(11, 21)) / near.sf(10)
     for _ in range(rings // 4000):
-        corrupt = rng.permuted(np.tile(np.arange(200) < 31, (4000, 1)), axis=1)
+        held = rng.choice(np.arange(11, 21), size=(4000, 1), p=weights / weights.sum())
+        beside = rng.permuted(np.arange(20) < held, axis=1)
+        others = rng.permuted(np.arange(179) < 31 - held, axis=1)
+        first = np.zeros((4000, 1), dtype=bool)
+        corrupt = np.concatenate([first, beside[:, :10], others, beside[:, 10:]], axis=1)
         around = np.concatenate([corrupt[:, -10:], corrupt, corrupt[:, :10]], axis=1)
         before = np.pad(np.cumsum(around, axis=1, dtype=np.int16), ((0, 0), (1, 0)))
         neighbours = before[:, 21:] - before[:, :-21] - corrupt
-        read += int(((neighbours >= 11) & ~corrupt).any(axis=1).sum())
-    assert read / rings == pytest.approx(1 / int(said), rel=0.5)
+        inverse += float((1 / ((neighbours >= 11) & ~corrupt).sum(axis=1)).sum())
+    scale = 169 * float(near.sf(10))  # 169 honest clients, each of whom may be place 0
+    bound = scale * np.sqrt(np.log(2e6) / (2 * rings))
+    found = scale * inverse / rings
+    assert 1 / (int(said) + 5) - bound <= found <= 1 / (int(said) - 5) + bound
 
 
 # ---- the predicates ----
