@@ -221,7 +221,10 @@ def _rendered(content: Content) -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """Return the content security policy of a page: only this style and this script are allowed."""
+    """Return the content security policy of a page.
+
+    It allows this style, this script, and images in `data:` URLs, and nothing else.
+    """
     return (
         f"default-src 'none'; style-src '{content_hash(style)}';"
         f" script-src '{content_hash(script)}'; img-src data:; base-uri 'none'; form-action 'none'"

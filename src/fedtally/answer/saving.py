@@ -144,14 +144,18 @@ def load(path: str | os.PathLike[str]) -> SavedResult:
 
 
 def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """Check what a file says about how its answer was made. Return it as keywords of `Result`.
+    """Return what a file says about how its answer was made, as keywords of `Result`.
+
+    The command, the names, the warnings, the secure sum, the sizing, the draw, the early end and
+    the labels of rounds are checked here. `Result` checks attendance and silos. The other entries
+    are not checked.
 
     Args:
         meta: the header of the file.
         plan: the plan in the file.
 
     Raises:
-        InvalidInputError: an entry has the wrong type, or does not fit the plan.
+        InvalidInputError: an entry that is checked has the wrong type, or does not fit the plan.
     """
     command, names = meta["command"], meta["names"]
     if not isinstance(command, str):

@@ -289,6 +289,9 @@ def _atoms(pair: _Integer, loss: F64, mass: F64) -> tuple[F64, F64] | None:
 # lock.
 @lru_cache(maxsize=4)
 def _distribution(mechanism: Mechanism, variance: float) -> F64:
-    """Return the probabilities of -n .. n, float64 [2 n + 1]; beyond n they vanish."""
+    """Return the probabilities that the noise is -n .. n: float64 [2 n + 1].
+
+    n is chosen so that larger noise has only negligible probabilities, see `Law.half`.
+    """
     half = LAWS[mechanism].half(variance)
     return np.concatenate([half[:0:-1], half])

@@ -94,7 +94,10 @@ class Intervals(Protocol):
 
 
 class UsualIntervals:
-    """The usual defaults of intervals: no `predicted_range`, and no merged intervals."""
+    """A base class of `Intervals`: without `predicted_range`, and `merged` returns None.
+
+    A subclass may set or overwrite them.
+    """
 
     predicted_range: tuple[float, float] | None = None
 

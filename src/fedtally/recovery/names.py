@@ -321,7 +321,8 @@ class _Reader:
 
         The symbols of the name hide those of a second string. So if the name has only a part of the
         expected scores, this part is subtracted from the scores of its symbols, and the hash is
-        spelled again. This is done after all sweeps: then everything that other hashes explain is
+        spelled again. The name stays only if it still fits, no other word fits, and none comes
+        close. This is done after all sweeps: then everything that other hashes explain is
         subtracted, and no hash gets a name later.
         """
         expected, name = self._expected(frequency), self._names[h]

@@ -27,8 +27,9 @@ class Census:
     """The clients of a source, by round, and the campaign that the caller asked for.
 
     Attributes:
-        spec: the campaign that the caller asked for. Later steps of `run.run` replace it by one
-            with the defaults that depend on the clients, such as the default delta.
+        spec: the campaign that the caller asked for. Later steps of `run.run` make a new `Census`
+            whose spec has the defaults that depend on the clients, such as the default delta. Its
+            rounds may differ, too.
         rounds: the clients of each round.
         domain: the candidates.
         names: the strings of the items' ids if the domain is open (nobody has listed its

@@ -1,4 +1,8 @@
-"""Random numbers of a simulated campaign: for hashes, keys and noise, and other draws."""
+"""The randomness of a simulated campaign: random bytes, and random generators.
+
+The bytes are for hashes, keys and noise. The generators are for all other draws, such as the round
+of each client.
+"""
 
 from __future__ import annotations
 

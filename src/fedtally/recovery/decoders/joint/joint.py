@@ -113,8 +113,9 @@ LARGE = 1 << 20
 LOOKS_AT_LARGE = 6
 _KEPT_SHARE = 1 / 64
 _STILL = 0.999
-# The time of a look at a list of contenders, with a part of the time that making the list takes, in
-# looks at all candidates.
+# If a look at all candidates takes the time 1, a look at a list of contenders takes this time. Its
+# share of the time for making the list is included. `contenders` makes the list if a search of the
+# finder takes longer.
 _LISTED_LOOKS = 0.35
 
 
