@@ -51,9 +51,10 @@ Progress = Callable[[str, int, int | None], None]
 
 @contextmanager
 def reporting(part: Part, progress: Progress | None) -> Iterator[None]:
-    """Let `part` call `progress` for the fits that it makes within the `with` block.
+    """Let `part` call `progress` within the `with` block, for its fits and the names that it reads.
 
-    The calls are as in `Part.prepare`.
+    The calls are as in `Part.prepare`. After the block, `part` calls nothing. So two blocks for one
+    part must not be nested.
     """
     part.progress = progress
     try:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from fedtally.secagg.server import ClientId
 
-# After this many misses (frames that a client does not answer, or answers with an Abort) the client
-# is benched: it is not drawn for some time.
+# A miss is a frame that a client does not answer, or answers with an Abort. After this many misses,
+# even with answers in between, the client is benched: it is not drawn for some time.
 MISSES = 2
 _NOWHERE: frozenset[int] = frozenset()
 

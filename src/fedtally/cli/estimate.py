@@ -333,7 +333,7 @@ def _answer(
     """
     from fedtally.answer import documents, screen
 
-    # All is computed before anything is printed. Otherwise an error would leave half an answer.
+    # What is printed is computed first. Otherwise an error would leave half an answer.
     estimates = _top(result, options)
     queried = result.estimates(as_named(result.domain, options["query"]))
     if not charged:

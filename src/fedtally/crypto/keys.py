@@ -251,7 +251,9 @@ class SigningKey(_Hidden):
 
         Args:
             label: the purpose of the signature.
-            fields: the values to sign; under one label each field must always have the same length.
+            fields: the values to sign. They are joined without separators. So under one label, the
+                first field must have the same length in all signatures, and so must the second, and
+                so on; two fields may differ in length.
 
         Raises:
             InvalidInputError: this key was wiped.

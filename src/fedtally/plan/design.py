@@ -611,7 +611,7 @@ class Design(Setting):
                 f" {', or '.join(ways)}"
             ) from error
 
-    # ---- for a fleet, one thing changed ----
+    # ---- copies with one request changed ----
 
     def with_tau(self, tau: float) -> Design:
         """Return this design with another `tau`, the largest error that it aims at."""

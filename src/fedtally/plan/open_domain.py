@@ -303,9 +303,11 @@ def _least_tau(guesses: Guesses) -> tuple[int, float]:
 
 
 def _affords(guesses: Guesses, risk: int, tau: float) -> bool:
-    """Return whether a guess for the target `tau` fits the bytes with at most this risk.
+    """Return whether some guess for the target `tau` has at most this risk and fits the budget.
 
-    The risk is how much the sums show about single clients (see `Guess`).
+    The risk is how much the sums show about single clients (see `Guess`). The budget is compared
+    with an estimate of the bytes that a client uploads. The result is False, too, if the rounds
+    cannot be summed as requested.
     """
     return guesses.of(guesses.design.with_tau(tau)).affords(risk)
 

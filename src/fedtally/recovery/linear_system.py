@@ -186,7 +186,8 @@ class Landed:
             )
         self.num_clients = int(self.clients.sum())
         self.weights = self.clients / self.clients.sum()
-        # A batch without clients has sums of 0: dividing by 1 keeps them 0.
+        # A batch without clients has exact sums of 0, and dividing by 1 keeps them 0. Noised sums
+        # without clients were left out before (`released_sums`).
         self.frequencies /= np.maximum(self.clients, 1.0)
         if self.fresh:
             self._tables = [spec.round_hash(batch).location[None] for batch in self.batches]

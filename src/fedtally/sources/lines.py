@@ -62,12 +62,13 @@ def check_encoding(encoding: str) -> None:
         InvalidInputError: a line feed in this encoding is not the byte 10 alone.
 
     >>> check_encoding("latin-1")
+    >>> check_encoding("utf-8-sig")
     >>> check_encoding("utf-16")
     Traceback (most recent call last):
     ...
     fedtally.errors.InvalidInputError: with epsilon each line is read by itself, which utf-16 ...
     """
-    if "\n".encode(encoding) != b"\n":
+    if "\n".encode(line_encoding(encoding)) != b"\n":
         raise InvalidInputError(
             f"with epsilon each line is read by itself, which {encoding} does not allow: one"
             " client's bytes could change what another holds; convert the file, for instance with"

@@ -474,7 +474,10 @@ class _Server(ABC):
 
     @abstractmethod
     def _drop(self, held: Any) -> None:
-        """Wipe a held report if it is secret, as at a helper; None has nothing to wipe."""
+        """Wipe a held report if it is secret: a helper's is, a leader's is not.
+
+        If `held` is None, do nothing.
+        """
 
     def _ids_of(self, frame: bytes, kind: Kind, sender: int) -> tuple[range, Ids]:
         return decode_ids(self._context, self._parameters.n_max, frame, kind, sender)

@@ -196,11 +196,12 @@ def _lacks_folder(error: OSError) -> bool:
 def _check_folder(folder: Path) -> None:
     """Refuse to make a Unix socket in a folder to which everybody may write.
 
-    Otherwise anybody could replace the socket by another one, and read the clients' tokens.
+    Otherwise anybody could replace the socket by another one, and read the clients' tokens. A
+    sticky folder is refused, too. The group's rights and the folders above are not checked.
 
     Raises:
         InvalidInputError: everybody may write to the folder.
-        OSError: the folder is missing.
+        OSError: the folder is missing, or its status cannot be read.
     """
     if folder.stat().st_mode & stat.S_IWOTH:
         raise InvalidInputError(
