@@ -173,9 +173,10 @@ class FedtallyError(Exception):
 
     @property
     def in_shell(self) -> str:
-        """The message for users of a shell, if it is unknown which options the command has.
+        """The message as it is shown in a shell.
 
-        Options are spelled such as --seed. Arguments (marks of `arg`) keep their plain names.
+        Marks of `opt` become options such as --seed. Marks of `arg` become plain names, because
+        this property does not know which options the command has. `speak_shell` does.
         """
         return render(self.marked, for_="shell")
 

@@ -270,7 +270,8 @@ class Agent:
         """The most bytes that a frame for any accepted campaign can have, at least 4096."""
         # The owner may delete a campaign between the two calls; `get` then returns None.
         accepted = [self._campaigns.get(name) for name in list(self._campaigns)]
-        # Otherwise, with no campaign accepted, no Invite could be read and written into the log.
+        # `LEAST_BYTES` is for an agent without any accepted campaign: it must still read an Invite,
+        # to write it into the log.
         return max([LEAST_BYTES, *(one.most_bytes for one in accepted if one is not None)])
 
     def answer(self, frame: bytes, now: float) -> bytes | Reading | None:

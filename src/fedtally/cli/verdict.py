@@ -27,7 +27,9 @@ def write_files(
     plot: Callable[[str], None],
     drawn: str,
 ) -> None:
-    """Write the table and the chart that the options name, and print a note on each.
+    """Write the table (`output`) and the chart (`plot`) if the options name them.
+
+    A note on each is printed, except with the options `quiet` and `as_json`.
 
     Args:
         found: the results of the repeats.

@@ -515,13 +515,15 @@ def is_media_type(text: str, message: type[Message]) -> bool:
     """Tell whether a Content-Type says that the body is a message of this class.
 
     Args:
-        text: the Content-Type, in which capitals and further parameters are allowed.
+        text: the Content-Type, in which capitals, quotes and further parameters are allowed.
         message: the class of the message.
 
     >>> is_media_type("application/ppm-dap; message=upload-req; version=18", UploadRequest)
     True
     >>> is_media_type("application/ppm-dap;message=upload-errors", UploadRequest)
     False
+    >>> is_media_type('application/ppm-dap;message="upload-req"', UploadRequest)
+    True
     """
-    head, *parameters = (part.strip() for part in text.lower().split(";"))
+    head, *parameters = (part.strip() for part in text.lower().replace('"', "").split(";"))
     return head == MEDIA and f"message={_MEDIA_NAMES[message]}" in parameters

@@ -575,7 +575,7 @@ class Candidates:
             for ids in taken:
                 place = np.minimum(np.searchsorted(ids, drawn), len(ids) - 1)
                 drawn = drawn[ids[place] != drawn]
-            # Sort and drop duplicates; `np.unique` takes five times as long.
+            # Sort and drop duplicates; `np.unique` takes many times as long.
             found = np.sort(np.concatenate([found, drawn]))
             found = found[np.append(True, found[1:] != found[:-1])[: len(found)]]
         # Shuffled before the cut, since the first `count` sorted ids would be the smallest ones.

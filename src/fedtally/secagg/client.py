@@ -512,8 +512,8 @@ class Client:
             raise RemoteProtocolError(
                 AbortCode.POLICY, "the Invite has other parameters than its plan"
             )
-        # The client has charged its privacy budget for one round. A vector for another round would
-        # be charged to the wrong round, or not at all.
+        # The client's journal charges its privacy budget for the pinned round when the vector
+        # leaves. A vector for another round would be charged to the wrong round, or not at all.
         if invite.round != self._pinned.round:
             reason = (
                 f"the Invite is for round {invite.round}, and the client joined round"

@@ -36,9 +36,10 @@ class ClientRows:
     raises an `InvalidInputError`.
 
     Args:
-        memory: the most bytes of rows to hold before they go to files. Buckets that are in work
-            (`map_buckets`) take no more than this either, with two exceptions: one client has more
-            rows, or all rows together take more than 64 times as much.
+        memory: the most bytes of rows to hold before they go to files. `map_buckets` is planned to
+            need no more than this for the rows in work, with all copies of them, if the buckets are
+            about equal. It needs more if the rows of one client take a large part of `memory`, if
+            all rows together take over 64 times as much, or if `memory` is only a few MiB.
     """
 
     def __init__(self, memory: int) -> None:

@@ -134,7 +134,10 @@ def _collected(frame: Any, names: list[str]) -> Any:
 
 @contextmanager
 def _computing() -> Iterator[None]:
-    """Turn every error in the context into an InvalidInputError: the frame cannot be computed."""
+    """Turn every `Exception` in the context into an InvalidInputError.
+
+    The error says that the frame cannot be computed.
+    """
     try:
         yield
     except Exception as error:  # Polars has many types of errors, and raises Python's own, too

@@ -44,7 +44,11 @@ def method(traffic: Mapping[str, Any]) -> str:
 
 
 def report_bytes(traffic: Mapping[str, Any]) -> int | None:
-    """Return the bytes of a DAP report; None if DAP servers did not make the sums."""
+    """Return the bytes of a DAP report; None if DAP servers did not make the sums.
+
+    Args:
+        traffic: the field `secure_sum` of a result; empty if there are no sums.
+    """
     return traffic["report_bytes"] if is_dap(traffic) else None
 
 
