@@ -13,6 +13,7 @@ from sphinx.search.en import SearchEnglish
 
 KEPT = r"[1-9]\d\d"
 COMMAS = r"[1-9][0-9]{0,2}(?:,[0-9]{3})+"
+LETTER = r"[\p{Letter}\p{Number}_\p{Emoji_Presentation}]"  # of a word, for the page's script
 
 
 class EnglishWithNumbers(SearchEnglish):
@@ -22,17 +23,14 @@ class EnglishWithNumbers(SearchEnglish):
 
     # The page's script drops each term that a pattern knows as a number. So a number that is kept
     # is an object that no pattern matches.
-    js_splitter_code = r"""
+    js_splitter_code = (
+        r"""
 var splitQuery = (query) => (query
   .match(/COMMAS(?!LETTER)|LETTER+/gu) ?? [])
   .map((term) => /^KEPT$/.test(term) ? Object.assign(new String(term), {match: () => null}) : term);
 """
-    for _name, _pattern in (
-        ("COMMAS", COMMAS),
-        ("LETTER", r"[\p{Letter}\p{Number}_\p{Emoji_Presentation}]"),
-        ("KEPT", KEPT),
-    ):
-        js_splitter_code = js_splitter_code.replace(_name, _pattern)
+    ).replace("COMMAS", COMMAS)
+    js_splitter_code = js_splitter_code.replace("LETTER", LETTER).replace("KEPT", KEPT)
 
     def word_filter(self, word: str) -> bool:
         """Tell whether the index holds a word."""

@@ -13,6 +13,7 @@ import pytest
 
 import fedtally
 from fedtally.answer import documents, page, sections, trending
+from fedtally.answer.by_round import ByRound
 from fedtally.answer.result import Result
 from fedtally.answer.trending import Change, Trends
 from fedtally.cli.app import run
@@ -224,6 +225,22 @@ def test_rounds_of_one_set_of_hashes_are_one_point() -> None:
     usual = result.trends().window  # the last round has no value of its own
     assert (usual.asked, usual.rounds) == ("last:2", (6, 7))
     assert result.trends("last:2", against=2).against.rounds == (4, 5)
+
+
+def test_the_decoder_of_all_rounds_is_chosen_by_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many batches would make "auto" take another decoder than the answer has."""
+    items, days = drawn()
+    asked = {**SKETCH, "schedule": "batched:4"}
+    result = fedtally.estimate(items, rounds=days, domain=DOMAIN, seed=1, **asked)
+    numbers, recovery = list[int](), ByRound._recovery
+
+    def counted(by_round: ByRound, batches: int) -> str:
+        numbers.append(batches)
+        return recovery(by_round, batches)
+
+    monkeypatch.setattr(ByRound, "_recovery", counted)
+    assert ByRound(result, None).history() is not None
+    assert numbers == [4]  # of 12 rounds
 
 
 def test_the_noise_on_how_many_took_part_is_in_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
