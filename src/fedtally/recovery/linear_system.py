@@ -1,4 +1,4 @@
-"""The landed sums of a campaign as one linear system.
+"""The landed sums of a campaign, the sums of rounds that took place, as one linear system.
 
 A batch is a group of rounds with equal hashes. A cell is a counter. Each item has a cell and a sign
 in each row and batch, and adds sign * frequency to the cell.
@@ -93,7 +93,7 @@ def check_landed(sketches: Sequence[CountSketch]) -> SketchSpec:
     They must have one spec, and there must be at most one for each round.
 
     Raises:
-        InvalidInputError: no sketch, or two of one round.
+        InvalidInputError: there is no sketch, or two sketches are of one round.
         IncompatibleError: the specs differ.
 
     >>> check_landed([])

@@ -61,7 +61,9 @@ _FITS, _WHOLE = 0.5, 0.8
 # at least _AHEAD. Both numbers are in standard deviations.
 _STRONG, _AHEAD = 6.0, 4.0
 _BRANCHES = 16  # how many bytes `_likeliest` tries at each place
-_LISTED = 24  # longer names with parity, in symbols, are only guessed by `_interpolated`
+# Names with parity that have more symbols than this are only guessed by `_interpolated`, not by
+# `_likeliest`.
+_LISTED = 24
 SINGLE = 3.0  # the shares of single bytes have the weight of this number of observed pairs
 _TINY = 1e-300  # replaces a probability of 0
 
@@ -100,7 +102,7 @@ def read_names(
     """Return the names of hashes, by hash; hashes whose names cannot be read are left out.
 
     Args:
-        sketches: the landed sums, with a spelling.
+        sketches: the sums of the rounds that took place, with a spelling.
         domain: the open domain, with the seed of the campaign.
         frequencies: the frequencies of the heavy hashes; only the MOST_NAMES largest are read.
         progress: called with the number of hashes looked at so far and in all, over all sweeps.

@@ -29,7 +29,7 @@ _WHY = (
 
 
 class Recovery(StrEnum):
-    """The decoders of landed sums, by name.
+    """The decoders of landed sums (the sums of rounds that took place), by name.
 
     `JOINT` fits the heavy items together. `MEDIAN` is the decoder of the paper (see the module
     `median.median`). `BELIEF` is belief propagation between all items and all cells (counters).
@@ -122,7 +122,7 @@ class Recovery(StrEnum):
 
 # The decoder that plans and pilots use by default.
 USUAL = Recovery.JOINT
-# The decoder that finds the hashes of an open domain.
+# The decoder that finds the hashes of an open domain: strings that nobody has listed.
 OPEN = Recovery.JOINT
 # For each encoding, the decoder that makes no assumptions about the sums. For sketches it is the
 # paper's decoder.

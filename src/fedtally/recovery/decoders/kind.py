@@ -180,14 +180,14 @@ class DecoderFacts:
             sketch: with one batch of rounds, and with several.
         has_collisions: whether items share counters, so that their errors depend on each other.
         most_candidates: the most candidates for which "auto" chooses it. If several decoders are
-            possible, "auto" chooses the one for which this number is smallest. 0: never.
+            possible, "auto" chooses the one for which this number is smallest.
         most_messages: the largest product of candidates, rows and batches for which "auto" chooses
             it.
         auto_rows: the fewest rows for which "auto" chooses it.
         fewest_cells: the fewest cells, in all batches together, for which it answers itself.
         rests_on: the name of another decoder whose predicted error a plan uses in place of this
             one's, or "". This decoder's own error depends on how many items are rare, and how rare,
-            which may be unknown; and in small sketches the other decoder answers.
+            which may be unknown. Besides, the other decoder answers in small sketches.
         planned_rows: the numbers of rows that a planner tries. With fewer rows the error is not
             predicted well.
         usual_rows: the number of rows in a quick search.

@@ -1,6 +1,6 @@
 """The cost of decoding in operations: how many a decoder makes, and how long each takes.
 
-The number of operations follows from the sizes of the sums, before there are any.
+The number of operations follows from the sizes of the sums, before any round has taken place.
 `fedtally.plan.costs` adds up their times.
 """
 

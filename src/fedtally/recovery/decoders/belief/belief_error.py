@@ -23,8 +23,8 @@ from fedtally.recovery.decoders.belief.belief import (
 from fedtally.recovery.decoders.joint import joint_error
 from fedtally.recovery.sums import F64, Prediction, Sums
 
-# Values in standard deviations. A count above _NEAR standard deviations is estimated as if there
-# were no prior. _Z goes beyond FAR because values of smaller counts may lie there.
+# In standard deviations. A count above _NEAR is estimated as if there were no prior. The values _Z
+# go beyond _NEAR, because a count below _NEAR may have a value above it.
 _NEAR = FAR + 5.0
 _Z = np.linspace(-FAR, _NEAR + 5.0, 211)
 # As in the decoder, messages stop when one iteration lowers their variance by less than this

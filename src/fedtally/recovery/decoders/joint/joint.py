@@ -75,7 +75,8 @@ POLISH_SWEEPS = 8  # sweeps of the fit over the support, in each polish
 # fitted.
 SELECTED = 4.0
 FALSE_ITEMS = 4
-_FEW_PHANTOMS = 4096  # phantoms that measure the noise while the support is being chosen
+# The number of phantoms (ids that nobody holds) that measure the noise while the support is chosen.
+_FEW_PHANTOMS = 4096
 PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
 # A probe fills all cells with random numbers and fits them. It shows which share of a cell the fit
 # leaves in the residual. All probes together fill at least this number of cells, but there are at
@@ -184,7 +185,9 @@ class Kept(NamedTuple):
 
 
 class Fit:
-    """One run of the ladder and the polishes on landed sums; the constructor makes the fit.
+    """One run of the ladder and the polishes; the constructor makes the fit.
+
+    The sums of rounds that took place are called landed sums.
 
     Args:
         landed: the landed sums, by batches of rounds.
@@ -337,7 +340,7 @@ class Fit:
     # ---- the ladder ----
 
     def _climb(self, threshold: float) -> None:
-        """Choose the items to fit again, by medians above a threshold, and fit them.
+        """Choose a new support, by medians above a threshold, and fit it.
 
         Args:
             threshold: a number of robust standard deviations.
@@ -668,7 +671,8 @@ class Fit:
 
         Contenders are the fitted items, and the items with a mean residual so large that z may
         exceed `least` and e may reach half a client. Either only contenders are listed, or all
-        candidates keep their positions and a test leaves out the others (`Candidates.passing`).
+        candidates keep their positions, and a test lets only contenders pass
+        (`Candidates.passing`).
         """
         means, fitted, floor = self._means, self.support.ids, self._least_mean(least)
         # If searches are slow, looks at a list of the contenders are faster.
@@ -679,7 +683,7 @@ class Fit:
         return self.candidates.passing(lambda ids: (means.at(ids) > floor) | np.isin(ids, fitted))
 
     def _polish(self) -> None:
-        """Choose the items to fit again, by z (see `standing_out`), and fit the largest first."""
+        """Choose a new support, by z (see `standing_out`), and fit it, the largest z first."""
 
         def share(items: LeaveOneOut, z: F64, at: float) -> float:
             chosen = (z > at) & (items.values > self.landed.half_a_client)
@@ -752,8 +756,8 @@ class JointDecoder(FittedDecoder):
         largest_error: see `FoundFit.largest_error`; None until intervals predict it.
 
     Raises:
-        InvalidInputError: there is no sketch, two are of one round, no client took part, or there
-            are fewer than 3 rows.
+        InvalidInputError: there is no sketch, two sketches are of one round, no client took part,
+            or there are fewer than 3 rows.
         IncompatibleError: the specs differ.
 
     >>> from fedtally.domain import IntegerRange

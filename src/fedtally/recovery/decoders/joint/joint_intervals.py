@@ -87,9 +87,9 @@ class JointIntervals(UsualIntervals):
       are those of a normal variable given this selection.
     - Each limit is at least one client away from e.
 
-    An item of a list has been selected once more. Its lower limit is that of a normal variable
-    given that e reached the list. If the list's choice would lower it further than a limit that
-    holds for any list, the limit for any list is used.
+    The items of a list were selected once more, by their estimates (`Intervals.listed`). The lower
+    limit of such an item is that of a normal variable given that e reached the list's threshold. If
+    a limit that holds for any list is higher, the limit for any list is used.
 
     Simultaneous intervals do not use the selection: they are symmetric around e. Their half-width
     is a normal quantile by Bonferroni's correction, times kappa and `BAND_SLACK`.
@@ -192,7 +192,7 @@ class JointIntervals(UsualIntervals):
         return self.fit.leave_one_out(ids).values
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies; see `Intervals.listed`."""
+        """Return limits of items that were chosen by their estimates; see `Intervals.listed`."""
         items = self.fit.leave_one_out(ids)
         low, high = self._limits(ids, items)
         if self._kind != "auto" or not len(ids):
@@ -286,9 +286,9 @@ def kappa_of(fit: Fit) -> Kappa:
         turns = range(turn, min(turn + at_once, repeats))
         for again, ids, counts in _decoded_again(fit, candidates, pool, number, turns):
             turn += 1
-            # The added items spoiled the fit, so these errors are not those of `fit`. Other
-            # repetitions that ran at the same time may be spoiled, too. All are made again, with
-            # half as many items.
+            # The added items spoiled the fit, so these errors are not those of `fit`: they are
+            # dropped. Later repetitions that ran at the same time may be spoiled, too. They are
+            # made again, with half as many items.
             if again.scale > _TIPPED * fit.scale:
                 number = max(1, number // 2)
                 break
@@ -403,7 +403,7 @@ def list_lows(
         threshold: the threshold of the fit, in standard deviations.
         kappa: the factor on the standard deviation, as in `selective_limits`.
         tail: the probability of a limit that is too high, given that the item is listed.
-        most: the largest distance of a limit from z, in standard deviations with that factor.
+        most: the largest distance of a limit from z, in standard deviations times their factor.
         reached: float64 [n], the least z with which an item is listed; None: not known, and each
             limit has the distance `most`.
 

@@ -1,8 +1,8 @@
 """The paper's decoders: medians over rows.
 
 They are algorithms 1 and 2 and section 3 of Wu, Zhu, Kairouz and Braverman (2023). S_m is the value
-of an item's counter in the sum of round m, and sign_m its sign there. Over the rounds that landed,
-the estimated count of the item is, by schedule:
+of an item's counter in the sum of round m, and sign_m its sign there. Sums over rounds are over the
+landed rounds: those that took place. The estimated count of the item is, by schedule:
 
 - shared: median over rows of sign * sum over rounds of S_m;
 - fresh: sum over rounds of the median over rows of sign_m * S_m;
@@ -52,7 +52,8 @@ class MedianDecoder(CampaignDecoder):
             are faster; the estimates are the same.
 
     Raises:
-        InvalidInputError: there is no sketch, two are of one round, or they are histograms.
+        InvalidInputError: there is no sketch, two sketches are of one round, or the sketches are
+            histograms.
         IncompatibleError: the specs differ.
 
     >>> spec = SketchSpec(rows=5, width=64, schedule="hybrid", num_rounds=2, seed=bytes(32))
