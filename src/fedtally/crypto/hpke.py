@@ -2,9 +2,9 @@
 
 Hazard layer, see `fedtally.crypto`. The mode is base, with X25519, HKDF-SHA256 and AES-256-GCM.
 Anybody who knows the public key can seal, and a ciphertext does not prove who sealed it. A `Label`
-and fields bind a ciphertext to its purpose: joined, they are the `info` of the RFC. Each call of
-`seal` makes a context for this one message. `seal` returns the encapsulated key, 32 bytes, and then
-the ciphertext, 16 bytes longer than the plaintext.
+and fields bind a ciphertext to its purpose: joined, they are the `info` of the RFC. The result of
+`seal` is the encapsulated key, 32 bytes, and then the ciphertext, 16 bytes longer than the
+plaintext.
 
 The library `cryptography` draws the ephemeral key of each message from the operating system, and
 the caller cannot pass one. If a caller passed the same key twice, two plaintexts would be encrypted

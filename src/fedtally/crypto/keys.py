@@ -90,7 +90,7 @@ class Label(bytes, Enum):
     ADVERTISE = _PREFIX + b"advertise"
     CONFIRM = _PREFIX + b"confirm"
     POSSESSION = _PREFIX + b"proof of possession"
-    SIGNED_PLAN = _PREFIX + b"signed plan"  # "plan" was the label before plans had an end date
+    SIGNED_PLAN = _PREFIX + b"signed plan"  # not "plan": that label signed plans without end dates
     REVOCATION = _PREFIX + b"revocation"
     TWO_SERVER_CONTEXT = _PREFIX + b"two-server context"
     TWO_SERVER_ID = _PREFIX + b"two-server id"
@@ -482,7 +482,7 @@ def pair_mask_key(
 def share_keys(
     shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
 ) -> tuple[Secret, Secret]:
-    """Derive the key that seals shares for another client, and the key that opens shares from it.
+    """Derive the key that seals shares for another client, and the key that opens its shares.
 
     Each direction has its own key, 32 bytes. With one key for both directions, two plaintexts would
     be sealed under one key and nonce. Also, a server could send a client's own share back to it as

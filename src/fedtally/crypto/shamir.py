@@ -243,7 +243,7 @@ def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64
     Raises:
         ShareError: an array is not uint32, or a number is not an element of the field.
         DecodingError: no secret agrees with all but (n - threshold) // 2 of the shares. If more
-            shares are wrong, the result may also be another secret, without an error.
+            than this number are wrong, the result may also be another secret, without an error.
         InvalidInputError: the points are not strictly ascending integers in 1 .. 65,535, the shapes
             do not fit each other, or the threshold is out of bounds.
     """

@@ -36,7 +36,7 @@ from fedtally.recovery.linear_system import F64, I64, Bools, Ids
 _SIZES = (0.5, 1.0, 2.0, 4.0)
 _CLIPPED = 4.0  # values more than this number of standard deviations from the median are clipped
 _MOST = 600.0  # the largest logarithm of a Bayes factor; its exponential must not overflow
-# A round is a likely begin of the change if its log-likelihood is at most this much below that of
+# A round is a likely start of the change if its log-likelihood is at most this much below that of
 # the likeliest round.
 _SET = 3.84 / 2
 _SEEN = 2.0  # standard deviations; an item with a smaller level is regarded as absent

@@ -17,7 +17,7 @@ LEAST_KNOWN = 4
 def known_error(
     sketches: Sequence[CountSketch], domain: Domain, probability: float
 ) -> float | None:
-    """Return the frequency that the largest error of all candidates exceeds with a probability.
+    """Return the size, a frequency, that the largest error exceeds with a given probability.
 
     The prediction is for joint recovery, whatever decoder will answer: the errors of belief
     propagation are smaller. Kappa (the ratio of the errors of fitted items to the errors of ids

@@ -197,7 +197,7 @@ class Landed:
 
     @property
     def several(self) -> bool:
-        """Whether the effective number of batches is above 1.5; False if one has most clients."""
+        """Whether the effective number of batches is above 1.5."""
         return self.effective > 1.5
 
     @property

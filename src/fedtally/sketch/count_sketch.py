@@ -386,8 +386,8 @@ class CountSketch:
             in all silos. Noise may have been added to that number, so it can be 0 or negative.
         num_silos: the number of silos in the sum; 0 if clients are persons.
         noise: says which differential privacy noise the counters hold; None: no noise, the counters
-            are exact. Only code that adds noise sets it. It prevents mistakes, not forgery, since
-            anybody can write a file of a sketch.
+            are exact. Only code that adds noise sets this mark. The mark prevents mistakes, not
+            forgery, since anybody can write a file of a sketch.
     """
 
     def __init__(self, spec: SketchSpec, round: int) -> None:

@@ -33,7 +33,7 @@ class Spelling:
 
     Args:
         rows: the number of rows of each position's sketch, 1 .. 1024.
-        width: the number of counters in a row of this sketch, 1 .. 2^24.
+        width: the number of counters in a row of each position's sketch, 1 .. 2^24.
         max_length: the most bytes of a name that can be spelled, 1 .. 192.
 
     >>> spelling = Spelling(rows=4, width=32, max_length=64)

@@ -191,7 +191,8 @@ class DecoderFacts:
         planned_rows: the numbers of rows that a planner tries. With fewer rows the error is not
             predicted well.
         usual_rows: the number of rows in a quick search.
-        schedules: the schedules that a planner tries for several rounds without noise.
+        schedules: the schedules that a planner tries for several rounds. If noise is added to each
+            sum that is opened, it tries other schedules (`plan.rounds.possible_schedules`).
         on_even_rows: a note to the reader if the number of rows is even; "": none.
     """
 

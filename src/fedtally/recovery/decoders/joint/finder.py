@@ -142,17 +142,18 @@ class Finder:
     ) -> I64 | None:
         """Return the positions of candidates that stand out, with mean residuals above a floor.
 
-        A candidate stands out if its z is large (`joint.LeaveOneOut`), where z depends on its share
-        b. Since the square root is concave, sqrt(b) is at least the mean of sqrt(share) over the
-        candidate's cells. So if z exceeds t, the sum over its cells of (value - t * scale *
-        sqrt(share of the cell)) is positive. The search finds all candidates with a positive sum.
+        A candidate stands out if z = e sqrt(b) / scale is large (`joint.Fit.standing_out`). The
+        candidate's mean residual is b e, and b is the mean share of its cells. Since the square
+        root is concave, sqrt(b) is at least the mean of sqrt(share) over the cells. So if z exceeds
+        t, the sum over the cells of (value - t * scale * sqrt(share of the cell)) is positive. The
+        search finds all candidates with a positive sum.
 
         Args:
             landed: the sums, as in `high`.
             residual: the residual, as in `high`.
             means: returns the mean residual over rows, for ids.
             root: scale * sqrt(share) of each cell, float64 [rows, width], or slightly less.
-            floor: the least mean residual.
+            floor: candidates with a mean residual of at most this are left out.
             lowest: the z above which all candidates are returned, unless `share` says earlier that
                 the needed ones were found.
             share: a function of some positions and a z. The positions include all candidates above

@@ -141,14 +141,15 @@ class JointIntervals(UsualIntervals):
         self.predicted_linf = self.largest_error(0.5) if largest_error is None else largest_error
 
     def largest_error(self, probability: float) -> float:
-        """Return the frequency that the largest error of all candidates exceeds with a probability.
+        """Return the size, a frequency, that the largest error exceeds with a given probability.
 
-        The number of errors above a size is nearly a Poisson variable. So the largest error exceeds
-        a size with probability p if -ln(1 - p) errors are expected above it. The largest error is
-        usually that of a rare item that was fitted because it stood out by chance: then all of it
-        is an error. Too small values, and the errors of heavy items, are not selected in this way.
-        An item that nearly stood out but was not fitted has an estimate that is too small, because
-        other items absorbed a part of it.
+        The largest error is that among all candidates. The number of errors above a size is nearly
+        a Poisson variable. So the largest error exceeds a size with probability p if -ln(1 - p)
+        errors are expected above it. The largest error is usually that of a rare item that was
+        fitted because it stood out by chance: then its whole value is an error. Values that are too
+        small, and the errors of heavy items, are not selected by chance in this way. An item that
+        nearly stood out but was not fitted has an estimate that is too small, because other items
+        absorbed a part of its frequency.
 
         Args:
             probability: the probability that the largest error is larger, above 0 and below 1. 1/2
@@ -403,9 +404,10 @@ def list_lows(
         threshold: the threshold of the fit, in standard deviations.
         kappa: the factor on the standard deviation, as in `selective_limits`.
         tail: the probability of a limit that is too high, given that the item is listed.
-        most: the largest distance of a limit from z, in standard deviations times their factor.
+        most: the largest distance of a limit from z, divided by the factor on the standard
+            deviation.
         reached: float64 [n], the least z with which an item is listed; None: not known, and each
-            limit has the distance `most`.
+            limit has the largest distance that `most` allows.
 
     Returns:
         float64 [n], in standard deviations.
