@@ -317,9 +317,10 @@ def _joint(old: F64, new: F64, kinds: F64, moves: list[F64]) -> list[F64]:
 
 
 def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
-    """Learn rates and kinds; return them, and the log-likelihood of the window's values.
+    """Learn the distributions of rates; return them, and a log-likelihood.
 
-    Only light items count. The log-likelihood is conditional on their values in the other rounds.
+    It is the log-likelihood of the window's values if the values in the other rounds are known.
+    Only light items count.
 
     Args:
         table: the likelihoods.

@@ -525,9 +525,9 @@ def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
 
 
 def _likeliest(copies: F64, posterior: F64, prior: _Prior, most: int) -> U8:
-    """Return the likeliest words by copies and prior, without parity: uint8 [n, size - 1].
+    """Return the likeliest words, the likeliest one first: uint8 [n, size - 1].
 
-    The likeliest word comes first.
+    They are judged by the copies of their bytes and by the prior, not by the parity symbols.
 
     Args:
         copies: [places, 256], the log likelihoods of the bytes at each place.

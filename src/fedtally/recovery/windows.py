@@ -258,7 +258,7 @@ def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
 
 
 def _least_off(lengths: list[int], frequency: F64, error: F64) -> int:
-    """Return the index of the best window.
+    """Return the index of the best window, as `shortest_enough` defines it.
 
     If a frequency moves steadily, its mean over k batches is (k - 1) / 2 batches old. This is
     (k - j) / 2 batches more than for its mean over j < k batches. So the distance of the longer
@@ -344,13 +344,13 @@ class _Fits:
         return _whole_batches(spec, self._landed, self._order[:length])
 
     def of(self, rounds: list[int]) -> CampaignDecoder:
-        """Return the decoder of these rounds; from the function `make`, if it was given."""
+        """Return the decoder of these rounds; the function `make` makes it, if it was given."""
         if self._make is not None:
             return self._make(rounds)
         return self._recovery.kind.make([self._landed[number] for number in rounds], self._domain)
 
     def fit(self, length: int) -> CampaignDecoder:
-        """Return the decoder of the history of `length` rounds; it is made once."""
+        """Return the decoder of the history of `length` rounds; each such decoder is made once."""
         if length not in self._made:
             self._made[length] = self.of(self.nearest(length))
         return self._made[length]

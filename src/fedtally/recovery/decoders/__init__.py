@@ -84,7 +84,9 @@ class Recovery(StrEnum):
 
     @property
     def kind(self) -> DecoderKind:
-        """The facts and functions of the decoder: the `KIND` of its module, which is now imported.
+        """The facts and functions of the decoder: the `KIND` of its module.
+
+        The module is imported when this is first read.
 
         >>> Recovery.MEDIAN.kind.usual_rows
         15
@@ -107,7 +109,7 @@ class Recovery(StrEnum):
             )
 
     def check_rows(self, rows: int) -> None:
-        """Raise InvalidInputError if the decoder needs more rows than this.
+        """Raise InvalidInputError if the decoder needs more than `rows` rows.
 
         >>> Recovery.JOINT.check_rows(1)  # doctest: +ELLIPSIS
         Traceback (most recent call last):

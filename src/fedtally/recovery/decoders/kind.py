@@ -71,7 +71,10 @@ class CampaignDecoder(ABC):
 
     @property
     def found(self) -> FoundFit | None:
-        """The result of the fit, with which a later decoder of the same sums is faster; or None."""
+        """The result of the fit, with which a later decoder of the same sums is faster.
+
+        It is None if the decoder keeps no such result.
+        """
         return None
 
     @property
@@ -122,7 +125,7 @@ class FittedDecoder(CampaignDecoder):
 
     @abstractmethod
     def measured(self, ids: Ids) -> Measured:
-        """Return the count of each id plus an error, and the standard deviation of the error.
+        """Return a noisy value of each id's count, and the standard deviation of its error.
 
         Both are in clients. No prior is applied.
         """

@@ -677,7 +677,7 @@ class BeliefDecoder(FittedDecoder):
         return not self.fallback or self.joint.has_fit
 
     def measured(self, ids: Ids) -> Measured:
-        """Return the count of each id plus an error, and the standard deviation of the error."""
+        """Return a noisy value of each id's count, and the standard deviation of its error."""
         return self.joint.measured(ids) if self.fallback else Measured(*self.beliefs(ids))
 
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
@@ -703,9 +703,9 @@ class BeliefDecoder(FittedDecoder):
         yield from self.joint.notes()
 
     def beliefs(self, ids: Ids) -> Beliefs:
-        """Return the count of each id plus an error, and the standard deviation of the error.
+        """Return a noisy value of each id's count, and the standard deviation of its error.
 
-        Both are in clients, and no prior is applied. Call it only if `messages` is not None.
+        Both are in clients, and no prior is applied. `messages` must not be None.
         """
         messages = self.messages
         assert messages is not None

@@ -40,8 +40,8 @@ class Prior:
         known: the counts, ascending, and their probabilities, float64 [k] each, if they need not be
             learned.
         smooth: 0, or a standard deviation of the logarithms of counts. After each step of learning,
-            weights are spread over neighbouring points with this standard deviation. Otherwise,
-            with few values, the weights of maximum likelihood gather at random counts.
+            weights are spread over neighbouring points with this standard deviation. If they are
+            not spread, and there are few values, the weights gather at random counts.
 
     Attributes:
         table: the posterior means and variances given values, computed by the last `learn`.

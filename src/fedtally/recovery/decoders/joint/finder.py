@@ -44,9 +44,9 @@ _ROUNDING = float(np.finfo(np.float32).eps)
 
 
 class Finder:
-    """Finds candidates whose cells have a large sum, or large values in half of the rows.
+    """Finds candidates whose cells have a large sum, or large values in at least half of the rows.
 
-    A look at all candidates finds the same ones.
+    A look at all candidates finds the same candidates.
 
     Args:
         landed: the sums; their batches must share locations.

@@ -63,12 +63,12 @@ _APART, _CLOSE, _LEAST_LEVEL = 1e-11, 1e-15, 1e-12
 
 
 class Kappa(NamedTuple):
-    """The ratio of the errors of fitted items to those of phantoms.
+    """The ratio of the errors of fitted items to those of phantoms: ids that nobody holds.
 
     Attributes:
         value: the ratio.
-        source: how the ratio was obtained, in words; "" if nothing need be said of it, for instance
-            without noise.
+        source: how the ratio was obtained, in words; "" if users need not know it, for instance
+            because there is no noise.
     """
 
     value: float
@@ -227,9 +227,9 @@ class JointIntervals(UsualIntervals):
     def _around(self, ids: Ids, z: F64, sd: F64) -> tuple[F64, F64]:
         """Return limits for the values z, in standard deviations `sd`, given the selection.
 
-        The items of a window were selected by their values in all batches. So the part of the
-        window's error that is also in all batches has the limits of a selected value. The rest has
-        the limits of a normal variable.
+        The items of a window were selected by their values in all batches. A part of the error in
+        the window is also a part of the error in all batches: it has the limits of a selected
+        value. The rest of the error has the limits of a normal variable.
         """
         fit = self.fit if self.fit.whole is None else self.fit.whole
         items = fit.leave_one_out(ids)
@@ -254,9 +254,9 @@ def kappa_of(fit: Fit) -> Kappa:
     Ids that no client holds are added to the sums, with frequencies like those of the fitted items
     and Poisson numbers of clients in every round. The sums are decoded again. The root mean square
     error of these items is divided by that of the same ids in `fit`. A quotient below 1 is raised
-    to 1. If the added items spoil the fit, fewer are added. If these still spoil it, or if the
-    domain is too large to be decoded again, the ratio is a constant. In other domains the ratio is
-    1 if there is hardly any noise.
+    to 1. If the added items spoil the fit, fewer are added. If the fewer items spoil it, too, or if
+    the domain is too large to be decoded again, the ratio is a constant. If the domain is not too
+    large, and there is hardly any noise, the ratio is 1.
     """
     landed = fit.landed
     constant = usual_kappa(landed)
@@ -433,7 +433,9 @@ def _growth(z: F64, threshold: float, kappa: float) -> F64:
 
 
 def _means_above(z: F64, distance: float, threshold: float, kappa: float) -> F64:
-    """Return the largest means from which z is `distance` of the means' standard deviations away.
+    """Return the means that lie `distance` standard deviations above z.
+
+    The standard deviation is that of the mean, not of z: `_growth` of the mean.
 
     >>> _means_above(np.array([-5.0, 0.0, 5.0]), 2.0, 4.0, 1.3).round(9).tolist()
     [-3.0, 2.25, 7.6]
@@ -539,10 +541,10 @@ class PhantomLaw:
         return float(2.0 * np.exp(np.interp(x / self.sd, self._x, self._log_tail, right=-np.inf)))
 
     def excess(self, tail: float) -> float:
-        """Return the ratio of a quantile to that of a normal distribution of the same variance.
+        """Return a quantile, divided by that of a normal distribution of the same variance.
 
-        It is the value that is exceeded with probability `tail`, divided by the normal value that
-        is exceeded with this probability; at least 1.
+        Both quantiles are exceeded with probability `tail`. If this ratio is below 1, or `tail` is
+        above 0.05, the result is 1.
         """
         if tail > 0.05:  # the approximation is good in the tails only
             return 1.0

@@ -82,7 +82,7 @@ class MedianDecoder(CampaignDecoder):
         return _sum(part.range(first_id, count) for part in self._parts)
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the estimates, and their noise, measured with ids that nobody holds."""
+        """Return the estimates, and their noise, which is measured with ids that nobody holds."""
         rng = generator(self.spec.seed, b"shrinkage")
         phantoms = self.at(candidates.fresh_ids(rng, NUM_PHANTOMS))
         stddev = float(np.quantile(np.abs(phantoms), 0.95)) / NORMAL_95
@@ -100,7 +100,7 @@ class MedianDecoder(CampaignDecoder):
             threshold: the least estimated count.
 
         Returns:
-            The ids, in order, uint64 [n], and their estimated counts, float64 [n].
+            The ids, in the order of the range, uint64 [n], and their estimated counts, float64 [n].
         """
         validate.integer(0, count=count)
         found: list[tuple[U64, F64]] = []

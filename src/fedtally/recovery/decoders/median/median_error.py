@@ -72,8 +72,8 @@ def _alike(plan: Sums) -> list[tuple[float, int]]:
     """Group batches of similar size.
 
     Returns:
-        A pair for each group: the number of clients in all batches divided by that in one batch of
-        the group, and the number of batches in the group.
+        A pair for each group: the number of clients in all batches, divided by the number of
+        clients in one batch of the group; and the number of batches in the group.
     """
     cancelling = plan.cancelling
     if plan.heterogeneity > 1.0 and not plan.fresh:
@@ -94,7 +94,7 @@ def _alike(plan: Sums) -> list[tuple[float, int]]:
 
 
 def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) -> float:
-    """Return the size, in counts, that the error of a rare item exceeds with a probability.
+    """Return the size, in counts, that the error of a rare item exceeds with a given probability.
 
     The first lattice is wide enough for all errors. Then the steps get smaller until the result is
     many steps long, or a step is one count.

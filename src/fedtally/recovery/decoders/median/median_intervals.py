@@ -115,8 +115,8 @@ class MedianIntervals(UsualIntervals):
 
         Quantiles of the median's errors cannot be added, since these errors are rare and large. So
         a phantom's estimates in all results are added up. The width comes from the distribution of
-        this total: from a quantile over the same phantoms in all results, or from its exact form,
-        in the cases that the class names.
+        this total: from a quantile over the same phantoms in all results, or from the exact
+        distribution. The class says when the exact distribution is used.
 
         Returns None unless all `others` are `MedianIntervals`, too.
         """
