@@ -903,7 +903,8 @@ class JointDecoder(FittedDecoder):
 def usual_kappa(landed: Landed) -> float:
     """Return the kappa that is used if it was not measured.
 
-    Kappa is the ratio of the errors of fitted items to those of phantoms. It is interpolated, by the effective number of batches, between the two numbers in `KAPPA`.
+    Kappa is the ratio of the errors of fitted items to those of phantoms. It is interpolated, by
+    the effective number of batches, between the two numbers in `KAPPA`.
     """
     one, many = KAPPA
     return many + (one - many) * max(0.0, (5.0 - landed.effective) / 4.0)
