@@ -9,8 +9,8 @@ from fedtally.recovery.decoders.joint.joint import JointDecoder, usual_kappa
 from fedtally.recovery.decoders.joint.joint_intervals import JointIntervals, Kappa
 from fedtally.sketch import CountSketch
 
-# In clients. A wrong fit may explain the sums as well as the true one, and be wrong by a few
-# clients. So no smaller error is promised, even if the fit leaves nothing in the residual.
+# The smallest error that is predicted, in clients. A wrong fit may explain the sums as well as the
+# true one, and be wrong by a few clients, even if it leaves nothing in the residual.
 LEAST_KNOWN = 4
 
 

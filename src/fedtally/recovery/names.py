@@ -274,7 +274,8 @@ class _Reader:
         counter is first cut to the largest size that the clients of the hash are likely to give it.
         A larger part comes from other hashes.
         """
-        # plus 3 standard deviations of the sample of clients, and 2 of the noise of one counter
+        # The largest likely size of a counter: the frequency, plus 3 standard deviations of the
+        # sample of clients, plus 2 of the noise of one counter.
         most = frequency + 3 * np.sqrt(frequency / self._clients)
         most += 2 * self._scale * self._rows**0.5
         left = self._left.reshape(self._positions, self._rows, -1)

@@ -140,8 +140,8 @@ class ShrunkDecoder:
             for _, ids in candidates.blocks():
                 seen += binned(self._standard(ids)[0], self._values)
             means = posterior_means(seen, self._values, distribution, _axis(largest, *_GRID))
-            # The differences are interpolated, not the means: beyond the last bin a value then
-            # moves as much as the last bin, which is nearly 0.
+            # The differences are interpolated, not the means: then a value beyond the last bin
+            # moves by as much as the last bin does, and this is nearly 0.
             self._moves = means - self._values
 
     def at(self, ids: U64) -> F64:

@@ -87,9 +87,9 @@ _FIRST_STEPS, _STEPS = 40, 4
 # Phantoms are ids that nobody holds. An iteration uses this number of the NUM_PHANTOMS phantoms.
 _FEW_PHANTOMS = 4096
 # If an item's batches differ only by Poisson noise and the cells' noise, the sum of their squared
-# deviations has a known distribution. The batches are considered different if such a large sum has
-# a probability below _CLEARLY. A limit in standard deviations would not do: with few batches, noise
-# alone exceeds it too often.
+# deviations has a known distribution. The batches are considered different if that distribution
+# gives a sum as large as the observed one with a probability below _CLEARLY. A limit in standard
+# deviations would not do: with few batches, noise alone exceeds it too often.
 _CLEARLY = 1e-4
 # The most bytes of a message, without copies. The value takes 4 bytes. The variance and the hash
 # word take 4 bytes each, but several batches may share them. So a message takes little more than
@@ -110,7 +110,7 @@ _UNLIKELY = 2.0
 _FEWEST = 1000
 _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memory
 # The fewest cells of all batches together. The noise and the prior are learned from the cells. With
-# one or two hundred cells they are so uncertain that intervals are too often wrong
+# one or two hundred cells both are so uncertain that intervals are too often wrong
 # (docs/accuracy.md).
 FEWEST_CELLS = 400
 # With fewer than five rows the values say little about the distribution of counts. Maximum
@@ -313,8 +313,8 @@ class Messages:
         self._calibrate(_FEW_PHANTOMS)
         first = self._read()
         if prior is None:
-            # The prior allows counts up to 1.5 times the largest of joint recovery, since that one
-            # has an error, and all counts that the noise may hide.
+            # The prior allows all counts that the noise may hide. It also allows counts up to 1.5
+            # times the largest count of joint recovery, since that count has an error.
             largest = 1.5 * float(counts.sum(axis=1).max(initial=0.0))
             prior = Prior(max(largest, FAR * float(first.stddev.max())), smooth=smooth)
         self.prior = prior
@@ -336,7 +336,7 @@ class Messages:
             before = self.moved
             self._calibrate(_FEW_PHANTOMS)
             # If only some candidates send messages, decoding all candidates takes longer than the
-            # messages. So it is done only in the iterations 1, 2, 4, 8 and so on.
+            # messages. So all candidates are decoded only in the iterations 1, 2, 4, 8 and so on.
             looked = self.whole or iteration & (iteration - 1) == 0
             self._learn(found, _STEPS, looked)
             noise.append(self.inflation * float(self.variance.mean()))
@@ -715,8 +715,8 @@ class BeliefDecoder(FittedDecoder):
         if known.all():
             return Beliefs(*(whole[index] for whole in messages.beliefs))
         if isinstance(ids, range):  # consecutive ids are read faster than listed ones
-            # Wrong for ids that send messages, as their own messages are left out. The last loop
-            # replaces these values.
+            # For ids that send messages these values are wrong, because `of` does not allow for
+            # their own messages. The last loop replaces these values.
             found = messages.of(ids)
         else:
             found = Beliefs(np.empty(len(places)), np.empty(len(places)))

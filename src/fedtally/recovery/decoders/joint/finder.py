@@ -167,7 +167,7 @@ class Finder:
         cells, each = (residual * landed.weights) @ self._signs, root[..., None]
         usual = float(root.mean())
 
-        def values(at: float) -> F64:  # the bound that is usually sharper
+        def values(at: float) -> F64:  # by z or by the mean residual: the usually sharper bound
             lacking: F64 = cells - (at * each if at * usual > floor else floor)
             return lacking
 

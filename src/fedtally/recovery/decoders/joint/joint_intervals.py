@@ -27,9 +27,10 @@ from fedtally.recovery.phantoms import generator
 _SPIKED = 0.03
 _SPIKES = (8, 300)  # the fewest and the most items that are added at once
 _ALL_SPIKES = 150  # how many items all repetitions together should add
-_MOST_REPEATS = 16  # each repetition takes as long as the first decoding
-_MOST_AT_ONCE = 4  # repetitions that run at the same time
-_LEAST_SPIKES = 60  # with fewer usable items, kappa is a constant
+_MOST_REPEATS = 16  # the most repetitions; each takes as long as the first decoding
+_MOST_AT_ONCE = 4  # the most repetitions that run at the same time
+# If fewer items were added in the repetitions that they did not spoil, kappa is a constant.
+_LEAST_SPIKES = 60
 # In clients. With less noise, all limits have their least distance of one client from the value, so
 # kappa does not matter.
 _NOTHING = 0.01
@@ -41,8 +42,8 @@ _TIPPED = 1.3
 _MOST_CANDIDATES = 1 << 26  # with more candidates the repetitions would take too long
 # With more than _ALL_CANDIDATES candidates, only those that may stand out by _CONTENDERS standard
 # deviations are decoded again. Kappa then changes by no more than its noise. A higher bound would
-# leave out candidates that share cells with added items, which a fit of 2^26 candidates confuses
-# with them: with 2.3, kappa was too small.
+# leave out candidates that share cells with added items. A fit of 2^26 candidates confuses such
+# candidates with the added items. So with a bound of 2.3, kappa was too small.
 _ALL_CANDIDATES = 1 << 18
 _CONTENDERS = 1.5
 # A factor on the half-width of the simultaneous band. It was measured on other seeds than those
@@ -266,9 +267,9 @@ def kappa_of(fit: Fit) -> Kappa:
         return Kappa(1.0, "")
     z = fit.fitted * np.sqrt(fit.own_shares) / fit.scale
     pool = fit.fitted[z > fit.threshold + 3]
-    # Items close above the threshold are not in the pool. Whether the repeated fit finds them is
-    # chance, and if it misses them, they would look like errors. If fewer than 20 are left, evenly
-    # spaced values are added.
+    # Items close above the threshold are not in the pool. Whether the repeated fit finds such an
+    # item is chance, and the whole frequency of a missed item would look like an error. If fewer
+    # than 20 items are left, evenly spaced values are added.
     if len(pool) < 20:
         sd = max(fit.scale / float(np.sqrt(fit.share.mean())), 2.0 / landed.num_clients)
         pool = np.append(pool, np.linspace(fit.threshold + 4, fit.threshold + 20, 20) * sd)
