@@ -122,8 +122,8 @@ class _Evolution:
         batches = plan.batches
         self._between = 1.0 - 1.0 / batches
         freedom = max(batches - 1.0, 1e-3)
-        # The variance between an item's batches beyond Poisson noise. The decoder sees this variance
-        # only if it is clear (`clearly_different`).
+        # The variance between an item's batches beyond Poisson noise. The decoder sees this
+        # variance only if it is clear (`clearly_different`).
         self._more = counts**2 * (plan.heterogeneity - 1.0) / freedom
         self._limit = clearly_different(freedom)
 
