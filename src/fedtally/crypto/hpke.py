@@ -2,9 +2,9 @@
 
 Hazard layer, see `fedtally.crypto`. The mode is base, with X25519, HKDF-SHA256 and AES-256-GCM.
 Anybody who knows the public key can seal, and a ciphertext does not prove who sealed it. A `Label`
-and fields bind a ciphertext to its purpose: joined, they are the `info` of the RFC. Each call of
-`seal` makes a context for this one message. `seal` returns the encapsulated key, 32 bytes, and then
-the ciphertext, 16 bytes longer than the plaintext.
+and fields bind a ciphertext to its purpose: joined, they are the `info` of the RFC. The result of
+`seal` is the encapsulated key, 32 bytes, and then the ciphertext, 16 bytes longer than the
+plaintext.
 
 The library `cryptography` draws the ephemeral key of each message from the operating system, and
 the caller cannot pass one. If a caller passed the same key twice, two plaintexts would be encrypted
@@ -36,7 +36,7 @@ _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 
 
 class PrivateKey(_Hidden):
-    """Hold the X25519 secret key of a recipient; never use it for any other key exchange.
+    """Hold the X25519 secret key of a recipient; do not use this key outside this class.
 
     Args:
         secret: 32 uniform bytes.
@@ -79,8 +79,8 @@ class PrivateKey(_Hidden):
         if not isinstance(sealed, bytes) or len(sealed) <= OVERHEAD_BYTES:
             raise RejectedError(f"what is sealed must be bytes, more than {OVERHEAD_BYTES} of them")
         # With a point of low order the shared secret would be zero, which everybody knows: RFC
-        # 9180, section 7.1.4, demands the check. A second encoding of a point is refused, too. It
-        # would not open anyway: the key depends on the bytes of the encapsulated key.
+        # 9180, section 7.1.4, demands the check. A second encoding of a point is refused, too. With
+        # it the ciphertext would not open anyway, since the key depends on the encoding's bytes.
         check_point(sealed[:KEY_BYTES])
         try:
             return Secret(_SUITE.decrypt(sealed, key, info=info))
@@ -123,8 +123,8 @@ def seal(public: bytes, plaintext: Secret, label: Label, *fields: bytes) -> byte
         public: the recipient's public key, 32 bytes.
         plaintext: the bytes to encrypt.
         label: the purpose of the ciphertext.
-        fields: values that the ciphertext is bound to; under one label each field must always have
-            the same length.
+        fields: values that the ciphertext is bound to. Their lengths must follow the rule at the
+            top of `crypto.keys`.
 
     Returns:
         The sealed bytes, `OVERHEAD_BYTES` longer than the plaintext. They differ at each call.

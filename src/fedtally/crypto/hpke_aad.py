@@ -36,7 +36,7 @@ _AES_BYTES, _NONCE_BYTES = 16, 12
 
 
 class RecipientKey(_Hidden):
-    """Hold the X25519 secret key of a recipient; never use it for any other key exchange.
+    """Hold the X25519 secret key of a recipient; do not use this key outside this class.
 
     Args:
         secret: 32 uniform bytes.

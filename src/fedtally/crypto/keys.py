@@ -39,7 +39,7 @@ TAG_BYTES = 16
 
 _T = TypeVar("_T")
 _NONCE = bytes(12)  # always the same nonce: `seal` says why this is safe
-_PREFIX = b"fedtally-secagg/1 "  # separates these values from values of other protocols
+_PREFIX = b"fedtally-secagg/1 "  # only this protocol derives, signs or seals under such labels
 _FIELD_PRIME = 2**255 - 19
 # The u-coordinates of all points of order 1, 2, 4 and 8 on Curve25519 and on its twist. With such a
 # point the shared secret is zero for every secret key (RFC 7748, section 6.1).
@@ -90,7 +90,7 @@ class Label(bytes, Enum):
     ADVERTISE = _PREFIX + b"advertise"
     CONFIRM = _PREFIX + b"confirm"
     POSSESSION = _PREFIX + b"proof of possession"
-    SIGNED_PLAN = _PREFIX + b"signed plan"  # "plan" was the label before plans had an end date
+    SIGNED_PLAN = _PREFIX + b"signed plan"  # not "plan": that label signed plans without end dates
     REVOCATION = _PREFIX + b"revocation"
     TWO_SERVER_CONTEXT = _PREFIX + b"two-server context"
     TWO_SERVER_ID = _PREFIX + b"two-server id"
@@ -178,8 +178,8 @@ class Secret(_Hidden):
     def wipe(self) -> None:
         """Overwrite the bytes with zeros; from then on `reveal` raises.
 
-        An array that shares memory with the view from `reveal` then reads zeros. The view itself
-        reads zeros, or raises ValueError.
+        An array that shares memory with the view from `reveal` then reads zeros, and so does the
+        view itself. If no array shares memory with the view, using the view raises ValueError.
         """
         # The bytes are overwritten before the view is released: the release fails while an array
         # uses the view, and the secret must be gone also then.
@@ -251,9 +251,7 @@ class SigningKey(_Hidden):
 
         Args:
             label: the purpose of the signature.
-            fields: the values to sign. They are joined without separators. So under one label, the
-                first field must have the same length in all signatures, and so must the second, and
-                so on; two fields may differ in length.
+            fields: the values to sign. Their lengths must follow the rule at the top of this file.
 
         Raises:
             InvalidInputError: this key was wiped.
@@ -474,7 +472,8 @@ def pair_mask_key(
         peer_key: the public mask key of the other client, 32 bytes.
 
     Raises:
-        InvalidInputError: both indexes are equal, or a value has another size or range.
+        InvalidInputError: both indexes are equal, an index is not in 0 .. 2^32 - 1, or a context or
+            a public key does not have 32 bytes.
     """
     pair = _pair(own, own_key, peer, peer_key)
     return hkdf(shared, _exact(KEY_BYTES, ctx2=ctx2), Label.PAIR_MASK + pair)
@@ -483,7 +482,7 @@ def pair_mask_key(
 def share_keys(
     shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
 ) -> tuple[Secret, Secret]:
-    """Derive the key that seals shares for another client, and the key that opens shares from it.
+    """Derive the key that seals shares for another client, and the key that opens its shares.
 
     Each direction has its own key, 32 bytes. With one key for both directions, two plaintexts would
     be sealed under one key and nonce. Also, a server could send a client's own share back to it as
@@ -501,7 +500,8 @@ def share_keys(
         The key for `seal`, and the key for `unseal`.
 
     Raises:
-        InvalidInputError: both indexes are equal, or a value has another size or range.
+        InvalidInputError: both indexes are equal, an index is not in 0 .. 2^32 - 1, or a context or
+            a public key does not have 32 bytes.
     """
     info = Label.SHARE_ENCRYPTION + _pair(own, own_key, peer, peer_key)
     up, down = (
@@ -523,7 +523,7 @@ def ring_order_key(ctx2: bytes) -> Secret:
     Returns:
         The key, 32 bytes.
     """
-    # HKDF needs a secret. It is a constant: otherwise clients could not all find the same order.
+    # HKDF needs a secret. Here the secret is a constant, so that all clients find the same order.
     return hkdf(Secret(bytes(32)), _exact(KEY_BYTES, ctx2=ctx2), Label.RING_ORDER)
 
 

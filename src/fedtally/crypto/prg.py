@@ -23,8 +23,8 @@ from fedtally.crypto.keys import KEY_BYTES, TAG_BYTES, Secret
 from fedtally.errors import InvalidInputError
 
 CHUNK_BYTES = 1 << 17  # a chunk and its slice of the vector fit the cache; fixed by the format
-# All blocks of a stream are different, and random blocks need not be. 2^26 blocks are too few to
-# notice that.
+# The longest stream of a key. All blocks of a stream are different, and random blocks need not be.
+# 2^26 blocks are too few to notice this difference.
 MAX_STREAM_BYTES = 1 << 30
 MAX_BITS = 64  # the widest lane
 

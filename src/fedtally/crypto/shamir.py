@@ -43,9 +43,9 @@ from fedtally.errors import FedtallyError, InvalidInputError
 PRIME = 2**31 - 1
 SECRET_ELEMENTS = 5  # 155 bits: more than the 128-bit security of the other primitives
 SECRET_BYTES = 4 * SECRET_ELEMENTS
-MAX_THRESHOLD = 2**15  # the largest t for which sums in floating point are exact: see `_product`
-MAX_SHARES = 2**16 - 1  # the largest point whose differences do not overflow: see `_weights`
-_BLOCK = 1 << 20  # the most powers that `_powers` computes at once; it caches them as two halves
+MAX_THRESHOLD = 2**15  # the largest t for which no sum in `_product` can reach 2^63
+MAX_SHARES = 2**16 - 1  # the largest point; `_weights` needs differences of points below 2^16
+_BLOCK = 1 << 20  # the most powers that `_powers` computes at once; two halves of each are cached
 # `combine` computes the Lagrange coefficients of several owners together, of this many points at
 # most (of one owner, if a single owner has more). More would not fit the CPU's cache.
 _BATCH = 1 << 14
@@ -243,7 +243,7 @@ def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64
     Raises:
         ShareError: an array is not uint32, or a number is not an element of the field.
         DecodingError: no secret agrees with all but (n - threshold) // 2 of the shares. If more
-            shares are wrong, the result may also be another secret, without an error.
+            than this number are wrong, the result may also be another secret, without an error.
         InvalidInputError: the points are not strictly ascending integers in 1 .. 65,535, the shapes
             do not fit each other, or the threshold is out of bounds.
     """

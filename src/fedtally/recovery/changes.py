@@ -36,7 +36,9 @@ from fedtally.recovery.linear_system import F64, I64, Bools, Ids
 _SIZES = (0.5, 1.0, 2.0, 4.0)
 _CLIPPED = 4.0  # values more than this number of standard deviations from the median are clipped
 _MOST = 600.0  # the largest logarithm of a Bayes factor; its exponential must not overflow
-_SET = 3.84 / 2  # a round is likely if its log-likelihood is at most this much below the best
+# A round is a likely start of the change if its log-likelihood is at most this much below that of
+# the likeliest round.
+_SET = 3.84 / 2
 _SEEN = 2.0  # standard deviations; an item with a smaller level is regarded as absent
 _BLOCK = 1 << 12  # items that are processed at once, to bound the memory
 _TINY = 1e-300
@@ -72,7 +74,7 @@ class Changes(NamedTuple):
 
     Attributes:
         log_e: the logarithm of each item's e-value after the last round, float64 [n].
-        largest: the logarithm of its largest e-value after any round so far, float64 [n].
+        largest: the logarithm of the item's largest e-value after any round so far, float64 [n].
         since: the batch in which the new level most likely begins, int64 [n], as an index into
             `RoundValues.batches`.
         since_low, since_high: the first and the last batch in which the new level is almost as
@@ -162,9 +164,9 @@ def find_changes(values: RoundValues) -> Changes:
 def flagged(changes: Changes, alpha: float) -> Bools:
     """Return which items changed, as a mask: bool [n].
 
-    Under the assumptions of this module, the mask never contains an item that did not change, with
-    probability at least 1 - `alpha`. This holds for all items together, and even if the function is
-    called after every round.
+    Under the assumptions of this module, with probability at least 1 - `alpha` no item in the mask
+    is unchanged. This probability is for all items together, and for all masks together if the
+    function is called after every round.
 
     Args:
         changes: the evidence for all items that are tested.
@@ -203,8 +205,8 @@ def listed(changes: Changes, alpha: float) -> Bools:
 def kinds(changes: Changes) -> list[Kind]:
     """Return how each item changed, in the order of the items; each is assumed to have changed.
 
-    An item is NEW if it rose and was absent before, and GONE if it fell and is absent now. It is
-    absent if its level is below two of its standard deviations (`_SEEN`).
+    An item is NEW if it rose and was absent before, and GONE if it fell and is absent now. An item
+    is absent if its level is below two standard deviations of the level's error (`_SEEN`).
     """
     before, after = changes.before, changes.after
     up = after.frequency > before.frequency

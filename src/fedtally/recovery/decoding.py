@@ -38,7 +38,7 @@ def kind_of_decoder(decoder: CampaignDecoder) -> DecoderKind:
     """Return the facts and functions of a decoder's kind.
 
     Raises:
-        InvalidInputError: it is no decoder of campaigns, or the registry does not know its name.
+        InvalidInputError: `decoder` is no `CampaignDecoder`, or no registered decoder has its name.
     """
     if not isinstance(decoder, CampaignDecoder):
         known = " or ".join(name.kind.decoder.__name__ for name in Recovery)
@@ -62,13 +62,14 @@ def recovery_of(
         domain_size: the number of candidates.
         rows: the number of rows of the sketch.
         encoding: how items become counters.
-        batches: the number of batches of rounds that landed, or that can land.
+        batches: the number of batches that will be decoded. A batch is a run of rounds with the
+            same signs.
         planned: True if the decoder is also to predict the error of a plan, or if the domain is
             open. Then "auto" never chooses belief propagation.
 
     Raises:
         InvalidInputError: the named decoder is unknown, needs more rows, or is for another
-            encoding; or "auto" finds none, because there are more candidates than a histogram has.
+            encoding; or "auto" is to decode a histogram with more than 2^24 candidates.
 
     >>> [str(recovery_of("auto", 1000, rows)) for rows in (5, 4, 2)]
     ['belief', 'joint', 'median']
@@ -111,11 +112,11 @@ def resting() -> list[Recovery]:
 
 
 def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
-    """Yield notes for the user if a decoder is less accurate than possible.
+    """Yield notes for the user if the median decodes, and if it is less accurate than possible.
 
-    The median is less accurate with an even number of rows. It is also less accurate than joint
-    recovery, for which there may be too few rows or too many candidates. Nothing is yielded for
-    other decoders.
+    There is a note if the number of rows is even. There is another note if joint recovery, which is
+    more accurate, is not the default because there are too few rows or too many candidates. For
+    decoders other than the median there are no notes.
 
     Args:
         recovery: the decoder that is used; "auto" is not allowed.
@@ -142,14 +143,18 @@ def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Decoding:
-    """The choices that turn landed sums into an answer.
+    """The choices that turn landed sums, the sums of rounds that took place, into an answer.
+
+    For a histogram, the recovery "auto" takes `direct`. For sketches, it takes the first of these
+    decoders whose conditions all hold:
+
+    - Belief propagation: the domain is not open; at most 2^17 candidates; at least 5 rows;
+      candidates x rows x batches is at most 2^24.
+    - Joint recovery: at most 2^28 candidates; at least 3 rows.
+    - The median: no condition.
 
     Args:
-        recovery: a decoder's name, or "auto". A histogram is decoded by `direct`. For sketches,
-            "auto" takes the first decoder of this list that is possible: belief propagation, unless
-            the domain is open, with at most 2^17 candidates, at most 2^24 for candidates x rows x
-            batches, and at least 5 rows; joint recovery, with at most 2^28 candidates and at least
-            3 rows; the median.
+        recovery: a decoder's name, or "auto".
         objective: "linf": return the estimates as they are. "l2": shrink them towards 0, so that
             the sum of squared errors is small.
         confidence: the confidence of the intervals, below 1; 0: no intervals.
@@ -190,7 +195,7 @@ class Decoding:
         object.__setattr__(self, "confidence", confidence)
 
     def check_rows(self, rows: int) -> None:
-        """Raise InvalidInputError if the named decoder needs more rows; never for "auto"."""
+        """Raise InvalidInputError if the named decoder needs more than `rows`; never for "auto"."""
         if self.recovery != AUTO:
             Recovery(self.recovery).check_rows(rows)
 
@@ -211,7 +216,7 @@ class Decoding:
 def named_kind(intervals: str) -> str:
     """Return the kind of intervals for items that the user named, given the option `intervals`.
 
-    Values of the option other than "auto" are returned unchanged.
+    For the option "auto" it is "pointwise". Other values of the option are returned unchanged.
 
     >>> named_kind("auto")
     'pointwise'

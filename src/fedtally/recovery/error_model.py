@@ -38,8 +38,8 @@ def predict(
     """Return the predicted error of a campaign.
 
     Args:
-        frequencies: the expected frequencies of items, [d], in any order, in [0, 1]. Their sum,
-            each as often as `numbers` says, is at most `max_items`.
+        frequencies: the expected frequencies of items, [d], in any order, in [0, 1]. Their sum is
+            at most `max_items`; in this sum each frequency counts as often as `numbers` says.
         recovery: the name of a decoder. "joint" and "belief" need 3 rows.
         probability: the probability, in (0, 1), that the largest error exceeds the result's `linf`.
         given: the arguments of `Sums.of`, and the arguments `numbers` and `max_items` of `rising`.

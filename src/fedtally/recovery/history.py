@@ -50,13 +50,13 @@ _CHANGED = 0.05  # the initial share of items that change
 # class of items has its own shares of the kinds.
 _EDGES = np.array([0.5, 1.0, 2.0, 4.0])
 _ALIKE = 2.0  # each class gets this number of imaginary items, which have the initial shares
-_STEPS = 30  # of expectation-maximization
+_STEPS = 30  # steps of expectation-maximization for light items
 _POISSON = 30.0  # below this rate a count is treated as Poisson, otherwise as normal
 _WIDE = 5.0  # clients; with larger errors, Poisson and normal counts cannot be distinguished
 # Relative changes of heavy items, as standard deviations, and their initial shares.
 _CHANGES = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0])
 _SHARES = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
-_HEAVY_STEPS = 30
+_HEAVY_STEPS = 30  # steps of expectation-maximization for heavy items
 _TINY = 1e-300  # replaces a density of 0
 
 
@@ -317,9 +317,10 @@ def _joint(old: F64, new: F64, kinds: F64, moves: list[F64]) -> list[F64]:
 
 
 def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
-    """Learn rates and kinds; return them, and the log-likelihood of the window's values.
+    """Learn the distributions of rates; return them, and a log-likelihood.
 
-    Only light items count. The log-likelihood is conditional on their values in the other rounds.
+    It is the log-likelihood of the window's values if the values in the other rounds are known.
+    Only light items count.
 
     Args:
         table: the likelihoods.
@@ -341,7 +342,7 @@ def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
         by_kind = np.stack([np.einsum("km,km->k", part, given) for part in parts], axis=1)
         old = by_kind.sum(axis=1) + _TINY
         old /= old.sum()
-        # One more item, distributed like the old ones, so that unseen rates stay possible.
+        # One imaginary item, distributed like the old rates, so that unseen rates stay possible.
         new = np.einsum("km,km->m", parts[-1], given) + old
         new /= new.sum()
         kinds = np.tile(_ALIKE * start, (len(kinds), 1))

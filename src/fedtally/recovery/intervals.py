@@ -51,7 +51,7 @@ def make_intervals(
 
     Args:
         decoder: the decoder of these sketches.
-        sketches: the landed sums.
+        sketches: the landed sums: those of rounds that took place.
         domain: the candidate items.
         confidence: above 0 and below 1.
         kind: "pointwise": an interval holds with this confidence if its item was named in advance.
@@ -135,7 +135,7 @@ class NoisyNumberIntervals(UsualIntervals):
         return self.intervals.centres(ids)
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies; see `Intervals.listed`."""
+        """Return limits of items that were chosen by their estimates; see `Intervals.listed`."""
         return self._widened(self.intervals.listed(ids, threshold))
 
     def _widened(self, limits: Limits) -> Limits:

@@ -9,19 +9,19 @@ from fedtally.recovery.decoders.joint.joint import JointDecoder, usual_kappa
 from fedtally.recovery.decoders.joint.joint_intervals import JointIntervals, Kappa
 from fedtally.sketch import CountSketch
 
-# In clients. A wrong fit may explain the sums as well as the true one, and be wrong by a few
-# clients. So no smaller error is promised, even if the fit leaves nothing in the residual.
+# The smallest error that is predicted, in clients. A wrong fit may explain the sums as well as the
+# true one, and be wrong by a few clients, even if it leaves nothing in the residual.
 LEAST_KNOWN = 4
 
 
 def known_error(
     sketches: Sequence[CountSketch], domain: Domain, probability: float
 ) -> float | None:
-    """Return the frequency that the largest error of all candidates exceeds with a probability.
+    """Return the size, a frequency, that the largest error exceeds with a given probability.
 
     The prediction is for joint recovery, whatever decoder will answer: the errors of belief
-    propagation are smaller. The scale of the errors of fitted items is a constant here, since
-    measuring it would take several fits.
+    propagation are smaller. Kappa (the ratio of the errors of fitted items to the errors of ids
+    that nobody holds) is a constant here, since measuring it would take several fits.
 
     Args:
         sketches: the sums so far, with their noise.

@@ -61,15 +61,16 @@ class Intervals(Protocol):
     def centres(self, ids: Ids) -> F64 | None:
         """Return the frequencies around which the limits lie: float64 [n].
 
-        Returns None for the median, whose errors are rare and large: quantiles of such errors in
-        independent results cannot be added. For other decoders, the squares of the half-widths can.
+        For decoders other than the median, the squares of the half-widths in independent results
+        can be added. Returns None for the median, whose errors are rare and large: the quantiles of
+        such errors cannot be added.
         """
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies.
+        """Return the limits, in frequencies, of a list: items that were chosen by their estimates.
 
-        Intervals of the kind "auto" allow for the fact that the items were chosen by their
-        estimates. Other kinds return the same limits as `at`.
+        Intervals of the kind "auto" allow for this choice. Intervals of the kinds "pointwise" and
+        "simultaneous" return the same limits as `at`.
 
         Args:
             ids: uint64 [n], the whole list.
@@ -94,9 +95,9 @@ class Intervals(Protocol):
 
 
 class UsualIntervals:
-    """A base class of `Intervals`: without `predicted_range`, and `merged` returns None.
+    """A base class of `Intervals`, in which `predicted_range` is None, and `merged` returns None.
 
-    A subclass may set or overwrite them.
+    A subclass may set `predicted_range` and overwrite `merged`.
     """
 
     predicted_range: tuple[float, float] | None = None

@@ -1,4 +1,4 @@
-"""The landed sums of a campaign as one linear system.
+"""The landed sums of a campaign, the sums of rounds that took place, as one linear system.
 
 A batch is a group of rounds with equal hashes. A cell is a counter. Each item has a cell and a sign
 in each row and batch, and adds sign * frequency to the cell.
@@ -27,9 +27,9 @@ Bools = npt.NDArray[np.bool_]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 Ids = U64 | range  # numbers in a range are taken mod 2^64
-# [256, 1]: the signs that the 8 bits of a byte give, packed into one number: then one look-up gives
-# them all.
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+# [256, 1]: for each byte, the 8 signs that its bits give, packed into one number. So one look-up
+# gives 8 signs.
 _SIGNS = (1 - 2 * _BITS.view(np.int8)).view(np.uint64)
 BLOCK = 1 << 18  # candidates that are decoded at once, to bound the memory: 2 MiB of float64
 
@@ -93,7 +93,7 @@ def check_landed(sketches: Sequence[CountSketch]) -> SketchSpec:
     They must have one spec, and there must be at most one for each round.
 
     Raises:
-        InvalidInputError: no sketch, or two of one round.
+        InvalidInputError: there is no sketch, or two sketches are of one round.
         IncompatibleError: the specs differ.
 
     >>> check_landed([])
@@ -197,7 +197,7 @@ class Landed:
 
     @property
     def several(self) -> bool:
-        """Whether the effective number of batches is above 1.5; False if one has most clients."""
+        """Whether the effective number of batches is above 1.5."""
         return self.effective > 1.5
 
     @property
@@ -353,7 +353,7 @@ class Landed:
         """
         asked = first_id, count
         if asked not in self._halves:
-            tables = self._tables[0][0]  # the signs of 8 batches, which is enough
+            tables = self._tables[0][0]  # with the signs of 8 batches: a search has at most 8
             width, batches = self.spec.width, len(self.weights)
             self._halves[asked] = kernels.Halves(tables, width, batches, first_id, count)
         return self._halves[asked]

@@ -61,7 +61,9 @@ _FITS, _WHOLE = 0.5, 0.8
 # at least _AHEAD. Both numbers are in standard deviations.
 _STRONG, _AHEAD = 6.0, 4.0
 _BRANCHES = 16  # how many bytes `_likeliest` tries at each place
-_LISTED = 24  # longer names with parity, in symbols, are only guessed by `_interpolated`
+# Names with parity that have more symbols than this are only guessed by `_interpolated`, not by
+# `_likeliest`.
+_LISTED = 24
 SINGLE = 3.0  # the shares of single bytes have the weight of this number of observed pairs
 _TINY = 1e-300  # replaces a probability of 0
 
@@ -100,7 +102,7 @@ def read_names(
     """Return the names of hashes, by hash; hashes whose names cannot be read are left out.
 
     Args:
-        sketches: the landed sums, with a spelling.
+        sketches: the sums of the rounds that took place, with a spelling.
         domain: the open domain, with the seed of the campaign.
         frequencies: the frequencies of the heavy hashes; only the MOST_NAMES largest are read.
         progress: called with the number of hashes looked at so far and in all, over all sweeps.
@@ -272,7 +274,8 @@ class _Reader:
         counter is first cut to the largest size that the clients of the hash are likely to give it.
         A larger part comes from other hashes.
         """
-        # plus 3 standard deviations of the sample of clients, and 2 of the noise of one counter
+        # The largest likely size of a counter: the frequency, plus 3 standard deviations of the
+        # sample of clients, plus 2 of the noise of one counter.
         most = frequency + 3 * np.sqrt(frequency / self._clients)
         most += 2 * self._scale * self._rows**0.5
         left = self._left.reshape(self._positions, self._rows, -1)
@@ -523,9 +526,9 @@ def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
 
 
 def _likeliest(copies: F64, posterior: F64, prior: _Prior, most: int) -> U8:
-    """Return the likeliest words by copies and prior, without parity: uint8 [n, size - 1].
+    """Return the likeliest words, the likeliest one first: uint8 [n, size - 1].
 
-    The likeliest word comes first.
+    They are judged by the copies of their bytes and by the prior, not by the parity symbols.
 
     Args:
         copies: [places, 256], the log likelihoods of the bytes at each place.

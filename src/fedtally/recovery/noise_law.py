@@ -41,11 +41,11 @@ class NoiseLaw:
 
     @classmethod
     def of(cls, terms: PrivacyConfig | None, sketches: Sequence[CountSketch]) -> NoiseLaw:
-        """Return the distribution of the noise that landed sums hold together, as the plan says.
+        """Return the distribution of the noise that some sums hold together, as the plan says.
 
         Args:
             terms: the privacy terms of the plan; None: there is no noise.
-            sketches: the landed sums.
+            sketches: the sums of the rounds that took place.
 
         >>> NoiseLaw.of(None, []).half(0.05)
         0

@@ -77,7 +77,7 @@ class Noisy(NamedTuple):
 
 
 class Shrinkable(Decoder, Protocol):
-    """A decoder of landed sums that also reports the noise of its estimates."""
+    """A decoder of a campaign's sums that also reports the noise of its estimates."""
 
     spec: SketchSpec
     num_clients: int
@@ -96,7 +96,7 @@ class ShrunkDecoder:
 
     Attributes:
         spec: the spec of the sketches.
-        num_clients: the number of clients in all landed rounds.
+        num_clients: the number of clients in all rounds that took place.
         noise: the standard deviation of the noise, in clients, for an item that shares no cell with
             a fitted item.
 
@@ -140,12 +140,12 @@ class ShrunkDecoder:
             for _, ids in candidates.blocks():
                 seen += binned(self._standard(ids)[0], self._values)
             means = posterior_means(seen, self._values, distribution, _axis(largest, *_GRID))
-            # The differences are interpolated, not the means: beyond the last bin a value then
-            # moves as much as the last bin, which is nearly 0.
+            # The differences are interpolated, not the means: then a value beyond the last bin
+            # moves by as much as the last bin does, and this is nearly 0.
             self._moves = means - self._values
 
     def at(self, ids: U64) -> F64:
-        """Return the posterior mean count of each id, candidate or not: float64 [n]."""
+        """Return the posterior mean count of each id: float64 [n]."""
         return self._in_blocks(ids)
 
     def range(self, first_id: int, count: int) -> F64:
@@ -164,7 +164,7 @@ class ShrunkDecoder:
 
 
 def noise_distribution(phantoms: F64) -> Noise:
-    """Return the distribution of the noise, fitted to phantoms; sizes above 10 are left out.
+    """Return the distribution of the noise, fitted to phantoms; values beyond 10 are left out.
 
     Args:
         phantoms: float64 [n], the estimates of ids that no client holds, divided by about their

@@ -136,9 +136,10 @@ class Sums(NamedTuple):
 
     @property
     def cancelling(self) -> float:
-        """The number M' of batches of equal size and distribution that would cancel as much.
+        """The number M' of batches of equal size and distribution that give the same error.
 
-        Signs differ between batches, so the errors by collisions partly cancel.
+        Signs differ between batches, so the errors that collisions cause partly cancel. They cancel
+        less if batches have unequal sizes or different distributions.
         """
         return self.batches / self.heterogeneity
 

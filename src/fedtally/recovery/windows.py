@@ -1,9 +1,9 @@
 """Estimates counts in some rounds of a campaign, a window, with help from the rounds near them.
 
-Sums are linear, so a window needs only sums that landed anyway. A *history* is the window with the
-landed rounds near it. One fit of a whole history knows more about the items than a fit of the
-window alone. The values in the window use this fit, but their errors come from the window's own
-signs.
+Sums are linear, so a window needs no other sums than those of its rounds. A round that took place
+is called landed. A *history* is the window with the landed rounds near it. One fit of a whole
+history knows more about the items than a fit of the window alone. The values in the window use this
+fit, but their errors come from the window's own signs.
 
 How long the history should be is decided from the sums: ids that no client holds (phantoms) show
 how large the window's errors are. The rest of the history also serves as a prior of the window's
@@ -180,9 +180,12 @@ def decode(
 ) -> Decoded:
     """Return a decoder of the counts in a window of landed rounds.
 
-    If no history is allowed or can help, or the window holds all rounds, it is the usual decoder of
-    the window's sums, with identical results. A history cannot help with one batch, with a decoder
-    that does not fit items, or if its messages do not fit into memory.
+    It is the usual decoder of the window's sums, with identical results, in these cases:
+
+    - The plan has only one batch of rounds, so all rounds have equal signs.
+    - `recovery` does not fit items.
+    - No history may be longer than the window. The bounds on its length are `history`, LONGEST, the
+      number of landed rounds, and the memory for the messages (`_ROOM`).
 
     Args:
         sketches: the landed sums of all rounds.
@@ -192,7 +195,8 @@ def decode(
             it touches. With one batch any rounds are allowed, and they are decoded alone.
         recovery: the decoder to use.
         history: the most landed rounds that the fit may use; LONGEST and the memory are further
-            limits, and batches are completed. 0: only the rounds of the window.
+            limits. Batches of which the history holds some rounds are completed. 0: only the rounds
+            of the window.
         make: a function that makes the decoder of some rounds, for example from a cache; None: make
             it in the usual way.
 
@@ -254,7 +258,7 @@ def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
 
 
 def _least_off(lengths: list[int], frequency: F64, error: F64) -> int:
-    """Return the index of the best window.
+    """Return the index of the best window, as `shortest_enough` defines it.
 
     If a frequency moves steadily, its mean over k batches is (k - 1) / 2 batches old. This is
     (k - j) / 2 batches more than for its mean over j < k batches. So the distance of the longer
@@ -340,13 +344,13 @@ class _Fits:
         return _whole_batches(spec, self._landed, self._order[:length])
 
     def of(self, rounds: list[int]) -> CampaignDecoder:
-        """Return the decoder of these rounds; from the function `make`, if it was given."""
+        """Return the decoder of these rounds; the function `make` makes it, if it was given."""
         if self._make is not None:
             return self._make(rounds)
         return self._recovery.kind.make([self._landed[number] for number in rounds], self._domain)
 
     def fit(self, length: int) -> CampaignDecoder:
-        """Return the decoder of the history of `length` rounds; it is made once."""
+        """Return the decoder of the history of `length` rounds; each such decoder is made once."""
         if length not in self._made:
             self._made[length] = self.of(self.nearest(length))
         return self._made[length]

@@ -94,15 +94,17 @@ def bound_items(
 
     Args:
         ids: uint64 [n], the client's items, distinct.
-        max_items: the most items, at least 0. With a clip, at most 2^20 items may remain.
-        random: a function that returns n uniform random bytes; called only if items are dropped.
+        max_items: the most items, at least 0. With a clip, this bound must leave at most 2^20
+            items.
+        random: takes a number of bytes, and returns as many uniform random bytes; called only if
+            items are dropped.
         clip: the bound on the norm of the items' sketch; None: no bound.
 
     Returns:
         The ids of the kept items, uint64 [kept], in the order of `ids`.
 
     Raises:
-        InvalidInputError: more than 2^20 items would have to be clipped.
+        InvalidInputError: there is a clip, and `max_items` leaves more than 2^20 items.
 
     >>> spec = SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32))
     >>> clip = Clip(spec, round=0, norm=3.0)
@@ -136,7 +138,8 @@ def bound_items_of_each(
     Args:
         ids: uint64 [items]; client i holds the distinct ids[starts[i] : starts[i + 1]].
         starts: int64 [clients + 1], from 0 to `items`, not falling.
-        max_items: the most items of one client. With a clip, at most 2^20 items may remain.
+        max_items: the most items of one client. With a clip, this bound must leave at most 2^20
+            items of each client.
         words: a function that takes the indices of some clients, int64, ascending, and returns
             random words, uint64: one for each item of these clients, client by client. The words of
             one client must be distinct: its items are ordered by them. It is called only for
@@ -147,7 +150,8 @@ def bound_items_of_each(
         bool [items]: True for each item that is kept.
 
     Raises:
-        InvalidInputError: more than 2^20 items of a client would have to be clipped.
+        InvalidInputError: there is a clip, and a client that does not exceed `max_items` has more
+            than 2^20 items.
 
     >>> ids, starts = np.array([4, 5, 6, 4], np.uint64), np.array([0, 3, 4])
     >>> bound_items_of_each(ids, starts, 2, lambda clients: np.array([7, 9, 8], np.uint64)).tolist()
@@ -303,7 +307,7 @@ def draw_words(count: int, random: Callable[[int], bytes]) -> U64:
 
     Args:
         count: how many integers to draw.
-        random: a function that returns n uniform random bytes.
+        random: takes a number of bytes, and returns as many uniform random bytes.
     """
     while True:
         # If two are equal, draw all again: to replace only one would make some orders likelier.

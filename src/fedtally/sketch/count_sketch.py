@@ -169,8 +169,8 @@ class Part(NamedTuple):
         rows: the part's number of rows.
         width: the number of counters in a row. The vector holds the counters row by row.
         hashes: the map from ids to counters.
-        column: which ids the part counts, if items are rows of ids (with a spelling, see
-            `SketchSpec`): the ids in this column. Without a spelling it is 0.
+        column: with a spelling an item is a row of ids (see `SketchSpec`), and the part counts the
+            ids in this column. Without a spelling it is 0.
     """
 
     start: int
@@ -200,8 +200,8 @@ class SketchSpec:
     Only sketches with equal specs can be added, or decoded together.
 
     Args:
-        rows: the number of rows, 1 .. 1024. If decoding takes the median of an even number of rows,
-            it is the mean of the two middle values.
+        rows: the number of rows, 1 .. 1024. If the number is even, a median over rows is the mean
+            of the two middle values.
         width: the number of counters in a row, 1 .. 2^24.
         schedule: says which rounds share hashes: a schedule or its name.
         num_rounds: the number of planned rounds. Rounds are numbered from 0.
@@ -386,8 +386,8 @@ class CountSketch:
             in all silos. Noise may have been added to that number, so it can be 0 or negative.
         num_silos: the number of silos in the sum; 0 if clients are persons.
         noise: says which differential privacy noise the counters hold; None: no noise, the counters
-            are exact. Only code that adds noise sets it. It prevents mistakes, not forgery, since
-            anybody can write a file of a sketch.
+            are exact. Only code that adds noise sets this mark. The mark prevents mistakes, not
+            forgery, since anybody can write a file of a sketch.
     """
 
     def __init__(self, spec: SketchSpec, round: int) -> None:
@@ -439,9 +439,9 @@ class CountSketch:
                 If absent, it is the sum of `counts`, or without `counts` the number of ids.
 
         Raises:
-            InvalidInputError: a count is negative, a dtype or a shape is wrong, a counter could
-                reach 2^62, an id has no counter in the histogram, or the counters already hold
-                noise. The sketch is then unchanged.
+            InvalidInputError: a count is negative, a dtype or a shape is wrong, `counts` could make
+                a counter reach 2^62, an id has no counter in the histogram, or the counters already
+                hold noise. The sketch is then unchanged.
         """
         whole = None if counts is None else _clients_per_item(counts)
         given = None if num_clients is None else validate.integer(0, num_clients=num_clients)
@@ -695,8 +695,11 @@ def _largest(counters: npt.NDArray[np.int64]) -> float:
 def checked_number(number: Any, sketch: CountSketch) -> int:
     """Check the number of clients that a file states for a sketch, and return it.
 
-    The number must be an integer, and at least 0. Only a sum of silos with noise may have a
-    negative number (see `CountSketch.num_clients`). Other values raise InvalidInputError.
+    For a sum of silos with noise, any integer is allowed (see `CountSketch.num_clients`). For other
+    sums the number must be an integer of at least 0.
+
+    Raises:
+        InvalidInputError: the number is not allowed.
 
     >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
     >>> checked_number(7, CountSketch(spec, round=0))
@@ -713,7 +716,7 @@ def noise_mark(values: Any) -> NoiseMark | None:
         values: the pair of a name in NOISED_BY and the fingerprint of a plan; or None.
 
     Raises:
-        InvalidInputError: the value is neither.
+        InvalidInputError: the value is neither such a pair nor None.
 
     >>> noise_mark(["clients", "ab" * 32])
     NoiseMark(by='clients', plan='abababababababababababababababababababababababababababababababab')

@@ -3,7 +3,7 @@
 Simple tabulation hashes an id to the XOR of eight table entries, one for each byte of the id. It is
 exactly 3-wise independent (Patrascu and Thorup 2012; see docs/protocol.md). In each row, an id is
 hashed to a word of 32 bits. The upper 24 bits give the location, that is the counter. Each of the
-low 8 bits gives a sign.
+low 8 bits gives the sign in one batch of rounds.
 """
 
 from __future__ import annotations

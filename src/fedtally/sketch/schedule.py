@@ -32,7 +32,7 @@ class ScheduleKind(Enum):
     BATCHED = "batched"
 
 
-# the schedules with different signs in each round; the sum of each round is decrypted by itself
+# the schedules with different signs in each round; each round's sum is decrypted separately
 OWN_HASHES = (ScheduleKind.HYBRID, ScheduleKind.FRESH)
 
 
@@ -86,7 +86,7 @@ class Schedule:
     def num_batches(self, num_rounds: int) -> int:
         """Return the number of batches in `num_rounds` rounds: groups of rounds with equal signs.
 
-        It is 1 for the schedule shared, and `num_rounds` for hybrid and fresh.
+        It is 1 for the schedule shared, `num_rounds` for hybrid and fresh, and B for batched:B.
 
         Raises:
             InvalidInputError: the schedule has more batches than there are rounds.

@@ -33,7 +33,7 @@ class Spelling:
 
     Args:
         rows: the number of rows of each position's sketch, 1 .. 1024.
-        width: the number of counters in a row of this sketch, 1 .. 2^24.
+        width: the number of counters in a row of each position's sketch, 1 .. 2^24.
         max_length: the most bytes of a name that can be spelled, 1 .. 192.
 
     >>> spelling = Spelling(rows=4, width=32, max_length=64)
@@ -73,11 +73,9 @@ class Spelling:
         return batches * self.blocks(batches)
 
     def check_batches(self, batches: int) -> None:
-        """Refuse a number of batches at which a name could have more symbols than the code allows.
+        """Raise InvalidInputError if a name could have more than 255 symbols with parity.
 
-        Raises:
-            InvalidInputError: there are more than 255 positions, and a name of `max_length` bytes
-                may have more than 255 symbols with parity.
+        A name could if these batches spell more than 255 positions, and `max_length` is above 127.
         """
         positions = self.positions(batches)
         if positions > _POINTS and 2 * self.max_length + 1 > _POINTS:
@@ -92,10 +90,11 @@ class Spelling:
 def slots(seed: bytes, positions: int) -> npt.NDArray[np.int64]:
     """Return the slot of each position of a name: int64 [positions], a permutation, read-only.
 
-    The slot says which batch of rounds spells the position (`positions_of`). Slots are shuffled, so
-    that copies of a symbol are spelled in different rounds. Everybody can compute them. Each
-    position gets a word of 64 bits, and its slot is the rank of this word, from 0. Equal words rank
-    by position. The words are read, little-endian, from
+    The slot says which batch of rounds spells the position (`positions_of`). The symbols of a short
+    name are repeated at later positions. Slots are shuffled, so that most of these copies are
+    spelled in different rounds. Everybody can compute the slots. Each position gets a word of 64
+    bits, and its slot is the rank of this word, from 0. Equal words rank by position. The words are
+    read, little-endian, from
     SHAKE-256("fedtally/1/positions" || 0x00 || seed).
 
     >>> sorted(slots(bytes(32), 5).tolist())

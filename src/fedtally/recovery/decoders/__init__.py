@@ -29,7 +29,7 @@ _WHY = (
 
 
 class Recovery(StrEnum):
-    """The decoders of landed sums, by name.
+    """The decoders of landed sums (the sums of rounds that took place), by name.
 
     `JOINT` fits the heavy items together. `MEDIAN` is the decoder of the paper (see the module
     `median.median`). `BELIEF` is belief propagation between all items and all cells (counters).
@@ -84,7 +84,9 @@ class Recovery(StrEnum):
 
     @property
     def kind(self) -> DecoderKind:
-        """The facts and functions of the decoder: the `KIND` of its module, which is now imported.
+        """The facts and functions of the decoder: the `KIND` of its module.
+
+        The module is imported when this is first read.
 
         >>> Recovery.MEDIAN.kind.usual_rows
         15
@@ -107,7 +109,7 @@ class Recovery(StrEnum):
             )
 
     def check_rows(self, rows: int) -> None:
-        """Raise InvalidInputError if the decoder needs more rows than this.
+        """Raise InvalidInputError if the decoder needs more than `rows` rows.
 
         >>> Recovery.JOINT.check_rows(1)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -122,7 +124,7 @@ class Recovery(StrEnum):
 
 # The decoder that plans and pilots use by default.
 USUAL = Recovery.JOINT
-# The decoder that finds the hashes of an open domain.
+# The decoder that finds the hashes of an open domain: strings that nobody has listed.
 OPEN = Recovery.JOINT
 # For each encoding, the decoder that makes no assumptions about the sums. For sketches it is the
 # paper's decoder.

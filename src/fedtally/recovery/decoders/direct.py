@@ -45,15 +45,15 @@ class DirectDecoder(CampaignDecoder):
     """Reads the counts of a campaign from the counters of a histogram.
 
     Args:
-        sketches: landed sums of histograms, all of one spec, at most one per round; rounds may be
-            missing.
+        sketches: landed sums (the sums of rounds that took place) of histograms, all of one spec,
+            at most one per round; rounds may be missing.
         noise: the distribution of the noise in one counter, summed over all sketches.
 
     Attributes:
         counted: what is counted: "clients", or "people" if clients are silos (organisations).
 
     Raises:
-        InvalidInputError: there is no sum, two are of one round, or they are no histograms.
+        InvalidInputError: there is no sum, two sums are of one round, or they are no histograms.
         IncompatibleError: the specs differ.
 
     >>> from fedtally.sketch import SketchSpec
@@ -147,7 +147,7 @@ class DirectIntervals(UsualIntervals):
         return self._values(ids)
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies; see `Intervals.listed`."""
+        """Return limits of items that were chosen by their estimates; see `Intervals.listed`."""
         low, high = self.at(ids)
         if self._kind != "auto" or not len(ids) or not self._noise.stddev:
             return Limits(low, high)

@@ -71,7 +71,10 @@ class CampaignDecoder(ABC):
 
     @property
     def found(self) -> FoundFit | None:
-        """The result of the fit, with which a later decoder of the same sums is faster; or None."""
+        """The result of the fit, with which a later decoder of the same sums is faster.
+
+        It is None if the decoder keeps no such result.
+        """
         return None
 
     @property
@@ -122,7 +125,7 @@ class FittedDecoder(CampaignDecoder):
 
     @abstractmethod
     def measured(self, ids: Ids) -> Measured:
-        """Return the count of each id plus an error, and the standard deviation of the error.
+        """Return a noisy value of each id's count, and the standard deviation of its error.
 
         Both are in clients. No prior is applied.
         """
@@ -180,18 +183,19 @@ class DecoderFacts:
             sketch: with one batch of rounds, and with several.
         has_collisions: whether items share counters, so that their errors depend on each other.
         most_candidates: the most candidates for which "auto" chooses it. If several decoders are
-            possible, "auto" chooses the one for which this number is smallest. 0: never.
+            possible, "auto" chooses the one for which this number is smallest.
         most_messages: the largest product of candidates, rows and batches for which "auto" chooses
             it.
         auto_rows: the fewest rows for which "auto" chooses it.
         fewest_cells: the fewest cells, in all batches together, for which it answers itself.
         rests_on: the name of another decoder whose predicted error a plan uses in place of this
             one's, or "". This decoder's own error depends on how many items are rare, and how rare,
-            which may be unknown; and in small sketches the other decoder answers.
+            which may be unknown. Besides, the other decoder answers in small sketches.
         planned_rows: the numbers of rows that a planner tries. With fewer rows the error is not
             predicted well.
         usual_rows: the number of rows in a quick search.
-        schedules: the schedules that a planner tries for several rounds without noise.
+        schedules: the schedules that a planner tries for several rounds. If noise is added to each
+            sum that is opened, it tries other schedules (`plan.rounds.possible_schedules`).
         on_even_rows: a note to the reader if the number of rows is even; "": none.
     """
 

@@ -1,6 +1,6 @@
 """The cost of decoding in operations: how many a decoder makes, and how long each takes.
 
-The number of operations follows from the sizes of the sums, before there are any.
+The number of operations follows from the sizes of the sums, before any round has taken place.
 `fedtally.plan.costs` adds up their times.
 """
 
@@ -54,8 +54,8 @@ class Task:
         single: whether counts are small enough for single precision.
         backend: the implementation of the kernels, one of `kernels.available_backends`.
         heavy: the number of items that stand out of the noise; None: not known.
-        repetitions: how often a decoder that iterates until it settles repeats its step; 0: it does
-            not begin.
+        repetitions: the number of iterations of belief propagation; 0: it is not used, or sends no
+            messages.
     """
 
     rows: int

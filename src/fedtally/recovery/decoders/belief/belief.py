@@ -66,7 +66,7 @@ from fedtally.sketch import CountSketch
 
 F32 = npt.NDArray[np.float32]
 
-ITERATIONS = 200  # the most; twelve are usual
+ITERATIONS = 200  # the most iterations; twelve are usual
 # Close to exact recovery the noise may fall slowly for hundreds of iterations. With many messages
 # there are therefore fewer iterations (but at least _PATIENCE): about this number of messages is
 # sent in all, which takes some ten seconds.
@@ -81,43 +81,50 @@ DAMPING = 0.8  # the share of a message that is replaced; replacing all of it wo
 SLOWER = 0.7  # the damping is multiplied by this if messages move more than in the step before
 LEAST_DAMPING = 0.3
 SETTLED = 0.1  # in standard deviations of messages: a smaller move hardly changes the estimates
-# Steps of learning the prior: before the first iteration and after the last one; in an iteration.
+# The prior is learned by _FIRST_STEPS steps before the first iteration, by as many after the last
+# iteration, and by _STEPS steps in each iteration.
 _FIRST_STEPS, _STEPS = 40, 4
-_FEW_PHANTOMS = 4096  # the first phantoms, of NUM_PHANTOMS; enough within an iteration
+# Phantoms are ids that nobody holds. An iteration uses this number of the NUM_PHANTOMS phantoms.
+_FEW_PHANTOMS = 4096
 # If an item's batches differ only by Poisson noise and the cells' noise, the sum of their squared
-# deviations has a known distribution. The batches are considered different if such a large sum has
-# a probability below _CLEARLY. A limit in standard deviations would not do: with few batches, noise
-# alone exceeds it too often.
+# deviations has a known distribution. The batches are considered different if that distribution
+# gives a sum as large as the observed one with a probability below _CLEARLY. A limit in standard
+# deviations would not do: with few batches, noise alone exceeds it too often.
 _CLEARLY = 1e-4
-_BYTES = 12  # the most bytes of a message: its value, and shares of its variance and its place
-# The most messages that are stored, at 5 to 12 bytes each. If all candidates would need more, only
-# candidates whose values exceed the noise send messages.
+# The most bytes of a message, without copies. The value takes 4 bytes. The variance and the hash
+# word take 4 bytes each, but several batches may share them. So a message takes little more than
+# 4.5 bytes with many batches under schedule "hybrid", and 12 bytes with one batch or under "fresh".
+_BYTES = 12
+# The most messages that are stored. If all candidates would need more, only candidates whose values
+# stand out of the noise send messages: those that exceed a threshold, in standard deviations.
 MOST_MESSAGES = 1 << 24
-# The first threshold for sending. If nobody held any candidate, noise alone would make candidates
-# send until this share of the allowed messages is used.
+# The share of MOST_MESSAGES that would be sent with the first threshold if nobody held any
+# candidate, so that only noise exceeds the threshold.
 _FILLED = 0.8
-# An item sends a message to a row only if its values from the *other* rows exceed a gate: they must
-# reach the threshold together with a value in this row of this number of standard deviations below
-# 0. So the value of a row does not decide which messages the row gets.
+# If only some candidates send messages, an item sends one to a row only if its value from the
+# *other* rows exceeds a gate. Above the gate, the item's value from all rows would exceed the
+# threshold even if its value in this row were this number of standard deviations below 0. So the
+# row's own value hardly ever decides which messages the row gets.
 _UNLIKELY = 2.0
-_FEWEST = 1000  # there must be room for the items of joint recovery and this number of others
+# There must be room for the messages of joint recovery's items and of this number of other items.
+_FEWEST = 1000
 _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memory
 # The fewest cells of all batches together. The noise and the prior are learned from the cells. With
-# one or two hundred cells they are so uncertain that intervals are too often wrong
+# one or two hundred cells both are so uncertain that intervals are too often wrong
 # (docs/accuracy.md).
 FEWEST_CELLS = 400
 # With fewer than five rows the values say little about the distribution of counts. Maximum
-# likelihood then concentrates it at a few random counts. So there is a second run under a prior
-# that is smoothed by this, and the run that ends with less noise is used. Smoothing helps if counts
-# vary gradually, and harms if many counts are equal.
+# likelihood then concentrates the distribution at a few random counts. So there is a second run,
+# with this value of `Prior.smooth`, and the run that ends with less noise is used. Smoothing helps
+# if counts vary gradually, and harms if many counts are equal.
 _SMOOTH = 0.15
 _EXACT = 0.05  # clients; with less noise joint recovery cannot be improved
 # Belief propagation is not trusted in three cases. First: messages still move by more than this
 # number of standard deviations.
 _RESTLESS = 0.5
-# Second: a row's values are predicted from the item's other rows. The squared errors of these
-# predictions are larger or smaller than expected by this factor. A kind of items is judged only if
-# it has at least this number of items.
+# Second: the values in a row are predicted from the same items' other rows. The mean squared error
+# of these predictions, divided by the expected one, is above _MISFIT or below 1 / _MISFIT. This is
+# tested for three kinds of items (`Messages.fits`), each only if it has at least _JUDGED items.
 _MISFIT = 1.5
 _JUDGED = 20
 # Third: the median standard deviation of the beliefs is more than this share of the standard
@@ -129,8 +136,8 @@ MANY_ROWS = 5
 def message_bytes(candidates: int, rows: int, batches: int) -> int:
     """Return the most memory, in bytes, that the messages of a campaign take.
 
-    It includes copies: one while messages are rearranged, if only some candidates send any; and the
-    messages of a first run, with fewer than five rows.
+    If only some candidates send messages, a copy while messages are rearranged is included. With
+    fewer than five rows there are two runs, and the messages of both are included.
 
     >>> message_bytes(10_000, 5, 10), message_bytes(10**9, 5, 10), message_bytes(10_000, 3, 10)
     (6000000, 402653184, 7200000)
@@ -306,8 +313,8 @@ class Messages:
         self._calibrate(_FEW_PHANTOMS)
         first = self._read()
         if prior is None:
-            # The prior allows counts up to 1.5 times the largest of joint recovery, since that one
-            # has an error, and all counts that the noise may hide.
+            # The prior allows all counts that the noise may hide. It also allows counts up to 1.5
+            # times the largest count of joint recovery, since that count has an error.
             largest = 1.5 * float(counts.sum(axis=1).max(initial=0.0))
             prior = Prior(max(largest, FAR * float(first.stddev.max())), smooth=smooth)
         self.prior = prior
@@ -329,7 +336,7 @@ class Messages:
             before = self.moved
             self._calibrate(_FEW_PHANTOMS)
             # If only some candidates send messages, decoding all candidates takes longer than the
-            # messages. So it is done only in the iterations 1, 2, 4, 8 and so on.
+            # messages. So all candidates are decoded only in the iterations 1, 2, 4, 8 and so on.
             looked = self.whole or iteration & (iteration - 1) == 0
             self._learn(found, _STEPS, looked)
             noise.append(self.inflation * float(self.variance.mean()))
@@ -413,7 +420,7 @@ class Messages:
 
         Args:
             found: the candidates that stand out and do not yet send messages.
-            own: the values of those that do, in standard deviations.
+            own: the values of the candidates that already send messages, in standard deviations.
         """
         positions = np.concatenate([self.positions, *found.positions])
         z = np.concatenate([own, *found.z])
@@ -541,7 +548,7 @@ def _rank(messages: Messages, fallback: str) -> tuple[bool, float]:
 
 
 class BeliefDecoder(FittedDecoder):
-    """Decodes the landed sums of a campaign by belief propagation.
+    """Decodes landed sums, the sums of rounds that took place, by belief propagation.
 
     Joint recovery is done first, and the messages start from its items. Joint recovery answers
     instead if there are too few cells or too many messages, or if belief propagation does not fit
@@ -670,14 +677,14 @@ class BeliefDecoder(FittedDecoder):
         return not self.fallback or self.joint.has_fit
 
     def measured(self, ids: Ids) -> Measured:
-        """Return the count of each id plus an error, and the standard deviation of the error."""
+        """Return a noisy value of each id's count, and the standard deviation of its error."""
         return self.joint.measured(ids) if self.fallback else Measured(*self.beliefs(ids))
 
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
         """Return a decoder of the counts in some batches that uses the messages of all batches.
 
-        The new decoder's `batches` and `clients` are those of the window. After a fallback it is
-        joint recovery's decoder of these batches, in which they stay those of all batches.
+        The new decoder's `batches` and `clients` are those of the window. After a fallback, the new
+        decoder is `JointDecoder.window`, whose `batches` and `clients` stay those of all batches.
         """
         if self.fallback:
             return self.joint.window(chosen, learned)
@@ -696,9 +703,9 @@ class BeliefDecoder(FittedDecoder):
         yield from self.joint.notes()
 
     def beliefs(self, ids: Ids) -> Beliefs:
-        """Return the count of each id plus an error, and the standard deviation of the error.
+        """Return a noisy value of each id's count, and the standard deviation of its error.
 
-        Both are in clients, and no prior is applied. Call it only if `messages` is not None.
+        Both are in clients, and no prior is applied. `messages` must not be None.
         """
         messages = self.messages
         assert messages is not None
@@ -708,8 +715,8 @@ class BeliefDecoder(FittedDecoder):
         if known.all():
             return Beliefs(*(whole[index] for whole in messages.beliefs))
         if isinstance(ids, range):  # consecutive ids are read faster than listed ones
-            # Wrong for ids that send messages, as their own messages are left out. The last loop
-            # replaces these values.
+            # For ids that send messages these values are wrong, because `of` does not allow for
+            # their own messages. The last loop replaces these values.
             found = messages.of(ids)
         else:
             found = Beliefs(np.empty(len(places)), np.empty(len(places)))

@@ -23,8 +23,8 @@ from fedtally.recovery.decoders.belief.belief import (
 from fedtally.recovery.decoders.joint import joint_error
 from fedtally.recovery.sums import F64, Prediction, Sums
 
-# Values in standard deviations. A count above _NEAR standard deviations is estimated as if there
-# were no prior. _Z goes beyond FAR because values of smaller counts may lie there.
+# In standard deviations. A count above _NEAR is estimated as if there were no prior. The values _Z
+# go beyond _NEAR, because a count below _NEAR may have a value above it.
 _NEAR = FAR + 5.0
 _Z = np.linspace(-FAR, _NEAR + 5.0, 211)
 # As in the decoder, messages stop when one iteration lowers their variance by less than this
@@ -122,8 +122,8 @@ class _Evolution:
         batches = plan.batches
         self._between = 1.0 - 1.0 / batches
         freedom = max(batches - 1.0, 1e-3)
-        # The variance between an item's batches beyond Poisson noise. The decoder only sees it if
-        # it is clear.
+        # The variance between an item's batches beyond Poisson noise. The decoder sees this
+        # variance only if it is clear (`clearly_different`).
         self._more = counts**2 * (plan.heterogeneity - 1.0) / freedom
         self._limit = clearly_different(freedom)
 
@@ -235,7 +235,7 @@ def _settled(frequencies: F64, plan: Sums, number: F64 | float, scale: float) ->
     if stddev > _SURE * GAIN * scale * plan.clients:
         return None
     channel = _Channel(counts, number, stddev)
-    # What remains of an item in a cell has the size of an unfitted item with this count.
+    # What the messages leave of an item in a cell is as large as an unfitted item with this count.
     left = np.sqrt(errors * plan.cancelling)
     normal = joint_error.normal_equivalent(left / stddev, number, plan)
     near, own = number[channel.near], channel.counts

@@ -2,8 +2,8 @@
 
 An item's value is its count plus an error that is nearly normal. The standard deviation of the
 error is calibrated with ids that nobody holds. An item's own value does not influence which data it
-is computed from. So a correction for selection is needed only for the items of a list that was
-chosen by estimates. docs/accuracy.md has the measured coverage.
+is computed from. So a correction for selection is needed only for items that were chosen by their
+estimates (`Intervals.listed`). docs/accuracy.md has the measured coverage.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class BeliefIntervals(UsualIntervals):
         kind: the kind of intervals, as in `make_intervals`.
 
     Attributes:
-        predicted_range: two frequencies between which the largest error mostly lies. None for
-            sketches with many cells, in which `predicted_linf` is close enough, and if
-            `predicted_linf` is 0.
+        predicted_range: two frequencies between which the largest error mostly lies. None if
+            `predicted_linf` is 0, and for sketches with many cells: there `predicted_linf` is close
+            enough.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class BeliefIntervals(UsualIntervals):
         return self._beliefs(ids)[0]
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies; see `Intervals.listed`."""
+        """Return limits of items that were chosen by their estimates; see `Intervals.listed`."""
         value, stddev = self._beliefs(ids)
         low, high = self._around(value, stddev)
         if self._kind != "auto" or not len(ids):

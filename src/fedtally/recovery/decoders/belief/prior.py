@@ -40,8 +40,8 @@ class Prior:
         known: the counts, ascending, and their probabilities, float64 [k] each, if they need not be
             learned.
         smooth: 0, or a standard deviation of the logarithms of counts. After each step of learning,
-            weights are spread over neighbouring points with this standard deviation. Otherwise,
-            with few values, the weights of maximum likelihood gather at random counts.
+            weights are spread over neighbouring points with this standard deviation. If they are
+            not spread, and there are few values, the weights gather at random counts.
 
     Attributes:
         table: the posterior means and variances given values, computed by the last `learn`.
@@ -178,8 +178,8 @@ class Prior:
         with probability 1/2. So the result is the size above which ln 2 errors are expected.
 
         Args:
-            values: the values that the last `learn` got, or at least those of FAR standard
-                deviations and more. If it also got `further`, add the values of this size in it.
+            values: all values of FAR standard deviations or more that the last `learn` got, in its
+                arguments `values` and `further`. Smaller values are ignored: `learn` counted them.
             stddevs: the standard deviations of the noise in `values`.
         """
         seen = self._seen
@@ -208,9 +208,8 @@ class Prior:
     def _count(self, values: F64, stddevs: F64) -> I64:
         """Return how many values are closest to each entry of the table: int64 [entries].
 
-        Values of FAR standard deviations or more are not counted.
-
-        With these numbers, a step of learning takes as long for many items as for few.
+        Values of FAR standard deviations or more are not counted. Learning uses only these numbers,
+        so a step takes as long for many items as for few.
         """
         near = values < FAR * stddevs
         grid = Table(self._first, self._ratio, np.empty((self._scales, 0, 2)))

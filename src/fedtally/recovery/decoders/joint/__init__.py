@@ -28,8 +28,8 @@ from fedtally.recovery.limits import Intervals
 from fedtally.recovery.phantoms import NUM_PHANTOMS
 from fedtally.sketch import CountSketch
 
-# If the number of heavy items is unknown, this many fitted items are assumed: a share of the number
-# of counters of one sketch.
+# The assumed number of fitted items, as a share of the number of counters of one sketch, if the
+# number of heavy items is unknown.
 HEAVY = 0.1
 
 

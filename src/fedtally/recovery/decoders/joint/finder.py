@@ -20,7 +20,8 @@ from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Decoder, 
 
 F32 = npt.NDArray[np.float32]
 
-# With more batches there are more patterns of signs than ids with one key, and a look is faster.
+# The most batches. An id has one sign in each batch. With more batches there are more patterns of
+# signs than ids that share a cell and a pattern, and a look is faster.
 MOST_BATCHES = 3
 _MOST_ROWS = 16  # the prepared words take rows^2 * 256 kB
 # Preparing the search takes about as long as a look at this number of candidates, for each row.
@@ -28,24 +29,24 @@ _PREPARED = 1 << 19
 _MOST = 1 << 32  # the most candidates, to bound the memory of the prepared words
 # Reading one value of a cell takes this many times longer in `Halves.find` than in a look.
 _PER_VALUE = 2.8
-# The time that a search saves, in looks. It is less than 1, since without searches about half of
-# the looks would only go over the list of an earlier look (`joint.Kept`).
+# A search saves about this part of the time of a look. It does not save a whole look, since without
+# searches about half of the looks would only go over the list of an earlier look (`joint.Kept`).
 _SPARED = 0.5
-# A search for the largest items is made in tries, each with a lower floor. The first try tests at
-# most _FIRST_TRY ids. The share of the needed items that a try finds tells how many ids the next
-# try must test; this number is multiplied by _SPARE.
+# A search for the largest items is made in tries, each with a lower floor. The first try of the
+# first search tests at most _FIRST_TRY ids. The share of the needed items that a try finds tells
+# how many ids the next try must test; this number is multiplied by _SPARE.
 _FIRST_TRY, _SPARE = 1 << 20, 1.15
-_GROWTH = (1.25, 3.0)  # the least and the largest factor from one try to the next
-_LEAST_TRY = 1 << 18
+_GROWTH = (1.25, 3.0)  # a try may test at least and at most this many times the ids of the last try
+_LEAST_TRY = 1 << 18  # the first try of a later search may test at least this number of ids
 _HIGHEST = 1e6  # the highest floor that is tried, as a multiple of the lowest floor
 _STEPS = 6  # steps of the bisection for the lowest floor that is cheap enough
 _ROUNDING = float(np.finfo(np.float32).eps)
 
 
 class Finder:
-    """Finds candidates whose cells have a large sum, or large values in half of the rows.
+    """Finds candidates whose cells have a large sum, or large values in at least half of the rows.
 
-    A look at all candidates finds the same ones.
+    A look at all candidates finds the same candidates.
 
     Args:
         landed: the sums; their batches must share locations.
@@ -55,9 +56,13 @@ class Finder:
     def __init__(self, landed: Landed, candidates: Candidates) -> None:
         self._landed, self._candidates = landed, candidates
         self._rows = landed.spec.rows
-        self._tries: dict[int, float] = {}  # for each `need`: the ids to test in the next first try
-        # All in looks. `_credit` is how long a search may take: the time that earlier searches
-        # saved, at most one look. `_taken` is the time of all `_calls` searches.
+        # For each `need`: how many ids the first try of the next search may test.
+        self._tries: dict[int, float] = {}
+        # These three are about searches with `share`. `_credit` is the time that the next search
+        # may take, divided by the time of a look. It starts at 1, falls by the time of each try,
+        # and rises by `_SPARED`, up to 1, when a search succeeds. `_calls` is the number of
+        # searches. `_taken` is the sum of their times, each divided by the time of a look; a look
+        # that followed a search is included.
         self._credit, self._taken, self._calls = 1.0, 0.0, 0
         batches = len(landed.weights)
         bits = (np.arange(1 << batches) >> np.arange(batches)[:, None]) & 1
@@ -67,8 +72,9 @@ class Finder:
     def suits(landed: Landed, candidates: Candidates) -> bool:
         """Return whether this kind of search is possible for these sums and candidates.
 
-        It needs a compiled kernel, a large range of ids (up to 2^32), 2 to 16 rows of 2 to 2^20
-        cells, and at most 3 batches, which share their locations.
+        The search needs a compiled kernel, 2 to 16 rows of 2 to 2^20 cells, and at most 3 batches,
+        which share their locations. The listed candidates must be a range of at least 2^19 ids for
+        each row, and at most 2^32 ids in all.
         """
         first, size = candidates.listed_range
         return bool(
@@ -83,9 +89,10 @@ class Finder:
 
     @property
     def looks(self) -> float:
-        """The mean time of a search, in units of one look: a decoding of all candidates.
+        """The mean time of a search, divided by the time of a look, a decoding of all candidates.
 
-        If a search was given up, the look that had to follow is added to its time.
+        If a search was given up, the look that had to follow is added to its time. The result is 0
+        if there was no search.
         """
         return self._taken / max(self._calls, 1)
 
@@ -100,7 +107,8 @@ class Finder:
     ) -> I64 | None:
         """Return the positions of candidates whose medians exceed a floor.
 
-        All such candidates are returned, or only some that include the `most` largest.
+        Either all candidates above the floor are returned, or only the largest of them. Then at
+        least `most` candidates are returned that are not in `without`.
 
         Args:
             landed: the sums, with the weights of their batches.
@@ -108,7 +116,7 @@ class Finder:
             medians: returns the median over rows of the residual, for ids.
             floor: a value above 0.
             without: positions that do not count towards `most`.
-            most: how many of the largest candidates are needed.
+            most: how many of the largest candidates outside `without` are needed.
 
         Returns:
             int64 [n]; None if a look at all candidates is cheaper.
@@ -134,17 +142,18 @@ class Finder:
     ) -> I64 | None:
         """Return the positions of candidates that stand out, with mean residuals above a floor.
 
-        A candidate stands out if its z is large (`joint.LeaveOneOut`), where z depends on its share
-        b. Since the square root is concave, sqrt(b) is at least the mean of sqrt(share) over the
-        candidate's cells. So if z exceeds t, the sum over its cells of (value - t * scale *
-        sqrt(share of the cell)) is positive. The search finds all candidates with a positive sum.
+        A candidate stands out if z = e sqrt(b) / scale is large (`joint.Fit.standing_out`). The
+        candidate's mean residual is b e, and b is the mean share of its cells. Since the square
+        root is concave, sqrt(b) is at least the mean of sqrt(share) over the cells. So if z exceeds
+        t, the sum over the cells of (value - t * scale * sqrt(share of the cell)) is positive. The
+        search finds all candidates with a positive sum.
 
         Args:
             landed: the sums, as in `high`.
             residual: the residual, as in `high`.
             means: returns the mean residual over rows, for ids.
             root: scale * sqrt(share) of each cell, float64 [rows, width], or slightly less.
-            floor: the least mean residual.
+            floor: candidates with a mean residual of at most this are left out.
             lowest: the z above which all candidates are returned, unless `share` says earlier that
                 the needed ones were found.
             share: a function of some positions and a z. The positions include all candidates above
@@ -158,7 +167,7 @@ class Finder:
         cells, each = (residual * landed.weights) @ self._signs, root[..., None]
         usual = float(root.mean())
 
-        def values(at: float) -> F64:  # the bound that is usually sharper
+        def values(at: float) -> F64:  # by z or by the mean residual: the usually sharper bound
             lacking: F64 = cells - (at * each if at * usual > floor else floor)
             return lacking
 

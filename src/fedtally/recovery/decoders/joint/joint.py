@@ -75,7 +75,8 @@ POLISH_SWEEPS = 8  # sweeps of the fit over the support, in each polish
 # fitted.
 SELECTED = 4.0
 FALSE_ITEMS = 4
-_FEW_PHANTOMS = 4096  # phantoms that measure the noise while the support is being chosen
+# The number of phantoms (ids that nobody holds) that measure the noise while the support is chosen.
+_FEW_PHANTOMS = 4096
 PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
 # A probe fills all cells with random numbers and fits them. It shows which share of a cell the fit
 # leaves in the residual. All probes together fill at least this number of cells, but there are at
@@ -128,7 +129,8 @@ class Support:
         ids: uint64 [n], their ids.
         values: float64 [n, batches], their frequencies in each batch; `kernels.refit` changes them.
         shrinkage: float64 [n, batches]. The fit moves the frequency in a batch towards the item's
-            mean over all batches. This share of the distance remains; 1: it is not moved.
+            mean over all batches. This share of the distance remains; 1: the frequency is not
+            moved.
     """
 
     positions: I64
@@ -184,7 +186,9 @@ class Kept(NamedTuple):
 
 
 class Fit:
-    """One run of the ladder and the polishes on landed sums; the constructor makes the fit.
+    """One run of the ladder and the polishes; the constructor makes the fit.
+
+    The sums of rounds that took place are called landed sums.
 
     Args:
         landed: the landed sums, by batches of rounds.
@@ -337,7 +341,7 @@ class Fit:
     # ---- the ladder ----
 
     def _climb(self, threshold: float) -> None:
-        """Choose the items to fit again, by medians above a threshold, and fit them.
+        """Choose a new support, by medians above a threshold, and fit it.
 
         Args:
             threshold: a number of robust standard deviations.
@@ -607,22 +611,23 @@ class Fit:
         lowest: float | None = None,
         share: Callable[[LeaveOneOut, F64, float], float] | None = None,
     ) -> tuple[I64, LeaveOneOut, F64]:
-        """Return the candidates that stand out, where z = e sqrt(b) / scale.
+        """Return all fitted items, and the candidates whose z = e sqrt(b) / scale exceeds `least`.
 
-        These are all fitted items and all candidates with z > `least`; some others may be among
-        them. With `share`, only the needed ones of these candidates are sure to be there. Besides,
-        two kinds of candidates may be missing: those with e below half a client, which are never
-        fitted, and in a large domain a few that hardly stand out (see `Kept`).
+        Candidates with a smaller z may be among them. With `share`, only the needed candidates are
+        sure to be there. Besides, two kinds of candidates may be missing: those with e below half a
+        client, which are never fitted, and in a large domain a few that hardly stand out (see
+        `Kept`).
 
         Args:
             least: a number of standard deviations.
-            lowest: the lowest z of further candidates that the caller can use; None: it needs none.
+            lowest: the lowest z of further candidates that the caller can use; None: the caller can
+                use none.
             share: a function of the values and z of some candidates, and of a z. The candidates
                 include all that exceed this z. It returns the share of the needed candidates that
                 is among them. None: all candidates with z > `least` are needed.
 
         Returns:
-            Their positions, ascending, their values, and their z.
+            The positions of these items and candidates, ascending, their values, and their z.
         """
 
         def told(found: I64) -> tuple[I64, LeaveOneOut, F64]:
@@ -668,7 +673,8 @@ class Fit:
 
         Contenders are the fitted items, and the items with a mean residual so large that z may
         exceed `least` and e may reach half a client. Either only contenders are listed, or all
-        candidates keep their positions and a test leaves out the others (`Candidates.passing`).
+        candidates keep their positions, and a test lets only contenders pass
+        (`Candidates.passing`).
         """
         means, fitted, floor = self._means, self.support.ids, self._least_mean(least)
         # If searches are slow, looks at a list of the contenders are faster.
@@ -679,7 +685,7 @@ class Fit:
         return self.candidates.passing(lambda ids: (means.at(ids) > floor) | np.isin(ids, fitted))
 
     def _polish(self) -> None:
-        """Choose the items to fit again, by z (see `standing_out`), and fit the largest first."""
+        """Choose a new support, by z (see `standing_out`), and fit it, the largest z first."""
 
         def share(items: LeaveOneOut, z: F64, at: float) -> float:
             chosen = (z > at) & (items.values > self.landed.half_a_client)
@@ -752,8 +758,8 @@ class JointDecoder(FittedDecoder):
         largest_error: see `FoundFit.largest_error`; None until intervals predict it.
 
     Raises:
-        InvalidInputError: there is no sketch, two are of one round, no client took part, or there
-            are fewer than 3 rows.
+        InvalidInputError: there is no sketch, two sketches are of one round, no client took part,
+            or there are fewer than 3 rows.
         IncompatibleError: the specs differ.
 
     >>> from fedtally.domain import IntegerRange
@@ -829,7 +835,7 @@ class JointDecoder(FittedDecoder):
     def noisy(self, candidates: Candidates) -> Noisy:
         """Return the leave-one-out values, whose noise is normal, and the noise of each item.
 
-        If the paper's decoder answers, they are its estimates and its noise.
+        If the paper's decoder answers, its estimates and its noise are returned.
         """
         if self.fallback is not None:
             return self.fallback.noisy(candidates)
@@ -895,9 +901,10 @@ class JointDecoder(FittedDecoder):
 
 
 def usual_kappa(landed: Landed) -> float:
-    """Return kappa as a constant: the ratio of fitted items' errors to phantoms' errors.
+    """Return the kappa that is used if it was not measured.
 
-    It is interpolated, by the effective number of batches, between the two numbers in `KAPPA`.
+    Kappa is the ratio of the errors of fitted items to those of phantoms. It is interpolated, by
+    the effective number of batches, between the two numbers in `KAPPA`.
     """
     one, many = KAPPA
     return many + (one - many) * max(0.0, (5.0 - landed.effective) / 4.0)
@@ -945,7 +952,7 @@ def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None)
 
 
 def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
-    """Return the residuals of many draws after the fit of one batch.
+    """Return what a fit leaves of many draws: random numbers in the cells of one batch.
 
     It computes the same as `kernels.refit`, with matrices. With one batch there is no shrinkage. A
     sweep sets the values x of the items one by one: each gets what the other items leave of the

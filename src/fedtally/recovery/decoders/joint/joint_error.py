@@ -47,7 +47,8 @@ def drawn(frequencies: F64, plan: Sums, number: F64 | float = 1.0) -> tuple[F64,
 
     Returns:
         The frequencies and the expected numbers of items: float64 [k] each. First comes 0, then the
-        possible counts of rare items, ascending, then the frequent items, ascending.
+        frequencies of the possible counts of rare items, ascending, then the frequent items,
+        ascending.
     """
     expected, number = frequencies * plan.clients, np.broadcast_to(number, frequencies.shape)
     few = expected <= _MANY
@@ -354,8 +355,8 @@ def _fit(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
     at_gap = tail(gap)
 
     def beyond(x: float) -> float:
-        """Return the expected number of items whose absolute error exceeds x * s."""
-        # the noise of an unfitted item, in scales, with which its error is x or -x
+        """Return the expected number of items whose absolute error exceeds x times the scale s."""
+        # the noise of an unfitted item with which its error is x or -x, divided by the scale
         high, low = ((side * x + (1 - left) * size) / left for side in (1, -1))
         fitted_high = tail(np.maximum(gap, x))
         fitted_low = np.maximum(at_gap - tail(np.maximum(gap, -x)), 0.0)
@@ -412,7 +413,7 @@ def normal_equivalent(size: F64, number: F64, plan: Sums) -> Callable[[F64], F64
 
 
 def _exceeded_by(many: float, fitted: _Fitted) -> float:
-    """Return the size, in scales, for which `many` larger errors are expected."""
+    """Return the size of errors, divided by the scale, above which `many` errors are expected."""
 
     def more(x: float) -> float:
         # The tail falls like exp(-x^2 / 2), so its logarithm is nearly a parabola.

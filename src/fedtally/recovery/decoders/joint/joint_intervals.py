@@ -27,9 +27,10 @@ from fedtally.recovery.phantoms import generator
 _SPIKED = 0.03
 _SPIKES = (8, 300)  # the fewest and the most items that are added at once
 _ALL_SPIKES = 150  # how many items all repetitions together should add
-_MOST_REPEATS = 16  # each repetition takes as long as the first decoding
-_MOST_AT_ONCE = 4  # repetitions that run at the same time
-_LEAST_SPIKES = 60  # with fewer usable items, kappa is a constant
+_MOST_REPEATS = 16  # the most repetitions; each takes as long as the first decoding
+_MOST_AT_ONCE = 4  # the most repetitions that run at the same time
+# If fewer items were added in the repetitions that they did not spoil, kappa is a constant.
+_LEAST_SPIKES = 60
 # In clients. With less noise, all limits have their least distance of one client from the value, so
 # kappa does not matter.
 _NOTHING = 0.01
@@ -41,8 +42,8 @@ _TIPPED = 1.3
 _MOST_CANDIDATES = 1 << 26  # with more candidates the repetitions would take too long
 # With more than _ALL_CANDIDATES candidates, only those that may stand out by _CONTENDERS standard
 # deviations are decoded again. Kappa then changes by no more than its noise. A higher bound would
-# leave out candidates that share cells with added items, which a fit of 2^26 candidates confuses
-# with them: with 2.3, kappa was too small.
+# leave out candidates that share cells with added items. A fit of 2^26 candidates confuses such
+# candidates with the added items. So with a bound of 2.3, kappa was too small.
 _ALL_CANDIDATES = 1 << 18
 _CONTENDERS = 1.5
 # A factor on the half-width of the simultaneous band. It was measured on other seeds than those
@@ -63,12 +64,12 @@ _APART, _CLOSE, _LEAST_LEVEL = 1e-11, 1e-15, 1e-12
 
 
 class Kappa(NamedTuple):
-    """The ratio of the errors of fitted items to those of phantoms.
+    """The ratio of the errors of fitted items to those of phantoms: ids that nobody holds.
 
     Attributes:
         value: the ratio.
-        source: how the ratio was obtained, in words; "" if nothing need be said of it, for instance
-            without noise.
+        source: how the ratio was obtained, in words; "" if users need not know it, for instance
+            because there is no noise.
     """
 
     value: float
@@ -87,9 +88,9 @@ class JointIntervals(UsualIntervals):
       are those of a normal variable given this selection.
     - Each limit is at least one client away from e.
 
-    An item of a list has been selected once more. Its lower limit is that of a normal variable
-    given that e reached the list. If the list's choice would lower it further than a limit that
-    holds for any list, the limit for any list is used.
+    The items of a list were selected once more, by their estimates (`Intervals.listed`). The lower
+    limit of such an item is that of a normal variable given that e reached the list's threshold. If
+    a limit that holds for any list is higher, the limit for any list is used.
 
     Simultaneous intervals do not use the selection: they are symmetric around e. Their half-width
     is a normal quantile by Bonferroni's correction, times kappa and `BAND_SLACK`.
@@ -141,14 +142,15 @@ class JointIntervals(UsualIntervals):
         self.predicted_linf = self.largest_error(0.5) if largest_error is None else largest_error
 
     def largest_error(self, probability: float) -> float:
-        """Return the frequency that the largest error of all candidates exceeds with a probability.
+        """Return the size, a frequency, that the largest error exceeds with a given probability.
 
-        The number of errors above a size is nearly a Poisson variable. So the largest error exceeds
-        a size with probability p if -ln(1 - p) errors are expected above it. The largest error is
-        usually that of a rare item that was fitted because it stood out by chance: then all of it
-        is an error. Too small values, and the errors of heavy items, are not selected in this way.
-        An item that nearly stood out but was not fitted has an estimate that is too small, because
-        other items absorbed a part of it.
+        The largest error is that among all candidates. The number of errors above a size is nearly
+        a Poisson variable. So the largest error exceeds a size with probability p if -ln(1 - p)
+        errors are expected above it. The largest error is usually that of a rare item that was
+        fitted because it stood out by chance: then its whole value is an error. Values that are too
+        small, and the errors of heavy items, are not selected by chance in this way. An item that
+        nearly stood out but was not fitted has an estimate that is too small, because other items
+        absorbed a part of its frequency.
 
         Args:
             probability: the probability that the largest error is larger, above 0 and below 1. 1/2
@@ -192,7 +194,7 @@ class JointIntervals(UsualIntervals):
         return self.fit.leave_one_out(ids).values
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies; see `Intervals.listed`."""
+        """Return limits of items that were chosen by their estimates; see `Intervals.listed`."""
         items = self.fit.leave_one_out(ids)
         low, high = self._limits(ids, items)
         if self._kind != "auto" or not len(ids):
@@ -226,9 +228,9 @@ class JointIntervals(UsualIntervals):
     def _around(self, ids: Ids, z: F64, sd: F64) -> tuple[F64, F64]:
         """Return limits for the values z, in standard deviations `sd`, given the selection.
 
-        The items of a window were selected by their values in all batches. So the part of the
-        window's error that is also in all batches has the limits of a selected value. The rest has
-        the limits of a normal variable.
+        The items of a window were selected by their values in all batches. A part of the error in
+        the window is also a part of the error in all batches: it has the limits of a selected
+        value. The rest of the error has the limits of a normal variable.
         """
         fit = self.fit if self.fit.whole is None else self.fit.whole
         items = fit.leave_one_out(ids)
@@ -253,9 +255,9 @@ def kappa_of(fit: Fit) -> Kappa:
     Ids that no client holds are added to the sums, with frequencies like those of the fitted items
     and Poisson numbers of clients in every round. The sums are decoded again. The root mean square
     error of these items is divided by that of the same ids in `fit`. A quotient below 1 is raised
-    to 1. If the added items spoil the fit, fewer are added. If these still spoil it, or if the
-    domain is too large to be decoded again, the ratio is a constant. In other domains the ratio is
-    1 if there is hardly any noise.
+    to 1. If the added items spoil the fit, fewer are added. If the fewer items spoil it, too, or if
+    the domain is too large to be decoded again, the ratio is a constant. If the domain is not too
+    large, and there is hardly any noise, the ratio is 1.
     """
     landed = fit.landed
     constant = usual_kappa(landed)
@@ -265,9 +267,9 @@ def kappa_of(fit: Fit) -> Kappa:
         return Kappa(1.0, "")
     z = fit.fitted * np.sqrt(fit.own_shares) / fit.scale
     pool = fit.fitted[z > fit.threshold + 3]
-    # Items close above the threshold are not in the pool. Whether the repeated fit finds them is
-    # chance, and if it misses them, they would look like errors. If fewer than 20 are left, evenly
-    # spaced values are added.
+    # Items close above the threshold are not in the pool. Whether the repeated fit finds such an
+    # item is chance, and the whole frequency of a missed item would look like an error. If fewer
+    # than 20 items are left, evenly spaced values are added.
     if len(pool) < 20:
         sd = max(fit.scale / float(np.sqrt(fit.share.mean())), 2.0 / landed.num_clients)
         pool = np.append(pool, np.linspace(fit.threshold + 4, fit.threshold + 20, 20) * sd)
@@ -286,9 +288,9 @@ def kappa_of(fit: Fit) -> Kappa:
         turns = range(turn, min(turn + at_once, repeats))
         for again, ids, counts in _decoded_again(fit, candidates, pool, number, turns):
             turn += 1
-            # The added items spoiled the fit, so these errors are not those of `fit`. Other
-            # repetitions that ran at the same time may be spoiled, too. All are made again, with
-            # half as many items.
+            # The added items spoiled the fit, so these errors are not those of `fit`: they are
+            # dropped. Later repetitions that ran at the same time may be spoiled, too. They are
+            # made again, with half as many items.
             if again.scale > _TIPPED * fit.scale:
                 number = max(1, number // 2)
                 break
@@ -403,9 +405,10 @@ def list_lows(
         threshold: the threshold of the fit, in standard deviations.
         kappa: the factor on the standard deviation, as in `selective_limits`.
         tail: the probability of a limit that is too high, given that the item is listed.
-        most: the largest distance of a limit from z, in standard deviations with that factor.
+        most: the largest distance of a limit from z, divided by the factor on the standard
+            deviation.
         reached: float64 [n], the least z with which an item is listed; None: not known, and each
-            limit has the distance `most`.
+            limit has the largest distance that `most` allows.
 
     Returns:
         float64 [n], in standard deviations.
@@ -431,7 +434,9 @@ def _growth(z: F64, threshold: float, kappa: float) -> F64:
 
 
 def _means_above(z: F64, distance: float, threshold: float, kappa: float) -> F64:
-    """Return the largest means from which z is `distance` of the means' standard deviations away.
+    """Return the means that lie `distance` standard deviations above z.
+
+    The standard deviation is that of the mean, not of z: `_growth` of the mean.
 
     >>> _means_above(np.array([-5.0, 0.0, 5.0]), 2.0, 4.0, 1.3).round(9).tolist()
     [-3.0, 2.25, 7.6]
@@ -537,10 +542,10 @@ class PhantomLaw:
         return float(2.0 * np.exp(np.interp(x / self.sd, self._x, self._log_tail, right=-np.inf)))
 
     def excess(self, tail: float) -> float:
-        """Return the ratio of a quantile to that of a normal distribution of the same variance.
+        """Return a quantile, divided by that of a normal distribution of the same variance.
 
-        It is the value that is exceeded with probability `tail`, divided by the normal value that
-        is exceeded with this probability; at least 1.
+        Both quantiles are exceeded with probability `tail`. If this ratio is below 1, or `tail` is
+        above 0.05, the result is 1.
         """
         if tail > 0.05:  # the approximation is good in the tails only
             return 1.0

@@ -1,8 +1,8 @@
 """The paper's decoders: medians over rows.
 
 They are algorithms 1 and 2 and section 3 of Wu, Zhu, Kairouz and Braverman (2023). S_m is the value
-of an item's counter in the sum of round m, and sign_m its sign there. Over the rounds that landed,
-the estimated count of the item is, by schedule:
+of an item's counter in the sum of round m, and sign_m its sign there. Sums over rounds are over the
+landed rounds: those that took place. The estimated count of the item is, by schedule:
 
 - shared: median over rows of sign * sum over rounds of S_m;
 - fresh: sum over rounds of the median over rows of sign_m * S_m;
@@ -52,7 +52,8 @@ class MedianDecoder(CampaignDecoder):
             are faster; the estimates are the same.
 
     Raises:
-        InvalidInputError: there is no sketch, two are of one round, or they are histograms.
+        InvalidInputError: there is no sketch, two sketches are of one round, or the sketches are
+            histograms.
         IncompatibleError: the specs differ.
 
     >>> spec = SketchSpec(rows=5, width=64, schedule="hybrid", num_rounds=2, seed=bytes(32))
@@ -81,7 +82,7 @@ class MedianDecoder(CampaignDecoder):
         return _sum(part.range(first_id, count) for part in self._parts)
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the estimates, and their noise, measured with ids that nobody holds."""
+        """Return the estimates, and their noise, which is measured with ids that nobody holds."""
         rng = generator(self.spec.seed, b"shrinkage")
         phantoms = self.at(candidates.fresh_ids(rng, NUM_PHANTOMS))
         stddev = float(np.quantile(np.abs(phantoms), 0.95)) / NORMAL_95
@@ -99,7 +100,7 @@ class MedianDecoder(CampaignDecoder):
             threshold: the least estimated count.
 
         Returns:
-            The ids, in order, uint64 [n], and their estimated counts, float64 [n].
+            The ids, in the order of the range, uint64 [n], and their estimated counts, float64 [n].
         """
         validate.integer(0, count=count)
         found: list[tuple[U64, F64]] = []

@@ -16,8 +16,10 @@ from fedtally.recovery.sums import F64, Prediction, Sums, grouped
 
 _WIDE_GROUP = 1.1  # items whose counts are within this ratio are treated as equal
 _ALONE = 60  # this number of heaviest items is never grouped
-_ALIKE = 1.01  # batches whose sizes are within this ratio are treated as equal; or within a larger
-_SIZES = 12  # ratio, such that about this number of different sizes remains
+# Batches whose sizes are within a ratio are treated as equal. The ratio is at least _ALIKE, and so
+# large that only about _SIZES different sizes remain.
+_ALIKE = 1.01
+_SIZES = 12
 _LATTICE = 4096  # the number of points
 _STEPS = 48  # lattice steps from 0 to the size of interest
 _BLUR = 1.2  # in steps: if steps are larger than one count, errors are blurred by this to be smooth
@@ -70,8 +72,8 @@ def _alike(plan: Sums) -> list[tuple[float, int]]:
     """Group batches of similar size.
 
     Returns:
-        A pair for each group: the number of clients in all batches divided by that in one batch of
-        the group, and the number of batches in the group.
+        A pair for each group: the number of clients in all batches, divided by the number of
+        clients in one batch of the group; and the number of batches in the group.
     """
     cancelling = plan.cancelling
     if plan.heterogeneity > 1.0 and not plan.fresh:
@@ -92,7 +94,7 @@ def _alike(plan: Sums) -> list[tuple[float, int]]:
 
 
 def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) -> float:
-    """Return the size, in counts, that the error of a rare item exceeds with a probability.
+    """Return the size, in counts, that the error of a rare item exceeds with a given probability.
 
     The first lattice is wide enough for all errors. Then the steps get smaller until the result is
     many steps long, or a step is one count.
@@ -173,8 +175,9 @@ def _angles(step: float) -> F64:
 def _less(step: float, expected: tuple[float, ...], groups: tuple[tuple[float, int], ...]) -> F64:
     """Return 1 - c(t) for each item and angle t: float64 [items, angles].
 
-    Here c is the characteristic function of the item's contribution to a cell that it is in. It
-    depends neither on the number of rows nor on the width.
+    Here c is the characteristic function of the item's contribution to a cell that it is in. The
+    angles are its arguments t, from `_angles`. The result depends neither on the number of rows nor
+    on the width.
 
     Args:
         step: the step of the lattice.

@@ -28,8 +28,9 @@ from fedtally.recovery.limits import (
 from fedtally.recovery.linear_system import F64, U64, Candidates, Ids, Landed, ask
 from fedtally.recovery.phantoms import NUM_PHANTOMS, generator
 
-# The highest confidence whose limits are a quantile of the phantoms' errors. Above it too few
-# phantoms lie beyond the quantile, and the exact distribution is used instead.
+# The highest confidence whose limits are a quantile of the errors of phantoms (ids that no client
+# holds). With a higher confidence too few phantoms lie beyond the quantile, and the exact
+# distribution is used instead.
 _BY_PHANTOMS = 0.999
 # Under schedule "fresh", or for several results, the estimate is a sum of medians. Its distribution
 # is tabulated at this number of sizes: a power of two, for the fast Fourier transform.
@@ -49,8 +50,9 @@ class MedianIntervals(UsualIntervals):
     intervals use a quantile of the phantoms' estimates. With a higher confidence, and in
     simultaneous intervals, rarer events matter. Then the exact distribution of a phantom's estimate
     given the sums is used: in each row the phantom has a random cell and random signs. For an even
-    number of rows, an upper bound on this distribution's tail is used. The lower limits of a list's
-    items use the distribution of an estimate given that it reached the list.
+    number of rows, an upper bound on this distribution's tail is used. If items were chosen because
+    their estimates reached a threshold, their lower limits use the distribution of an estimate
+    given that it reached the threshold.
 
     Args:
         decoders: the decoder of one result, or of several results whose counts are added.
@@ -113,8 +115,8 @@ class MedianIntervals(UsualIntervals):
 
         Quantiles of the median's errors cannot be added, since these errors are rare and large. So
         a phantom's estimates in all results are added up. The width comes from the distribution of
-        this total: from a quantile over the same phantoms in all results, or from its exact form,
-        in the cases that the class names.
+        this total: from a quantile over the same phantoms in all results, or from the exact
+        distribution. The class says when the exact distribution is used.
 
         Returns None unless all `others` are `MedianIntervals`, too.
         """
@@ -134,7 +136,7 @@ class MedianIntervals(UsualIntervals):
         return errors
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies; see `Intervals.listed`.
+        """Return limits of items that were chosen by their estimates; see `Intervals.listed`.
 
         Collisions with heavy items make the tails of the errors long and uneven; `listed_lows`
         allows for this.
