@@ -8,7 +8,8 @@ The names below are loaded on first use, so that importing the package is fast.
 
 from __future__ import annotations
 
-# Do not import this from typing: that takes milliseconds, in which Ctrl-C would show a traceback.
+# `TYPE_CHECKING` is set here and not imported: importing typing takes milliseconds, and Ctrl-C
+# during this time would show a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any

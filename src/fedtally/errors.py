@@ -5,10 +5,11 @@ caller can correct the input, 1 if a run failed. It also exits with 1 if a disk 
 exception that leaves the package is a bug.
 
 The option "seed" is typed `--seed` in a shell, `seed=` in Python and `seed` in a file. So the text
-of a message has marks instead: placeholders with the name of an option (`opt.seed`) or of an
-argument (`arg.top`). `render` replaces each mark by its spelling for one audience. `str(error)` is
-the message rendered for callers in Python. `error.marked` is the message with its marks: the
-command line and the readers of files render it for their own users.
+of a message has marks instead: placeholders with a name. `opt.seed` is the mark of an option.
+`arg.top` is the mark of an argument of a function, for which a command may or may not have an
+option. `render` replaces each mark by its spelling for one audience. `str(error)` is the message
+rendered for callers in Python. `error.marked` is the message with its marks. The command line and
+the readers of files render `error.marked` for their own users.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _NAME = re.compile("[a-z_]+")
 _BARE = re.compile(r"[0-9][0-9.]*|[A-Z]+|\.\.\.|True")  # values written without quotes in Python
 _WORD = re.compile(r"[\w@%+:/.-]+")  # values that need no quotes in a shell
 _FLAGS = {"num_rounds": "--rounds"}  # keyword -> option in a shell, where the names differ
+# option -> keyword in Python and name in a file, where the names differ
 _KEYWORDS = {"text_encoding": "encoding"}
 
 
@@ -46,8 +48,8 @@ class Option(str):
 class Marks:
     """Makes the marks (placeholders) of names: `opt.seed`, or `opt[name]` with a variable.
 
-    Whether there is such an option is not checked. But a name with other characters than a to z and
-    "_" gets no mark and stays plain text, such as `target.tau` of a plan.
+    Whether an option of this name exists is not checked. Only a name of the characters a to z and
+    "_" gets a mark. Any other name stays plain text, such as `target.tau` of a plan.
     """
 
     def __init__(self, kind: str) -> None:
@@ -81,8 +83,9 @@ def render(message: str, *, for_: Audience, flags: Collection[str] = ()) -> str:
     Args:
         message: a text with marks of `opt` and `arg`.
         for_: the audience: "python", "shell" or "file".
-        flags: the options that the command has, such as "--seed". In a shell, a mark of `arg`
-            becomes an option only if it is among these; otherwise it becomes the plain name.
+        flags: the options that the command has, such as "--seed"; only a shell needs them. There a
+            mark of `arg` becomes an option if `flags` has this option. Otherwise it becomes the
+            plain name. Marks of `opt` always become options.
 
     >>> message = f"{arg.top} must be a number; leave {opt.seed} out, or add {opt.evaluate(True)}"
     >>> render(message, for_="python")
@@ -129,7 +132,7 @@ class Note(str):
     marked: str
 
     def __new__(cls, marked: str) -> Self:
-        """Return the note with this text, which has marks."""
+        """Return the note with this text, in which options have marks."""
         note = super().__new__(cls, render(marked, for_="shell"))
         note.marked = marked
         return note
@@ -184,7 +187,8 @@ class FedtallyError(Exception):
         """Change the error, so that `str(error)` is its message for users of a shell.
 
         Args:
-            flags: the options that the command has, such as "--seed".
+            flags: the options that the command has, such as "--seed". A mark of `arg` becomes an
+                option if `flags` has this option, and otherwise the plain name, see `render`.
         """
         self.args = (render(self.marked, for_="shell", flags=flags), *self.args[1:])
 
@@ -224,7 +228,7 @@ class OvertakenError(FedtallyError):
 class UnsentError(FedtallyError):
     """A client's report has not been made yet, or has not reached both servers yet.
 
-    The same command, run again, makes it and sends it.
+    To make and send the report, run the command that raised this error again.
     """
 
 
@@ -237,9 +241,9 @@ class MissingExtraError(FedtallyError, ImportError):
 def reason(error: Exception) -> str:
     """Return a text to append to a message about a file: why an entry was refused.
 
-    It is ": " and the message of an error of this package, with options spelled as in a file. It is
-    "" for other errors: messages of NumPy, Arrow and Python describe internals, which do not help a
-    user.
+    For an error of this package, the text is ": " and the message, with options spelled as in a
+    file. For any other error it is "": messages of NumPy, Arrow and Python describe internals,
+    which do not help a user.
 
     >>> reason(InvalidInputError(f"{opt.width} is odd")), reason(KeyError("noise"))
     (': width is odd', '')
@@ -254,9 +258,9 @@ _SQLITE_FULL = 13  # SQLite's error code SQLITE_FULL; this module does not impor
 def is_of_full_disk(error: BaseException) -> bool:
     """Return whether an error was caused by a full disk or an exhausted quota.
 
-    Such an error may look like bad input, for example "cannot open it". But the input is right, and
-    the same call succeeds once there is free space. So the error and all errors that caused it are
-    examined.
+    An error by a full disk may look like bad input, for example "cannot open it". But the input is
+    right, and the same call succeeds once there is free space. So this function examines the error
+    and all errors that caused it.
 
     >>> try:
     ...     raise OSError(errno.ENOSPC, "No space left on device")

@@ -7,8 +7,9 @@ options. To add an option, add a field to a section and run `tools/keywords.py`.
 
 1. A help text is one clause of at most 12 words, and its first word is a verb.
 2. `more` is for the reference and for docstrings: a noun phrase, clear without the option's name.
-3. `{name}` in a text stands for another option. `spoken` replaces it by the reader's spelling.
-4. Options stand in the order of their use, and so do sections.
+3. `{name}` in a text stands for another option. `spoken` replaces it by the spelling of this
+   option in a shell or in Python.
+4. Sections, and options in a section, stand in the order in which a user needs them.
 5. This file imports neither click nor NumPy, which would make `--help` slow.
 """
 
@@ -27,13 +28,13 @@ from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
 # The names are copied from `fedtally.recovery.decoders.Recovery`, `fedtally.base.encoding.Encoding`
-# and `fedtally.simulation.simulation.Sizing`. Importing the last of these modules here would import
-# NumPy. A test compares the copies.
+# and `fedtally.simulation.simulation.Sizing`. They are not imported: `fedtally.simulation` would
+# import NumPy. A test compares the copies.
 DECODERS = ("joint", "median", "belief", "direct")
 ENCODINGS = ("auto", "sketch", "histogram")
 SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
-# The suffixes of files to which tables are written. `fedtally.answer.exports` takes its writers in
-# this order.
+# The suffixes of files to which tables are written. `fedtally.answer.exports` pairs its writers
+# with these suffixes by their order.
 TABLES = (".csv", ".parquet")
 AS_TABLE = f"{', '.join(TABLES[:-1])} or {TABLES[-1]}"
 # Defaults that help texts of this module show.
@@ -132,7 +133,8 @@ def read_list(text: str) -> tuple[str, ...]:
 def read_window(text: str) -> str:
     """Return the text of a window of rounds without spaces around it, after checking its form.
 
-    The form is all, auto, last:K or A..B. Other texts raise ValueError.
+    The form is all, auto, last:K with a positive integer K, or A..B with any two texts A and B,
+    which name rounds. Other texts raise ValueError.
 
     >>> read_window("last:7"), read_window("2026-12-01..2026-12-07")
     ('last:7', '2026-12-01..2026-12-07')
@@ -147,7 +149,9 @@ def read_window(text: str) -> str:
 
 
 def read_against(text: str) -> int | None:
-    """Return with how many earlier rounds a window is compared; None: with all earlier rounds.
+    """Return the number of earlier rounds with which a window (some rounds) is compared.
+
+    None means all earlier rounds.
 
     The text is "before" (None) or a positive integer. Other texts raise ValueError.
 
@@ -247,7 +251,8 @@ class Option:
         is_often: whether the short help `-h` shows the option.
         needs: the flag of another option, without which this one has no effect; "": none.
         section: the heading above the option in the help; "": the name of its section.
-        places: for each command and function that takes the option, its variant there.
+        places: a dict from each command and function that takes the option to the variant of the
+            option there.
     """
 
     help: str

@@ -27,9 +27,9 @@ class Census:
     """The clients of a source, by round, and the campaign that the caller asked for.
 
     Attributes:
-        spec: the campaign that the caller asked for. Later steps of `run.run` make a new `Census`
-            whose spec has the defaults that depend on the clients, such as the default delta. Its
-            rounds may differ, too.
+        spec: the campaign that the caller asked for. Later steps of `run.run` make a new `Census`.
+            Its `spec` has also the defaults that depend on the clients, such as the default delta.
+            Its `rounds` may be other ones, for example without the clients of a pilot.
         rounds: the clients of each round.
         domain: the candidates.
         names: the strings of the items' ids if the domain is open (nobody has listed its
@@ -45,9 +45,10 @@ class Census:
 
     @property
     def num_clients(self) -> int:
-        """The number of clients in all rounds, also of clients that hold no item.
+        """The number of clients in all rounds, with clients that hold no item.
 
-        A client counts once for each round that it takes part in.
+        A client counts once for each round that it takes part in. If clients are silos
+        (organisations), it is the number of people.
         """
         return sum(part.num_clients for part in self.rounds)
 
@@ -55,7 +56,7 @@ class Census:
     def sizes(self) -> list[int]:
         """The number of vectors (encoded contributions) in each round.
 
-        Each client sends one. If clients are silos (organisations), each silo sends one.
+        Each client sends one vector. If clients are silos, each silo sends one vector.
         """
         return [part.num_vectors for part in self.rounds]
 
@@ -78,10 +79,10 @@ def take_census(
         source: the source of the items.
         simulation: the campaign that the caller asked for.
         seed: the seed of the hashes.
-        report: called with the progress (see `progress` of `run.run`).
+        report: called with ("read", bytes read, all bytes or None) if the campaign is not private.
 
     Raises:
-        InvalidInputError: as in `read` and `Tally.finish`.
+        InvalidInputError: see `read` and `Tally.finish`.
     """
     tally, encoder = read(source, simulation, seed, report)
     rounds = tally.finish(individuals=simulation.needs_clients)
@@ -103,11 +104,11 @@ def read(
         source: the source of the items.
         simulation: the campaign that the caller asked for.
         seed: the seed of the hashes.
-        report: called with the progress (see `progress` of `run.run`).
+        report: called with ("read", bytes read, all bytes or None) if the campaign is not private.
 
     Raises:
-        InvalidInputError: the source has no rows, its columns do not go with the options, an item
-            is refused, or the candidates must be public and are not.
+        InvalidInputError: the source has no rows; its columns do not go with the options; an item
+            is refused; or the campaign promises privacy, and the candidates are not public.
     """
     spec = simulation.spec
     domain = declared(spec.domain, source)
@@ -144,10 +145,10 @@ def _counted(tally: Tally, batches: Iterator[Batch], *, is_ahead: bool) -> Itera
     """Count batches of rows, and yield each batch after it is counted.
 
     Args:
-        tally: the tally that counts them.
+        tally: the tally that counts the rows.
         batches: the batches, in order.
-        is_ahead: whether to read the next batches in threads meanwhile. Not for standard input,
-            where reading may block: Ctrl-C would have to wait for it.
+        is_ahead: whether threads read and prepare the next batches while a batch is counted. It
+            must be False for standard input, where reading may block: Ctrl-C would have to wait.
     """
     for prepared in read_ahead(batches, tally.prepare) if is_ahead else map(tally.prepare, batches):
         tally.add_prepared(prepared)
@@ -157,7 +158,8 @@ def _counted(tally: Tally, batches: Iterator[Batch], *, is_ahead: bool) -> Itera
 def _num_drawn(spec: CampaignSpec, is_natural: bool) -> int | None:
     """Return the number of rounds to split clients over at random; None if rows name their rounds.
 
-    The number comes from the given plan or else from the caller; by default it is 1.
+    If a plan was given, it is the plan's number of rounds. Otherwise it is the number that the
+    caller gave, or 1 by default.
     """
     if is_natural:
         return None
@@ -199,7 +201,7 @@ def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> 
     If `domain` is None, the candidates are the input's own items, which are not public.
 
     Raises:
-        InvalidInputError: the candidates must be public, and are not.
+        InvalidInputError: the campaign promises privacy, and the candidates are not public.
     """
     if domain is not None and domain.public:
         return
@@ -213,7 +215,10 @@ def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> 
 
 
 def _check_columns(spec: CampaignSpec, is_natural: bool, by_client: bool) -> None:
-    """Refuse a column of rounds or clients that does not fit the campaign, or the lack of one.
+    """Refuse options that the columns of rounds and clients do not allow.
+
+    A column of rounds is refused if the campaign hides who takes part, or if the plan of silos
+    protects people in fewer rounds.
 
     Args:
         spec: the campaign that the caller asked for.
@@ -256,7 +261,8 @@ def encoder_of(domain: Domain | None, seed: bytes, outside: str, is_private: boo
         domain: the declared candidates; None: the input's own items are the candidates.
         seed: the seed of the hashes.
         outside: what to do with items outside the domain, "error" or "drop".
-        is_private: whether the campaign is private.
+        is_private: whether the campaign is private. If so, items that cannot be read do not raise
+            an error, unless `outside` is "error": they are left out like items outside the domain.
     """
     if domain is None:
         return FromInput(seed)

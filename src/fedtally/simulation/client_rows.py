@@ -23,7 +23,9 @@ from fedtally.sketch.clip import bound_items_of_each, places_of, sort_order
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Made = TypeVar("Made")
-_FEW_BYTES = 2**20  # if all rows take less, one piece is faster than many buckets
+# If all rows take at most this many bytes, they are one piece, which is faster than many buckets.
+# A large bucket is cut into pieces of at least about this many bytes.
+_FEW_BYTES = 2**20
 _COPIES = 4  # copies of a bucket's rows in memory while `work` runs
 _ONE = np.uint64(1)
 
@@ -32,14 +34,14 @@ class ClientRows:
     """Rows that name their clients, in buckets: all rows of a client are in one bucket.
 
     Rows beyond a limit of memory are kept in files. Where the system allows it, the files have no
-    name, so that nothing is left of them however this process ends. A method that cannot write them
-    raises an `InvalidInputError`.
+    name, so that nothing is left of them however this process ends. A method that cannot write
+    these files raises an `InvalidInputError`.
 
     Args:
-        memory: the most bytes of rows to hold before they go to files. `map_buckets` is planned to
-            need no more than this for the rows in work, with all copies of them, if the buckets are
-            about equal. It needs more if the rows of one client take a large part of `memory`, if
-            all rows together take over 64 times as much, or if `memory` is only a few MiB.
+        memory: the most bytes of rows to hold before they go to files. `map_buckets` also needs
+            about this memory, for the rows in work and their copies. It needs more in four cases:
+            buckets differ much in size; the rows of one client take a large part of `memory`; all
+            rows together take over 64 times `memory`; or `memory` is only a few MiB.
     """
 
     def __init__(self, memory: int) -> None:
@@ -80,10 +82,12 @@ class ClientRows:
     def map_buckets(self, work: Callable[[U64], Made]) -> Iterator[Made]:
         """Yield `work(rows)` for each bucket, in the order of the buckets, and drop the rows.
 
-        The rows have the columns of `bound_clients`. Up to four buckets, or as many as fit into
-        memory, are in work in threads at a time, and one result waits for the caller. Few rows come
-        all in one piece. A bucket that does not fit into memory comes in several pieces, each with
-        whole clients, in the order of the clients. A second call finds no rows.
+        The rows have the columns of `bound_clients`. There are two exceptions. If all rows take at
+        most 1 MiB, `work` is called once with all of them. A bucket that does not fit into memory
+        comes in several pieces, each with whole clients, in the order of the clients.
+
+        Threads work on up to four buckets at a time, or on fewer if memory or cores are few. One
+        more result waits for the caller. A second call finds no rows.
         """
         from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -109,7 +113,8 @@ class ClientRows:
         """Yield functions that return the rows of each bucket, or of pieces of a large bucket."""
         size = self._bytes_of_all // BUCKETS
         for bucket in range(BUCKETS):
-            if 2 * _COPIES * size <= self._memory:  # one in work, one result that waits
+            # room for two buckets: one in work, and one whose result waits
+            if 2 * _COPIES * size <= self._memory:
                 yield partial(self._whole, bucket)
                 continue
             parts = self._taken(bucket)
@@ -158,7 +163,7 @@ def _pieces(parts: list[U64], number: int) -> Iterator[U64]:
         number: the number of pieces, at least 1.
     """
     some = np.sort(np.concatenate([part[0, ::64] for part in parts]))
-    # A client may be larger than a piece. Several cuts are then equal, and one is enough.
+    # A client may have more rows than a piece. Several cuts are then equal, and are made one.
     cuts = np.unique(some[np.arange(1, number) * len(some) // number])
     bounds = []
     for place, part in enumerate(parts):
@@ -181,7 +186,10 @@ def _return_memory() -> None:
 
 
 def _joined(parts: Sequence[U64]) -> U64:
-    """Return arrays of rows as one array; an array without the last column gets zeros in it."""
+    """Return arrays of rows as one array.
+
+    If only some arrays have the last column, the rows of the others get 0 in this column.
+    """
     columns = max(map(len, parts), default=2)
     whole = np.zeros((columns, sum(part.shape[1] for part in parts)), np.uint64)
     done = 0
@@ -204,7 +212,8 @@ class Bounded(NamedTuple):
         ids: uint64, the ids that clients contribute, client by client.
         sizes: int64 [n], the number of ids that each client contributes.
         rounds: int64 [n], the round of each client.
-        clients: uint64 [n], the clients. A client is there once for each round that its rows name.
+        clients: uint64 [n], the clients. A client comes once for each round that its rows name,
+            without the rounds that `max_rounds` left out.
         before: int64 [n], the number of distinct items that each client holds in its round, before
             `max_items` were drawn.
     """
@@ -225,25 +234,28 @@ def bound_clients(
     *,
     rounds_each: int = 1,
 ) -> Bounded:
-    """Limit every client to `max_items` distinct items a round, drawn uniformly from its items.
+    """Return the clients of some rows, with their rounds and items limited.
 
-    What is drawn for a client depends only on its own rows and the keys, not on the order of the
-    input or on other clients. Privacy needs this: the items of one client must not change what
-    others contribute.
+    First, `max_rounds` rounds of each client are drawn, if it has more. Then, in each round,
+    `max_items` of its distinct items are drawn, if it has more. All draws are uniform.
+
+    What is drawn for a client depends only on its own rows and the keys. It does not depend on the
+    order of the input or on other clients. Privacy needs this: the items of one client must not
+    change what another client contributes.
 
     Args:
         rows: uint64 [2 or 3, n], three columns: the client, the id of its item, and twice its
             round, plus 1 if the row has no item. Without the third column, all rows have an item
             and are in round 0. A client whose rows name two rounds takes part twice.
         max_items: the most items that a client contributes in a round.
-        keys: uint64 [3], uniform: for drawing items, for drawing a client's round, and for drawing
-            some of the rounds that rows name.
+        keys: uint64 [3], uniform: the key for drawing items, the key for drawing a client's round,
+            and the key for drawing some of the rounds that rows name.
         num_rounds: the number of rounds from which each client's round is drawn; None: rows name
             the rounds.
         max_rounds: the most rounds of a client, drawn uniformly from the rounds that its rows name;
             None: all of its rounds.
-        rounds_each: the number of consecutive rounds (from round 0 on) that count as one round for
-            `max_rounds`.
+        rounds_each: the number of consecutive rounds that count as one round for `max_rounds`. With
+            3, rounds 0 to 2 count as one round, rounds 3 to 5 as another.
     """
     if not rows.shape[1]:
         nothing = np.empty(0, np.int64)
@@ -266,7 +278,8 @@ def bound_clients(
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(before)])
 
     def words(some: I64) -> U64:
-        # Different ids of one client and round get different numbers, since `_mixed` is one to one.
+        # Different ids of one client and round get different numbers: with an equal start, `_mixed`
+        # maps different ids to different numbers.
         mixed = np.repeat(_mixed(keys[0], who[some], named[some]), before[some])
         own = ids if len(mixed) == len(ids) else ids[places_of(some, starts)]
         return _mixed(mixed, own)
@@ -295,7 +308,7 @@ def _drawn(clients: U64, num_rounds: int, key: np.uint64) -> I64:
 def is_new(*columns: U64) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows that differ from the row before in some column.
 
-    The first row differs. The mask is bool [n], and each column is [n].
+    The first row counts as different. The mask is bool [n], and each column is [n].
 
     >>> is_new(np.array([3, 3, 5, 5], np.uint64), np.array([1, 1, 1, 2], np.uint64)).tolist()
     [True, False, True, True]
@@ -318,9 +331,9 @@ def hashed_clients(clients: U64) -> U64:
 def _mixed(start: np.uint64 | U64, *columns: U64) -> U64:
     """Return 64 bits for every row, computed from a start and the row's columns.
 
-    They look random if the start is random. After each column comes the finalizer of SplitMix64
-    (Steele, Lea and Flood 2014, with Stafford's constants). It is no cryptographic function: it
-    hides nothing.
+    The bits look random if the start is random. Each column is added in turn, followed by the
+    finalizer of SplitMix64 (Steele, Lea and Flood 2014, with Stafford's constants). This is no
+    cryptographic function: it hides nothing.
     """
     mixed = np.zeros_like(columns[0])
     mixed += start

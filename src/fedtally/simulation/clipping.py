@@ -20,14 +20,16 @@ def clip_rounds(
 ) -> list[RoundTally]:
     """Return the rounds, in which clients have dropped the items that the plan's clip forbids.
 
-    A clip bounds the norm of one client's sketch. Rounds of a plan without a clip are returned as
-    they are.
+    A clip bounds the norm of one client's sketch. If the plan has no clip, the rounds are returned
+    unchanged.
 
     Args:
         plan: the plan of the campaign.
-        rounds: the clients of each round; with `members` if the plan has a clip.
+        rounds: the clients of each round. If the plan has a clip, each round needs `members` or, if
+            clients are silos, each silo needs them.
         key: 32 uniform bytes. The items that a client drops depend only on this key, on the number
-            of the round, on the client's place in it and on the client's own items.
+            of the round, on the client's place in the round (or its silo's place, and its place in
+            the silo), and on the client's own items.
         names: the strings of the ids if the domain is open; else None.
     """
 
@@ -44,7 +46,7 @@ def clip_rounds(
 def _clip_silos(tally: RoundTally, max_items: int, clip: Clip, key: bytes) -> RoundTally:
     """Return the round, in which each person has dropped the items that the clip forbids.
 
-    A person who is in two silos is cut in each of them separately.
+    A person who is in two silos drops items in each silo separately.
     """
     return tally_silos(
         [
@@ -77,6 +79,9 @@ def _clip_round(tally: RoundTally, max_items: int, clip: Clip, key: bytes) -> Ro
 
 
 def _stream(key: bytes) -> Callable[[int], bytes]:
-    """Return a function that returns bytes, other ones with each call; `key` determines all."""
+    """Return a function that returns a given number of bytes, with each call new ones.
+
+    `key` determines the bytes of all calls.
+    """
     calls = itertools.count()
     return lambda size: hashlib.shake_256(key + next(calls).to_bytes(8, "little")).digest(size)

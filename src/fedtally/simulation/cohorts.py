@@ -2,9 +2,9 @@
 
 A round is split at random into cohorts of about equal size. With two servers, all rounds of a
 release (a sum that is opened) are summed together instead. A share of each cohort's clients drop
-out, each at a random stage. The sum over the other clients *lands* in the server: the server adds
-it to the sum of the round. As a check, the same sums are also made without the protocol, and must
-be equal; sums that hold noise cannot be checked.
+out, each at a random stage. The sum over the clients that stay *lands* in the server: the server
+adds it to the sum of the round. As a check, the vectors of these clients are also summed without
+the protocol, and both sums must be equal. Sums that hold noise cannot be checked.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ I64 = npt.NDArray[np.int64]
 
 
 class AbortedRoundError(FedtallyError):
-    """A secure sum was aborted, so that its round has no sum; the server learnt nothing from it."""
+    """A secure sum was aborted: its round has no sum, and the server learnt nothing from it."""
 
 
 class Summed(NamedTuple):
     """The result of summing all rounds with the real protocol.
 
     Attributes:
-        survivors: a list for each round that was summed. It has an array for each sum (cohort) of
-            the round: the places in the round of the clients that are in this sum. With two
-            servers it has one array, or none if nobody is in the release.
+        survivors: a list for each round that was summed. The list has an array for each cohort of
+            the round: the places in the round of the clients that are in the cohort's sum. With two
+            servers the list has one array, or none if the release has no clients.
         traffic: counts of messages, bytes, dropouts and seconds, JSON-able (see `Traffic.to_dict`).
     """
 
@@ -76,7 +76,7 @@ def sum_rounds(
 
     Args:
         server: a server, whose plan has a secure sum.
-        rounds: the clients of each round, with `members`, whose items keep the bounds of the plan.
+        rounds: the clients of each round, with `members`. Their items keep the plan's bounds.
         summation: the sizes of cohorts and the share of dropouts.
         keys: the private keys that belong to the public keys in the plan.
         rng: the generator that draws cohorts, dropouts and their stages.
@@ -93,8 +93,8 @@ def sum_rounds(
 
     Raises:
         AbortedRoundError: a cohort's secure sum was aborted.
-        FedtallyError: a secure sum is not the plain sum, which is a fault of this program. Sums in
-            which clients or servers have put noise are not compared.
+        FedtallyError: a secure sum differs from the sum made without the protocol, which is a fault
+            of this program. Sums to which clients or servers have added noise are not compared.
     """
     plan = server.plan
     run = _Run(plan, summation, keys, rng, random, names)
@@ -119,7 +119,10 @@ def _by_cohorts(
     run: _Run,
     is_known: Callable[[], bool],
 ) -> list[list[I64]]:
-    """Sum the rounds in cohorts; return the places of the clients in each sum, for each round."""
+    """Sum the rounds in cohorts; return the places of the clients in the sums.
+
+    The result has a list for each round, see `Summed.survivors`.
+    """
     plan, survivors = server.plan, []
     for number, tally in enumerate(rounds):
         alive: list[I64] = []
@@ -242,7 +245,7 @@ def _joined_clients(people: Sequence[FrequencyClient], number: int, run: _Run) -
 
 
 def policy_of(parameters: Parameters) -> ClientPolicy:
-    """Return a client's policy (its demands on a session) that these parameters just fulfil.
+    """Return the strictest policy (a client's demands on a session) that these parameters fulfil.
 
     Real clients choose their own policies.
     """
@@ -261,7 +264,10 @@ def policy_of(parameters: Parameters) -> ClientPolicy:
 def _by_two_servers(
     server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
 ) -> list[list[I64]]:
-    """Sum each release with two servers; return the places of summed clients, for each round."""
+    """Sum each release with two servers; return the places of the clients in the sums.
+
+    The result has a list for each round, see `Summed.survivors`.
+    """
     plan = server.plan
     survivors: list[list[I64]] = [[] for _ in rounds]
     for number, release in enumerate(plan.releases):
@@ -312,8 +318,8 @@ def _two_server_batch(
         )
         traffic.client_seconds += time.process_time() - start
         with traffic.serving():
-            # The helper's part is sent first, and the leader's only if the helper accepts: a report
-            # of which only the leader had a part could not be counted.
+            # The helper's part is sent first, and the leader's part only if the helper accepts:
+            # the leader could not count a report of which the helper has no part.
             parts = ("helper", helper, report.helper), ("leader", leader, report.leader)
             _deliver(parts, leaves.get(i), traffic)
     with traffic.serving():
@@ -354,7 +360,7 @@ def _kept(
     Args:
         identities: the signing key of each client, in the order of the clients' places. A client
             without a key (None) is in no sum.
-        lost: the places of the clients whose reports did not reach both servers.
+        lost: the places of the clients of whose reports a part was lost on its way to a server.
         refused: the public keys of the clients whose reports the servers refused.
     """
     kept = [
@@ -366,9 +372,9 @@ def _kept(
 
 
 def _batch_policy_of(agreed: TwoServerConfig) -> two_server.BatchPolicy:
-    """Return a policy (a party's demands on the parameters) that these terms just fulfil.
+    """Return the strictest policy (a party's demands on the parameters) that these terms fulfil.
 
-    Here the clients and both servers use it; real ones choose their own.
+    Here the clients and both servers use this policy. Real clients and servers choose their own.
     """
     return two_server.BatchPolicy(
         min_honest=agreed.honest_survivors,
@@ -430,7 +436,8 @@ class _Run:
     def begin_round(self) -> None:
         """Let `take_identities` begin again with the first identity (signing key of a client).
 
-        Call it before each round, or each release of two servers: its clients are other ones.
+        Call it before each round or, with two servers, before each release: all of them use the
+        same identities.
         """
         self._taken = 0
 
@@ -440,7 +447,7 @@ class _Run:
 
     @contextmanager
     def cohort(self, size: int) -> Iterator[None]:
-        """Report the progress of a cohort: as a whole at the end of the block, in parts by `tick`.
+        """Report that a cohort is done at the end of the `with` block; within it, `tick` reports.
 
         Args:
             size: the number of clients of the cohort.
@@ -451,7 +458,7 @@ class _Run:
         self._report("sum", self._done, self._total)
 
     def tick(self, of: int) -> None:
-        """Count one of the `of` steps of the cohort; report the progress every 256 steps."""
+        """Count a step of the cohort, which has `of` steps; report the progress every 256 steps."""
         self._ticks += 1
         if self._ticks % _TICKS == 0:
             self._report(
@@ -459,9 +466,10 @@ class _Run:
             )
 
     def take_identities(self, count: int) -> Sequence[SigningKey | None]:
-        """Return the next `count` identities (signing keys), the first ones after `begin_round`.
+        """Return the next `count` identities (signing keys of clients).
 
-        If clients sign nothing, each entry is None.
+        After `begin_round` the next identity is the first one. If clients sign nothing, each entry
+        is None.
         """
         if not self.keys.identities:
             return [None] * count
@@ -469,7 +477,9 @@ class _Run:
         return self.keys.identities[self._taken - count : self._taken]
 
     def dropouts(self, count: int, stages: Sequence[_Stage]) -> dict[int, _Stage]:
-        """Draw the clients that drop out, and the stage of each: a dict from places to stages.
+        """Draw the clients that drop out, and the stage of each; count them in the traffic.
+
+        Returns a dict from the places of these clients to their stages.
 
         Args:
             count: the number of clients.
@@ -500,7 +510,7 @@ class Traffic:
         self._plan = plan
         self._carried: dict[str, dict[str, list[int]]] = {}
         self._sizes: list[int] = []
-        self._sums: dict[int, _Sum] = {}  # the key is the first round that is opened together
+        self._sums: dict[int, _Sum] = {}  # by round; with two servers, by a release's first round
         self._survivors, self._fewest = 0, MAX_CLIENTS
         self._is_equal = False
         # A private run shows no CPU seconds: they could tell how many items a client holds.
@@ -546,7 +556,7 @@ class Traffic:
     ) -> None:
         """Check the secure sums against sums made without the protocol; then erase the secure sums.
 
-        This is for sums without noise.
+        Call this only for sums without noise.
 
         Args:
             rounds: the clients of each round.
@@ -586,9 +596,9 @@ class Traffic:
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as JSON-able values.
 
-        The bytes of a stage are the mean over its messages. `client_seconds` is the mean over the
-        clients, and `server_seconds` the total. Both are None if the campaign is private and is not
-        marked not private.
+        The bytes of a stage are the mean over its messages, separately for uploads and downloads.
+        `client_seconds` is the mean over the clients, and `server_seconds` is the total. Both are
+        None for a private campaign, unless it is marked not private.
         """
         stages = [
             {

@@ -12,8 +12,8 @@ from fedtally.base.dropped import NOTHING, Dropped
 from fedtally.errors import InvalidInputError
 from fedtally.simulation.round_tally import U64, Histogram, RoundTally
 
-# A column with more distinct values is hardly a column of rounds. Each round costs a histogram and
-# a sketch.
+# The most rounds that rows may name. A column with more distinct values hardly names rounds, and
+# each round costs a histogram and a sketch.
 MAX_NATURAL_ROUNDS = 1 << 16
 MOST_SAMPLED = 1 << 16  # hashes of clients that a part keeps, to find clients in two parts
 
@@ -23,10 +23,11 @@ class Part(NamedTuple):
 
     Attributes:
         labels: the names of the rounds, in order, if the rows name their rounds; else empty.
-        rounds: the tally of each round that rows name. Otherwise, if rows name their clients, the
-            tally of each round that was drawn. Otherwise one tally of all clients.
-        by_client: whether the rows name their clients. If so, each client's items in `rounds` are
-            already limited.
+        rounds: if rows name rounds: the tally of each of these rounds. If rows name no rounds, but
+            name their clients: the tally of each round; each client's round is already drawn. If
+            rows name neither: one tally of all clients.
+        by_client: whether the rows name their clients. If so, each client in `rounds` already has
+            at most `max_items` items.
         has_counts: whether one row may stand for several clients.
         rows: the number of rows that were read, with rows that lack an entry.
         dropped: the numbers of rows and items that were left out, by reason.
@@ -57,8 +58,8 @@ class Part(NamedTuple):
 
         Raises:
             InvalidInputError: names of clients or rounds are integers in one part and text in
-                another; there are too many rounds; or the samples show that a client is in two
-                parts.
+                another; rows name more than 65,536 rounds; or the samples show that a client is in
+                two parts.
 
         >>> tea = RoundTally(2, np.array([7], np.uint64), np.array([2]))
         >>> part = Part((), (tea,), False, False, 2, NOTHING, 2.0, np.empty(0, np.uint64))
@@ -150,7 +151,7 @@ def check_few(labels: Sized, what: str, most: int) -> None:
 def in_order(labels: Iterable[Any]) -> list[Any]:
     """Return the names of rounds sorted as numbers, or else as text.
 
-    They are sorted as numbers if all of them are integers, or text of integers of at most 18
+    They are sorted as numbers if each name is an integer, or the text of an integer of at most 18
     digits.
 
     >>> in_order(["10", "9", "1"]), in_order(["b", "10", "a"])

@@ -1,4 +1,4 @@
-"""Notes for the reader of an answer: what counts as one client, a person, a row or a silo."""
+"""Notes for the reader of an answer: does a person, a row or a silo count as one client?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _SHOWN = 3  # the most names of columns in a note
 def looks_like_people(names: Sequence[str]) -> list[str]:
     """Return those names of columns that seem to name people or their devices.
 
-    Only the words of the names decide. The values would tell what clients hold.
+    Only the words of the names decide. The values in the columns are not used: a note that depends
+    on them would tell what clients hold.
 
     >>> looks_like_people(["word", "user_id", "clientId", "Patients", "valid", "idea"])
     ['user_id', 'clientId', 'Patients']
@@ -42,7 +43,7 @@ def _words(name: str) -> list[str]:
 
 
 def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list[str]:
-    """Return notes on what counts as one client; none if the plan is not private.
+    """Return notes on what counts as one client, and on a missing ledger; [] without privacy.
 
     The notes depend on options, names of columns and the plan, but not on what clients hold.
 
@@ -50,7 +51,8 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
         source: the source of the rows.
         tally: the counted rows of the source.
         plan: the plan of the campaign.
-        has_ledger: whether the run is charged to a ledger.
+        has_ledger: whether the run is charged to a ledger. If not, and if the run promises privacy,
+            a note says that a second run spends again.
     """
     if plan.privacy is None:
         return []

@@ -1,8 +1,8 @@
 """A campaign of 200 simulated phones, with all that its server sees: `fedtally show` draws it.
 
-The phones hold made-up words. The real protocol sums their sketches, and each masked upload is kept
-as it arrived. The sum is then released several times: once without noise, and once for each of
-several epsilons.
+The phones hold made-up words. The real protocol sums their sketches, and the masked counters of
+each upload are kept. The sum is then released several times: once without noise, and once for each
+of several epsilons.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CANDIDATES = 4000  # the most words that may occur
 EPSILONS = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.1)
 FALSE_ALARMS = 0.05  # the false positive rate of the attacker in `Level`
 ROWS, WIDTH = 8, 64
-_EXPONENT = 1.3  # of the power law of words: a few are frequent, most are rare
+_EXPONENT = 1.3  # the exponent of the power law of words: a few are frequent, most are rare
 _NOW = 0  # the time in the simulated session
 
 I64 = npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ U16 = npt.NDArray[np.uint16]
 
 
 class Level(NamedTuple):
-    """One release of the sum, with the noise for one epsilon, and the estimates from it.
+    """One release of the sum, with noise for one epsilon or without noise, and its estimates.
 
     Attributes:
         epsilon: the guaranteed epsilon; None: the release has no noise.
@@ -60,10 +60,11 @@ class Level(NamedTuple):
             `Demonstration.words`: float64 [words].
         low: the lower limit of each count, at 95 % confidence: float64 [words].
         high: the upper limit of each count, at 95 % confidence: float64 [words].
-        promised: an upper bound, from epsilon and delta, on the true positive rate of an attacker
-            who tests whether one phone is in the sum, with the false positive rate `FALSE_ALARMS`.
-            1 without noise.
-        proven: the same bound, from the exact distribution of the noise; at most `promised`.
+        promised: an upper bound on the true positive rate of an attacker who tests whether one
+            phone is in the sum. The attacker's false positive rate is `FALSE_ALARMS`. The bound
+            follows from epsilon and delta; without noise it is 1.
+        proven: a bound on the same rate that follows from the exact distribution of the noise; at
+            most `promised`. Without noise it is 1.
     """
 
     epsilon: float | None
@@ -88,9 +89,9 @@ class Demonstration(NamedTuple):
         words: the words that phones hold, the most frequent first.
         held: for each phone, the place of its word in `words`: int64 [phones].
         sketches: the sketch of each phone, which no server ever sees: int64 [phones, V].
-        uploads: what each phone sent: uint16 [phones, V].
-        opened: the masks that are left in the sum of the uploads, and that the last step of the
-            protocol removes: the sum of the uploads minus the exact sum, modulo 2^bits: uint16 [V].
+        uploads: the masked counters that each phone sent: uint16 [phones, V].
+        opened: the sum of the uploads minus the exact sum, modulo 2^bits: uint16 [V]. These are the
+            masks that do not cancel in the sum. The last step of the protocol removes them.
         levels: the releases: first without noise, then with falling epsilon.
     """
 
@@ -110,7 +111,7 @@ class Demonstration(NamedTuple):
 def demonstrate(
     seed: int | None = None, report: Callable[[str, int, int | None], None] = lambda *_: None
 ) -> Demonstration:
-    """Run the campaign, and return all that its server saw.
+    """Run the campaign; return all that its server saw, and what no server sees.
 
     Args:
         seed: the seed of words, hashes, masks and noise; None: they come from the operating system.
@@ -154,7 +155,7 @@ def demonstrate(
 
 
 def _words(rng: np.random.Generator) -> tuple[tuple[str, ...], I64]:
-    """Draw a word for each phone; return the drawn words, and each phone's place in them.
+    """Draw a word for each phone; return the distinct words, and the place of each phone's word.
 
     The words are sorted by how many phones hold them, the most frequent first.
     """
@@ -203,10 +204,10 @@ def _summed(
     random: Callable[[int], bytes],
     report: Callable[[str, int, int | None], None],
 ) -> U16:
-    """Sum the phones with the protocol, so that the sum lands in the server; return all uploads.
+    """Sum the phones' sketches with the protocol; the sum lands in the server.
 
     Returns:
-        uint16 [phones, V], the masked vector that each phone sent.
+        uint16 [phones, V], the masked counters that each phone sent.
     """
     terms = _parameters(server.plan)
     run = CohortRun.begin(
@@ -234,7 +235,7 @@ def _summed(
 
 
 def _released(plan: Plan, exact: CountSketch, random: Callable[[int], bytes]) -> CountSketch:
-    """Return the exact sum with noise, as the server of this plan would release it."""
+    """Return the exact sum with the noise of a plan, as a server of this plan would release it."""
     server = FrequencyServer(plan, MemoryBooks())
     sketch = CountSketch(plan.spec, 0)
     sketch.vector += exact.vector
