@@ -38,7 +38,7 @@ _R = TypeVar("_R")
 def suggests_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Return the function with a better `TypeError` for an unknown keyword.
 
-    The error suggests a known keyword that is similar. Calls with known keywords stay as they are.
+    The error suggests a similar keyword that is known. Calls with known keywords do not change.
     """
     known = list(inspect.signature(function).parameters)
 
@@ -288,11 +288,11 @@ def source_of(
     Args:
         data: the first argument of `estimate`.
         columns: the columns of a table.
-        held: the columns given beside a column of items, by keyword ("clients", "rounds", ...); a
-            value is None if the column is not given.
+        held: the columns that the caller gave beside a column of items, by keyword ("clients",
+            "rounds", ...). The value of a keyword is None if its column was not given.
         seed: the seed of a synthetic population; None: from the operating system.
         is_one_of_many: whether a file is one of several files of one table. If so, a folder such as
-            `day=2026-11-24` above the file may give the column of the rounds.
+            `day=2026-11-24` above the file may state the round of all rows in the file.
 
     Raises:
         InvalidInputError: the data and the columns do not go together, or cannot be read.
@@ -349,7 +349,7 @@ def check_list(data: Any, dictionary: Any) -> None:
         dictionary: the list of known words, as `estimate` takes it.
 
     Raises:
-        InvalidInputError: the list is the input, or a path of the same file.
+        InvalidInputError: list and input are the same object, or paths of the same file.
     """
     check_public(data, dictionary, "dictionary", "words")
 

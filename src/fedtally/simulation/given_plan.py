@@ -32,12 +32,15 @@ def fit_given(
     random: Callable[[int], bytes],
     report: Callable[..., None],
 ) -> tuple[Plan, Keys | None]:
-    """Check a given plan against the clients of the input; return it with new keys, and these keys.
+    """Check that a plan fits the input; return it with new public keys, and the private keys.
 
-    The keys are None if the secure sum is ideal, that is, a trusted server sums. The returned plan
-    may differ from `plan` in three ways. If there are new keys, its secure sum has their public
-    keys; a plan without a secure sum gets one. If the caller asked for `not_private`, it is marked
-    not private. If its domain is not public, `domain` replaces the description of the domain.
+    The private keys are None if the secure sum is ideal, that is, if a trusted server sums. The
+    returned plan may differ from `plan` in three ways:
+
+    - If there are new keys, its secure sum has the public keys. A plan without a secure sum gets
+      a secure sum.
+    - If the caller asked for `not_private`, the plan is marked not private.
+    - If the plan's domain is not public, `domain` replaces the description of the domain.
 
     Args:
         plan: the given plan.
@@ -70,14 +73,14 @@ def _terms_of(
 ) -> Terms:
     """Return the terms (parameters) of the secure sum.
 
-    If the plan has a secure sum, these are the plan's terms, after a check that the cohorts keep
-    them. Otherwise the terms are made for the protocol in `summation`.
+    If the plan has a secure sum, the result is the plan's terms; before, the cohorts are checked
+    against them. Otherwise the terms are made for the protocol in `summation`.
 
     Args:
         plan: the plan.
         summation: how the caller wants rounds to be summed.
         sizes: the number of clients in each round.
-        releases: the number of clients that sum together: in each round, or with two servers in
+        releases: the numbers of clients that sum together: for each round or, with two servers, for
             each release.
 
     Raises:
@@ -99,7 +102,11 @@ def _terms_of(
 
 
 def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: bool) -> None:
-    """Refuse a plan that does not fit the number of rounds, their sizes, or a public domain.
+    """Refuse a plan that does not fit the clients of the input or the domain.
+
+    The number of rounds must be equal. No round may have more clients than the plan allows, unless
+    privacy hides the number of clients. A public domain must be equal. If clients add noise in an
+    ideal secure sum, no round may have too few clients.
 
     `has_keys` is True if the rounds are summed by a protocol, and False in an ideal secure sum.
     """
@@ -118,7 +125,7 @@ def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: b
             f" {_shown(domain.describe())}; declare the same domain ({opt.domain})"
         )
     honest = None if privacy is None else privacy.event.honest_survivors
-    # In an ideal secure sum clients also add their shares of the noise, so each round needs enough
+    # Clients add shares of the noise in an ideal secure sum, too, so each round needs enough
     # clients.
     if honest is not None and not has_keys:
         least = min(size for size in sizes if size)

@@ -35,10 +35,10 @@ class Encoded(NamedTuple):
         ids: uint64, the ids of those items only that are inside the domain, in the order of the
             items.
         inside: bool, a mask of all the items: whether each is inside the domain. None: all are.
-        counts: int64, the number of rows with each distinct item, also with each item outside the
-            domain. None if there is one item for each row.
-        met: the ids that may be new, and their items, for `Encoder.remember`; None if nothing is
-            remembered.
+        counts: int64, the number of rows with each distinct item; items outside the domain have an
+            entry, too. None if the items are the rows' items, and not the distinct items.
+        met: the ids that may be new, and their texts (None for integers), for `Encoder.remember`;
+            None if the encoder remembers nothing.
     """
 
     ids: U64
@@ -48,14 +48,14 @@ class Encoded(NamedTuple):
 
 
 class Encoder(ABC):
-    """A map from items to ids; it may learn the items from the input."""
+    """A map from items to ids. Some encoders learn the candidates from the input."""
 
     def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
         """Return the ids of the rows inside the domain, and a mask of these rows (None: all rows).
 
         The items are an Arrow array, with one item for each row. If the array has a dictionary,
-        each of its values is encoded once, and errors count values, not rows. Items are remembered
-        (`remember`).
+        each value in the dictionary is encoded once, and the numbers in errors are numbers of
+        values, not of rows. Items are remembered (`remember`).
         """
         found = self.look_up(items)
         self.remember(found)
@@ -185,7 +185,7 @@ class Declared(Encoder):
 class FromInput(Encoder):
     """The encoder for candidates that are the input's own items; it remembers the distinct items.
 
-    The id of an integer is its value (of a negative one, plus 2^64). The id of a text is its
+    The id of an integer is its value, plus 2^64 if the value is negative. The id of a text is its
     fingerprint.
 
     Args:
@@ -220,7 +220,7 @@ class FromInput(Encoder):
         """Store the items that `look_up` returned.
 
         Raises:
-            InvalidInputError: earlier items were integers and these are text, or the reverse.
+            InvalidInputError: earlier items were integers and these items are text, or the reverse.
         """
         assert found.met is not None
         ids, texts = found.met
@@ -234,16 +234,16 @@ class FromInput(Encoder):
         if texts is not None:
             self._texts.append(texts)
         self._waiting += len(ids)
-        # A merge takes time in proportion to all items. So wait until more items are new than
-        # known, by a million.
+        # A merge takes time in proportion to all items. So wait until there are a million more new
+        # items than known items.
         if self._waiting > self._known + (1 << 20):
             self._merge()
 
     def _read(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None, Any]:
         """Return the ids of the items inside the domain, a mask of the items, and their texts.
 
-        The mask is None if all items are inside: here they always are, but not in an open domain
-        (`Spelled`). The texts are None if the items are integers.
+        The mask is None if all items are inside. In this class they always are; `Spelled`, for an
+        open domain, may leave items out. The texts are None if the items are integers.
 
         Raises:
             InvalidInputError: an item is an integer that needs more than 64 bits with sign.
@@ -307,7 +307,7 @@ class Spelled(FromInput):
         unreadable: whether to leave out items that cannot be read, instead of raising an error.
     """
 
-    _groups_first = True  # bringing texts into normal form is slow
+    _groups_first = True  # then each distinct text is brought into normal form once, which is slow
 
     def __init__(self, domain: OpenStrings, seed: bytes, unreadable: bool = False) -> None:
         super().__init__(seed)
@@ -383,7 +383,7 @@ def client_keys(clients: Any, key: bytes) -> U64:
 
     Args:
         clients: the names of the clients, an Arrow array.
-        key: the key of the fingerprints. Nobody may know it while names are chosen: otherwise
+        key: the key of the fingerprints. Nobody may know this key while names are chosen: otherwise
             somebody could choose names with equal fingerprints, and two clients would count as one.
     """
     if is_integer(clients):

@@ -1,10 +1,11 @@
 """The counts of one partition of a table, or of several, as an Arrow table: a *partial tally*.
 
-`fedtally.partial_tally` returns it. The counts are exact: they show how many rows, or clients, hold
-each item. Each row of the Arrow table says how many clients of a round hold an item: `round` (its
-number from 0, int32), `id` (of the item, uint64) and `count` (int64). If the input's own items are
-the candidates, rows with the items follow, in a fourth column `item`, which is null in all other
-rows. Single values are JSON in the metadata of the schema.
+`fedtally.partial_tally` and `fedtally.merge_tallies` return it. The counts are exact: they show how
+many rows, or clients, hold each item. Each row of the Arrow table says how many clients of a round
+hold an item: `round` (the number of the round from 0, int32), `id` (of the item, uint64) and
+`count` (int64). If the input's own items are the candidates, rows with the items follow. They have
+only the fourth column, `item`, which is null in the rows with counts. All other data of a partial
+tally, such as the options, are JSON in the metadata of the schema.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from fedtally.simulation.row_counts import Tally
 from fedtally.sources import Batch, Columns, Source
 
 _SCHEMA = "fedtally/partial-tally/2"
-_KEY = b"fedtally"  # of the single values, in the schema's metadata
-_NAME = "a partial tally"  # in messages
-_BYTES = bytes | bytearray | memoryview  # what an earlier fedtally returned
+_KEY = b"fedtally"  # the key of the JSON in the schema's metadata
+_NAME = "a partial tally"  # what messages call it
+_BYTES = bytes | bytearray | memoryview  # an earlier fedtally returned partial tallies as bytes
 _BLOCK = 1 << 20  # the most candidates to compare at a time
 
 
@@ -47,8 +48,8 @@ class Rules(NamedTuple):
         domain: a digest of the declared candidates; None: the input's own items are the candidates.
         seed: a digest of the campaign's seed; None if neither ids nor draws depend on the seed.
         hashes: a digest of the seed from which ids of items follow; None if candidates are
-            declared. If the campaign has a plan, this is the plan's seed. Otherwise it is the seed
-            in `seed`.
+            declared. In a campaign with a plan the ids follow from the plan's seed, otherwise from
+            the campaign's seed.
         num_rounds: the number of rounds over which clients are split; None: the rows name their
             rounds.
         max_items: the most items that a client contributes.
@@ -99,18 +100,18 @@ class Rules(NamedTuple):
         )
 
     def check(self, theirs: Rules, who: str) -> None:
-        """Refuse other rules that differ from these.
+        """Refuse other rules that differ from these rules.
 
         Args:
             theirs: the other rules.
-            who: the words for whose rules they are, for the error.
+            who: the name of what has the other rules, for the error.
 
         Raises:
             InvalidInputError: the rules differ; the error names the first difference.
         """
         for name, mine, other in zip(self._fields, self, theirs, strict=True):
             if mine != other:
-                if name == "hashes":  # only a campaign with a plan gets here
+                if name == "hashes":  # `seed` is equal, or was not compared
                     raise InvalidInputError(
                         f"{who} has ids of its items by another seed than the plan's: count the"
                         " partitions with the seed that the plan was made with, or declare a domain"
@@ -167,8 +168,8 @@ class Content:
 
     def _digest(self) -> str:
         """Return a digest of the counts and of the options with which they were made."""
-        # Unused columns are left out, since they may have another order when the same rows are
-        # counted again, and the digest must be the same then.
+        # Unused columns are left out: if the same rows are counted again, these columns may have
+        # another order, and the digest must not change.
         meta = replace(self, columns=replace(self.columns, others=()))._header()
         state = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
         for values in (*self._counts().values(), *_buffers(self.items)):
@@ -342,10 +343,10 @@ class Tallied(Source):
         Args:
             tally: a tally without rows.
             encoder: the encoder of the tally.
-            rules: the options of the campaign, which must equal the options of the partitions. The
-                seed of ids or of draws is not compared if no count depends on it. If the campaign
-                is private and has no seed, the seed of draws is not compared either: clients'
-                items are already drawn.
+            rules: the options of the campaign, which must equal the options of the partitions. Two
+                of them are not always compared. `hashes` is not compared if ids of items are not
+                fingerprints of text. `seed` is not compared if no count depends on it, or if the
+                campaign is private and has no seed: clients' items are already drawn.
 
         Raises:
             InvalidInputError: the rows were counted with other options; or there were no rows, and
@@ -377,7 +378,7 @@ class Tallied(Source):
 
 
 def _outside(ids: U64, domain: Domain) -> U64:
-    """Return those ids that are not the id of a candidate: uint64."""
+    """Return the ids that belong to no candidate: uint64."""
     if domain.first_id is not None:  # a range may be too large to list its ids
         return ids[ids - np.uint64(domain.first_id) >= np.uint64(domain.size)]
     for start in range(0, domain.size, _BLOCK):
@@ -395,11 +396,11 @@ def merged(contents: Iterable[Content]) -> Content:
 
     Raises:
         InvalidInputError: there are no counts; they were made with different options; two counts of
-            one partition differ; or a merged tally shares some of its partitions, but not all, with
-            larger ones.
+            one partition differ; or, of the partitions of a tally, some are in tallies with at
+            least as many partitions, and others are not: it can be neither added nor left out.
     """
-    # Tallies of more partitions come first, so that a single partition that is in one of them, too,
-    # is already known, and left out.
+    # Tallies of more partitions come first. A tally whose partitions are all in earlier tallies is
+    # left out.
     given = sorted(contents, key=lambda content: -len(content.partitions))
     if not given:
         raise InvalidInputError("there is no partial tally to merge: pass at least one")
@@ -431,16 +432,17 @@ def merged(contents: Iterable[Content]) -> Content:
 
 
 def _columns_of(tables: Sequence[Columns]) -> Columns:
-    """Return the columns that a merged tally names, whatever the order of the tallies.
+    """Return the columns that a merged tally names.
 
     If the tallies have different columns, the result has the columns of one tally, but its `others`
-    lists the unused columns of all tallies. Tallies without columns are ignored.
+    lists the unused columns of all tallies. Tallies without columns are ignored. The result does
+    not depend on the order of the tallies.
     """
     known = {columns for columns in tables if columns.names()}
     if len(known) < 2:
         return next(iter(known), Columns())
     others = sorted({name for columns in known for name in columns.others})
-    # Partitions may have different columns. The smallest JSON text does not depend on their order.
+    # Take the columns whose JSON text is the smallest: they do not depend on the tallies' order.
     return replace(
         min(known, key=lambda columns: json.dumps(asdict(columns))), others=tuple(others)
     )

@@ -18,7 +18,7 @@ from fedtally.plan import MAX_CLIENTS
 from fedtally.simulation.counted_part import MAX_NATURAL_ROUNDS, MOST_SAMPLED
 
 COUNTED = {"round": "int32", "id": "uint64", "count": "int64"}  # each column's Arrow type
-_ITEMS = ("large_string", "int64")
+_ITEMS = ("large_string", "int64")  # the Arrow types that a column of items may have
 
 
 def check(meta: Mapping[str, Any], table: Any, sample: npt.NDArray[np.uint64]) -> int:
@@ -27,7 +27,7 @@ def check(meta: Mapping[str, Any], table: Any, sample: npt.NDArray[np.uint64]) -
     Rows with counts stand before rows with items.
 
     Args:
-        meta: the single values in the metadata, as `Content.table` writes them.
+        meta: the data in the table's metadata, as `Content.table` writes them.
         table: the Arrow table.
         sample: the hashes of clients in the metadata.
 
@@ -154,7 +154,7 @@ def _check_form(meta: Mapping[str, Any], table: Any) -> int:
           "schema", table.schema.names, f"the columns {', '.join(COUNTED)}")  # fmt: skip
     kinds_of_items = (None,) if meta["rules"]["domain"] is not None else (None, *_ITEMS)
     _need(item in kinds_of_items, "item", item, f"of type {' or '.join(map(str, kinds_of_items))}")
-    table.validate(full=True)  # wrong offsets would read other memory
+    table.validate(full=True)  # by wrong offsets, memory outside the table would be read
     sizes, named = meta["sizes"], meta["num_items"]
     _need_kind("sizes", meta, list)
     for size in (*sizes, named):
@@ -163,7 +163,7 @@ def _check_form(meta: Mapping[str, Any], table: Any) -> int:
     number = sum(sizes)
     _need(table.num_rows == number + named, "number of rows", table.num_rows, f"{number + named:,}")
     for name in (*COUNTED, "item")[: table.num_columns]:
-        rows = number if name == "item" else named  # the rows without a value here
+        rows = number if name == "item" else named  # how many rows must be null in this column
         here = table[name][:number] if name == "item" else table[name][number:]
         _need(table[name].null_count == here.null_count == rows, f"number of nulls in {name}",
               table[name].null_count, f"{rows:,}, all beside the others")  # fmt: skip

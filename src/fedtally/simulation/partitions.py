@@ -1,4 +1,4 @@
-"""Count a table on several machines: each counts its partition, and one adds the counts up.
+"""Count a table on several machines: each counts a partition, and one machine adds the counts up.
 
 The sums of a campaign depend only on counts. So any system that runs a function on each partition
 can count: Dask, Spark, Ray, Beam, or a shell on several machines.
@@ -53,8 +53,8 @@ def partial_tally(
     """Count the rows of one partition of a table, for a campaign over the whole table.
 
     `merge_tallies` adds up the counts of all partitions, and `estimate` takes the sum instead of
-    the table. The result is bit for bit the result of `estimate` on the whole table, however its
-    rows are spread over partitions.
+    the table. The result is bit for bit the result of `estimate` on the whole table, however the
+    rows of the table are spread over partitions.
 
     With `client`, all rows of a client must be **in one partition**: shuffle the table by client
     first. A client in two partitions would contribute twice. `merge_tallies` finds this if it
@@ -98,12 +98,12 @@ def partial_tally(
 
     Returns:
         The counts, for `merge_tallies`: a `pyarrow.Table` with the columns ``round`` (the number of
-        the round from 0, int32), ``id`` (of the item, uint64) and ``count`` (of its clients,
-        int64). Unless candidates are declared, rows with the items follow, in a column ``item``.
-        The metadata of the schema is needed, too: keep it.
+        the round from 0, int32), ``id`` (of the item, uint64) and ``count`` (how many clients hold
+        the item, int64). Unless candidates are declared, rows with the items follow, in a column
+        ``item``. Keep the metadata of the schema: `merge_tallies` needs it.
 
     Raises:
-        InvalidInputError: data or options that cannot be used.
+        InvalidInputError: data or options cannot be used.
 
     >>> import fedtally
     >>> parts = [["tea", "rice"], ["tea"]]
@@ -168,7 +168,10 @@ def _seed_of(seed: int | str | bytes | None, *, is_needed: bool) -> int | str | 
 
     Args:
         seed: the seed of the campaign, or None.
-        is_needed: whether ids or draws depend on it; a missing seed is then refused.
+        is_needed: whether ids or draws depend on the seed. If so, it must not be None.
+
+    Raises:
+        InvalidInputError: the seed is needed, and is None.
     """
     if seed is None and is_needed:
         raise InvalidInputError(
@@ -181,8 +184,7 @@ def _seed_of(seed: int | str | bytes | None, *, is_needed: bool) -> int | str | 
 def candidates_of(domain: Any) -> Domain | str | None:
     """Return the candidates that the caller declared, read from a file or a column if need be.
 
-    Returns None if `domain` is None, and the text "input" if it is "input": nothing is declared
-    then, and the distinct items of the input are the candidates.
+    If `domain` is None or "input", it is returned unchanged: the caller declared no candidates.
     """
     return None if domain is None else domain_of(domain)
 
@@ -240,8 +242,9 @@ def merge_tallies(tallies: Iterable[pa.Table]) -> pa.Table:
     Raises:
         InvalidInputError: there are no tallies; they were counted with different options, such as
             another seed; items, clients or rounds are integers in one tally and text in another;
-            two tallies of one partition differ; or a client is in two partitions, as far as samples
-            of 65,536 clients of each partition show.
+            two tallies of one partition differ; two merged tallies share a partition, and neither
+            has all partitions of the other; or a client is in two partitions, as far as samples of
+            65,536 clients of each partition show.
         UnreadableFileError: a tally is damaged, or was made by another version.
     """
     if is_tally(tallies) or isinstance(tallies, bytes):

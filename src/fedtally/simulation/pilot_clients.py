@@ -10,17 +10,17 @@ import numpy as np
 from fedtally.errors import InvalidInputError, opt
 from fedtally.simulation.round_tally import Members, RoundTally, tally_members
 
-MOST_PILOT = 0.1  # the largest default share of clients
-# A pilot has so many clients that about this number hold an item of frequency tau. With more, the
-# campaign's sketch was no smaller, and a client of the pilot sends more than a client of the
-# campaign: docs/accuracy.md, "Pilots".
+MOST_PILOT = 0.1  # the largest share of clients that a pilot has by default
+# By default a pilot has so many clients that about this number hold an item of frequency tau. With
+# a larger number, the campaign's sketch was no smaller, and a client of the pilot sends more than a
+# client of the campaign: docs/accuracy.md, "Pilots".
 _HOLDERS = 20
 # With privacy, (this number) / epsilon is added to _HOLDERS, so that items of frequency tau stand
-# out from the noise. With less, a table whose items are all a little above tau got a sketch that
-# was too small. This can still happen.
+# out from the noise. With a smaller number, a table whose items are all a little above tau got a
+# sketch that was too small. With this number, that can still happen.
 _HOLDERS_BY_NOISE = 30
 MIN_CLIENTS = 30  # the fewest clients of a pilot: frequencies among fewer are chance
-# A pilot with a default share has at least this number of clients, or a tenth of all clients.
+# By default a pilot has at least this number of clients, but at most a tenth of all clients.
 _ENOUGH = 1000
 
 
@@ -122,7 +122,7 @@ def check_enough(rounds: Sequence[RoundTally]) -> None:
     """Refuse a pilot with fewer than 30 clients in all its rounds together: it would tell nothing.
 
     Raises:
-        InvalidInputError: there are fewer.
+        InvalidInputError: the pilot has fewer than 30 clients.
     """
     clients = sum(part.num_clients for part in rounds)
     if clients < MIN_CLIENTS:

@@ -18,10 +18,10 @@ _MOST_THREADS = 3  # the most threads that prepare items; each holds one item in
 def read_ahead(items: Iterator[Item], prepare: Callable[[Item], Made]) -> Iterator[Made]:
     """Yield `prepare(item)` for each item, in order, and prepare the next items meanwhile.
 
-    Reading, preparing and counting share the cores, since Arrow, the kernels and NumPy's sorts
-    release Python's lock. An error in reading or preparing an item is raised when this item is due.
-    A caller that stops early waits for the items that were begun. So do not use this if reading may
-    block, as from standard input.
+    Reading, preparing and the caller's own work share the cores, since Arrow, the kernels and
+    NumPy's sorts release Python's lock. An error in reading or preparing an item is raised when
+    this item is due. A caller that stops early waits for the items that were begun. So do not use
+    this function if reading may block, as from standard input.
 
     >>> list(read_ahead(iter(range(3)), str))
     ['0', '1', '2']

@@ -17,15 +17,15 @@ import numpy as np
 def campaign_seed(seed: int | str | bytes | None) -> bytes:
     """Return the 32-byte seed of a campaign's hashes.
 
-    It follows from the seed that a person chose; without one, the operating system draws it.
+    It follows from the seed that a person chose. If `seed` is None, the operating system draws it.
 
     >>> campaign_seed(1) == campaign_seed("1"), campaign_seed(None) == campaign_seed(None)
     (True, False)
     """
     if seed is None:
         return secrets.token_bytes(32)
-    # 1 and "1" give the same seed: on a command line they look the same. Each function below has a
-    # prefix of its own, so that the streams of one seed are independent.
+    # 1 and "1" give the same seed: on a command line they look the same. Each function of this
+    # module hashes another prefix, so that the streams of one seed are independent.
     raw = seed if isinstance(seed, bytes) else str(seed).encode()
     return hashlib.shake_256(b"fedtally/1/campaign\x00" + raw).digest(32)
 
@@ -33,7 +33,7 @@ def campaign_seed(seed: int | str | bytes | None) -> bytes:
 def key_bytes(seed: int | str | bytes | None, purpose: bytes) -> Callable[[int], bytes]:
     """Return a function that returns a given number of random bytes, for keys and noise.
 
-    The bytes come from the operating system; if a seed was chosen, they follow from it.
+    If a seed was chosen, the bytes follow from it. Otherwise they come from the operating system.
 
     Args:
         seed: the seed that a person chose, or None.
@@ -52,9 +52,11 @@ def simulation_rng(
 ) -> np.random.Generator:
     """Return the generator for a simulation's draws, such as clients' rounds and items.
 
-    It is not used for hashes. Its seed is the first of these that applies: in a private campaign
-    without a chosen seed, a secret one from the operating system; with a plan and a chosen seed,
-    the chosen seed; else the seed of the hashes.
+    It is not used for hashes. Its seed is the first of these that applies:
+
+    1. in a private campaign without a chosen seed: a secret seed from the operating system;
+    2. with a given plan and a chosen seed: the chosen seed;
+    3. in all other cases: the seed of the hashes.
 
     Args:
         seed: the seed of the hashes, which is public.
@@ -78,7 +80,7 @@ def population_rng(seed: int | str | bytes | None) -> np.random.Generator:
     """Return the generator with which a synthetic population is drawn.
 
     Nothing else uses its stream. So a seed gives the same population, whatever the campaign draws.
-    If `seed` is None, the operating system draws one.
+    If `seed` is None, the operating system draws a seed.
     """
     stream = hashlib.shake_256(b"fedtally/1/source\x00" + campaign_seed(seed)).digest(32)
     return np.random.default_rng(int.from_bytes(stream, "little"))

@@ -1,7 +1,7 @@
 """Sum the rounds of a simulated campaign: clip, sum with the plan's protocol, add noise, release.
 
-`Site.land` returns sums only with their noise. `encode` returns exact sums, as a trusted server
-makes them: under privacy they must not be released.
+Under privacy, `Site.land` returns sums only with their noise. `encode` yields exact sums, as a
+trusted server makes them: under privacy exact sums must not be released.
 """
 
 from __future__ import annotations
@@ -48,23 +48,26 @@ class Landed(NamedTuple):
 class Site:
     """The place where the rounds of a campaign, or of its pilot, are summed.
 
-    A campaign and its pilot have different places, with independent draws and keys. Otherwise the
-    noise of the pilot could tell something about the noise of the campaign.
+    A pilot is a small first campaign, from which the size of the sketch follows. A campaign and its
+    pilot have different places, with independent draws and keys. Otherwise the noise of the pilot
+    could tell something about the noise of the campaign.
 
     Args:
         simulation: the campaign that the caller asked for.
         domain: the candidates.
         seed: the seed of the hashes.
-        purpose: the name of this place's random streams; different names have independent draws and
-            keys. It is empty for the campaign itself.
-        books: the books to which releases are charged.
+        purpose: the name of this place's random streams; places with different names have
+            independent draws and keys. It is empty for the campaign itself. A place with a name is
+            for a pilot, and does not screen the sums of cohorts.
+        books: the record of what was released, which also charges the ledger, if there is one.
         report: called with the progress (see `progress` of `run.run`).
         names: the strings of the items' ids if the domain is open; else None.
 
     Attributes:
         seed: the seed of the hashes.
         keys: a function that returns a given number of random bytes, for keys.
-        rng: the generator of other draws, such as cohorts and dropouts (`simulation_rng`).
+        rng: the generator of draws that are not bytes, such as cohorts and dropouts
+            (`simulation_rng`).
     """
 
     def __init__(
@@ -93,7 +96,9 @@ class Site:
     def land(
         self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]
     ) -> Landed:
-        """Sum the rounds with the protocol of the plan, add the noise, and release the sums.
+        """Clip the clients' items, sum the rounds, add the noise, and release the sums.
+
+        Rounds are summed with the protocol of the plan, or by a trusted server.
 
         Args:
             plan: the plan of the campaign, or of its pilot.
@@ -133,10 +138,10 @@ class Site:
         return Landed(sketches, rounds, summed.traffic)
 
     def _end(self, server: FrequencyServer) -> Callable[[], bool]:
-        """Return a function that returns, after a round, whether the campaign ends with it.
+        """Return a function to call after each round: it returns whether this round is the last.
 
         The campaign ends if the sums so far meet the plan's stopping rule: their largest error is
-        known to be small enough. A campaign without a stopping rule never ends early.
+        known to be small enough. Without a stopping rule the function always returns False.
         """
         plan = server.plan
         return lambda: ending.is_known(plan, self.domain, server.so_far())
@@ -163,12 +168,12 @@ class Site:
     def _sum_in_the_clear(
         self, server: FrequencyServer, rounds: Sequence[RoundTally], is_known: Callable[[], bool]
     ) -> int:
-        """Land the exact sums of the rounds, in order; return the number of rounds that took place.
+        """Give the server the exact sums of the rounds, in order; return how many took place.
 
-        If `is_known` returns True after a round, this is the last round.
+        If `is_known` returns True after a round, this round is the last.
         """
         for sketch in encode(server.plan, self.domain, rounds, self.report, self.names):
-            # a round without clients does not land
+            # the server gets no sum of a round without clients
             if sketch.num_vectors:
                 server.land_plain(sketch)
                 if is_known():
@@ -211,7 +216,7 @@ def encode(
 
 @contextmanager
 def timed(timings: dict[str, float], stage: str) -> Iterator[None]:
-    """Store the seconds that the `with` block takes as `timings[stage]`."""
+    """Store in `timings[stage]` how many seconds the `with` block takes."""
     start = time.perf_counter()
     yield
     timings[stage] = time.perf_counter() - start

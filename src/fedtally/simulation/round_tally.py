@@ -69,16 +69,17 @@ class RoundTally(NamedTuple):
     """The counts of one round, or of one silo in a round.
 
     Attributes:
-        num_clients: the number of clients, also of clients that hold no item. If clients are silos,
-            this and `counts` are numbers of people.
+        num_clients: the number of clients, with clients that hold no item. If clients are silos,
+            `num_clients` and `counts` are numbers of people.
         ids: the ids of the items that somebody contributes, uint64, sorted and distinct.
         counts: the number of clients that contribute each id, int64.
-        members: the clients one by one; None if only counts were needed.
+        members: the clients one by one. None if only counts were needed, or if `silos` is not
+            empty.
         names: a number for each client, in the order of `members`, uint64 [num_clients]. A client
             has the same number in all rounds. None if no client can be in several rounds.
         silos: the tally of each silo in the round, whose clients are people; empty if clients are
             not silos.
-        silo: the number of the silo, the same in all rounds, if this is the tally of a silo.
+        silo: if this is the tally of a silo: the number of the silo, the same in all rounds.
     """
 
     num_clients: int
@@ -110,8 +111,8 @@ class RoundTally(NamedTuple):
 class Histogram:
     """Counts of ids, to which parts can be added.
 
-    Parts are merged when more ids wait than are known, by a million. So the cost of sorting stays
-    in proportion to the number of rows, however many parts there are.
+    Added ids wait until there are a million more of them than merged ids; then they are merged. So
+    the cost of sorting stays in proportion to the number of rows, however many parts are added.
 
     >>> histogram = Histogram()
     >>> histogram.add(np.array([7, 3, 7], np.uint64), np.array([1, 1, 5]))
@@ -138,7 +139,7 @@ class Histogram:
         else:
             self._counted.append((ids, counts))
         self._waiting += len(ids)
-        # A merge sorts all ids. So wait until a million more ids are new than known.
+        # A merge sorts all ids. So wait until there are a million more new ids than merged ids.
         if self._waiting > len(self._ids) + (1 << 20):
             self._merge()
 
@@ -208,7 +209,7 @@ def bound_silos(
             error.
 
     Raises:
-        InvalidInputError: a silo has more people, and `rng` is None.
+        InvalidInputError: a silo has more than `people` people, and `rng` is None.
     """
     largest = largest_silo(rounds)
     if largest <= people:
@@ -234,7 +235,7 @@ def bound_silos(
 
 
 def largest_silo(rounds: Sequence[RoundTally]) -> int:
-    """Return the number of people in the largest silo of a round; 0 without silos."""
+    """Return the number of people in the largest silo of any round; 0 without silos."""
     return max((silo.num_clients for tally in rounds for silo in tally.silos), default=0)
 
 
@@ -272,7 +273,7 @@ def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> l
     )
     for left in range(num_rounds, 0, -1):
         # Each client that has no round yet is in this round with probability 1 / left. Clients with
-        # the same item are alike, so it is enough to draw their number.
+        # the same item are alike, so it is enough to draw how many of them are in this round.
         drawn = remaining if left == 1 else rng.binomial(remaining, 1.0 / left)
         remaining = remaining - drawn
         held, itemless = drawn[:-1], int(drawn[-1])
@@ -333,7 +334,7 @@ def joined_members(parts: list[tuple[U64, I64]]) -> Members:
 
 
 def units(ids: U64, counts: I64, itemless: int) -> RoundTally:
-    """Return the tally of clients that hold one item each, and of `itemless` clients without.
+    """Return the tally of clients with one item each, and of `itemless` clients without an item.
 
     `ids` must be sorted and distinct, and `counts` has the number of clients with each id.
     """

@@ -45,8 +45,9 @@ from fedtally.simulation.round_tally import (
 )
 from fedtally.sources import Batch, Columns
 
-MAX_SILOS = 1 << 12  # a column with more values is hardly a column of silos
-# One integer holds a row's round (the low 32 bits) and its silo.
+MAX_SILOS = 1 << 12  # the most silos: a column with more distinct values hardly names silos
+# One integer holds the number of a row's round in its low 32 bits, and the number of the row's silo
+# in the bits above: the silo's number is shifted by this number of bits.
 _SILO_BITS = np.uint64(32)
 
 
@@ -56,8 +57,9 @@ class Prepared(NamedTuple):
     Attributes:
         batch: the batch.
         found: the ids of the items.
-        pairs: the clients and ids of the rows, as `kernels.rows.spread` returns them. None if the
-            rows name no clients, or also name rounds or silos.
+        pairs: the clients and ids of the rows whose items are inside the domain, as
+            `kernels.rows.spread` returns them. None if the rows name no clients, or if they name
+            rounds or silos, too.
     """
 
     batch: Batch
@@ -81,7 +83,9 @@ class _Named(NamedTuple):
 
 
 class _Bucketed:
-    """The rounds of clients that rows name, gathered bucket by bucket (see `ClientRows`).
+    """Counts clients into their rounds, bucket by bucket (see `ClientRows`).
+
+    It is for rows that name their clients.
 
     Args:
         num_rounds: the number of rounds.
@@ -89,7 +93,7 @@ class _Bucketed:
         has_names: whether to keep the numbers that tell clients apart (`RoundTally.names`).
 
     Attributes:
-        draw: how many clients and items there were before and after `max_items` were drawn.
+        draw: numbers of the clients and their items, before and after `max_items` were drawn.
     """
 
     def __init__(self, num_rounds: int, *, has_members: bool, has_names: bool) -> None:
@@ -148,8 +152,8 @@ class Tally:
         rng: the generator of all draws.
         memory: the most bytes of rows that name clients to hold before they go to temporary files.
         keep_itemless: whether clients whose items are missing or outside the domain take part, and
-            contribute nothing. Under privacy they must: leaving a client out would show what it
-            holds.
+            contribute nothing. Under privacy it must be True: leaving a client out would show what
+            the client holds.
         max_rounds: the most rounds that one client takes part in, drawn uniformly from the rounds
             that its rows name; None: all of them.
         silos_per_person: if rows name silos, the most silos that one person is counted in, drawn
@@ -198,7 +202,7 @@ class Tally:
         self.columns = Columns()
         self.dropped = NOTHING
         self.rows = self.headers = 0
-        self._most_clients = 0.0  # an upper bound: a client counts once for each row
+        self._most_clients = 0.0  # an upper bound: a client counts once for each of its rows
         self._final: tuple[RoundTally, ...] | None = None  # rounds that `take` got
         self._sample: U64 | None = None  # hashes of clients, only for `part`
 
@@ -216,7 +220,7 @@ class Tally:
     def most_clients(self) -> int:
         """An upper bound on the number of clients: a client counts once for each of its rows.
 
-        If no row names its client, it is the exact number.
+        If no row names its client, this is the exact number of clients.
         """
         return int(self._most_clients)
 
@@ -230,9 +234,9 @@ class Tally:
         self.add_prepared(self.prepare(batch))
 
     def prepare(self, batch: Batch) -> Prepared:
-        """Do the part of `add` that depends only on the batch.
+        """Return a batch with the ids of its items: the part of `add` that changes no counts.
 
-        Several threads may do this at a time.
+        Several threads may call this at a time.
         """
         _check_clients(_number_of(batch))
         is_plain = batch.rounds is None and batch.silos is None
@@ -250,7 +254,7 @@ class Tally:
         return Prepared(batch, found, spread([client_keys(clients, self._client_key), found.ids]))
 
     def add_prepared(self, prepared: Prepared) -> None:
-        """Count a batch that `prepare` of this tally returned, in the order of the batches."""
+        """Count a batch that `prepare` of this tally returned. Call this in the batches' order."""
         batch, found, pairs = prepared
         self._encoder.remember(found)
         self.has_counts, self.columns = batch.counts is not None, batch.columns
@@ -281,7 +285,7 @@ class Tally:
 
         Args:
             named: the columns of all rows of the batch.
-            counts: the number of clients of each row; None: one.
+            counts: the number of clients of each row; None: one client each.
             outside: bool, a mask of the rows with items outside.
         """
         whole = np.ones(len(outside), np.int64) if counts is None else counts
@@ -376,7 +380,7 @@ class Tally:
     def take(self, part: Part) -> None:
         """Take the counts of another tally with the same options, its `part`, as this tally's own.
 
-        This tally must have counted no rows, and must count none afterwards.
+        This tally must count no rows, neither before nor afterwards.
         """
         self._by_client, self.has_counts = part.by_client, part.has_counts
         self.rows, self.dropped = part.rows, part.dropped
@@ -398,8 +402,9 @@ class Tally:
             individuals: whether to return the members of each round, too.
 
         Raises:
-            InvalidInputError: there are more rounds than clients or silos; or `individuals` is
-                given, but `take` got only counts.
+            InvalidInputError: a round is drawn for each client or silo, and there are more rounds
+                than clients or silos; or `individuals` is True, and `take` got the counts of
+                clients that rows named.
         """
         natural = in_order(self.labels)
         num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
@@ -420,9 +425,10 @@ class Tally:
     def _check_rounds(self, num_rounds: int) -> None:
         """Refuse to draw rounds for clients if there are more rounds than clients.
 
-        Under privacy the number of clients is hidden, and nothing is refused.
+        The number of clients is `most_clients`. Under privacy this number is hidden, and nothing is
+        refused.
         """
-        is_hidden = self._keep_itemless  # under privacy their number is hidden
+        is_hidden = self._keep_itemless  # True only under privacy
         if self.is_natural or is_hidden or not num_rounds > self._most_clients > 0:
             return
         clients = f"{self._most_clients:,.0f} client" + "s" * (self._most_clients > 1)
@@ -447,7 +453,7 @@ class Tally:
     ) -> list[RoundTally]:
         """Return the rounds of silos: the rounds that rows name, or one round drawn for each silo.
 
-        Silos without people take part if clients without items do: which silos take part must not
+        With `keep_itemless`, silos without people take part, too: which silos take part must not
         depend on what anybody holds.
 
         Raises:
@@ -558,7 +564,7 @@ class Tally:
 
 
 def _check_counts_suffice(individuals: bool) -> None:
-    """Refuse `individuals`, that is, to return the members of rounds that came as counts only."""
+    """Refuse to return the members of rounds of which there are only counts."""
     if individuals:
         raise InvalidInputError(
             "this campaign needs the items of each client, and a merged tally has counts"
@@ -571,7 +577,7 @@ def _check_counts_suffice(individuals: bool) -> None:
 def _number_of(batch: Batch) -> float:
     """Return the number of clients in a batch, if each row has clients of its own.
 
-    It is a float, since the sum of many counts may be too large for an int64.
+    If rows have counts, it is a float: the sum of many counts may be too large for an int64.
     """
     counts = batch.counts
     return len(batch.items) if counts is None else float(counts.sum(dtype=np.float64))
