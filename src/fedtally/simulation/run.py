@@ -1,9 +1,10 @@
 """Simulate a whole campaign in one process: every client is simulated.
 
-It goes as the algorithm of Wu and others (2023) does:
+It follows the algorithm of Wu and others (2023):
 
 1. Rows become clients, each in its round (`census`).
-2. The size of the sketch is chosen, for a target from a pilot of other clients (`sizing`).
+2. The size of the sketch is chosen (`sizing`). For a target error it usually follows from a pilot:
+   a small first campaign, whose clients do not take part in the campaign itself.
 3. Each client limits its items and encodes them with the hashes of its round (`round_sums`).
 4. A secure sum adds up the sketches of each round.
 5. Under privacy, each sum gets its noise, and only then is it released.
@@ -57,7 +58,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     Raises:
         InvalidInputError: data or options cannot be used.
         MemoryLimitError: the candidates are too many, or the sums need more than half of the
-            memory.
+            machine's memory.
         AbortedRoundError: a secure sum was aborted.
     """
     report, asked = progress or (lambda *_: None), simulation.spec
@@ -112,13 +113,14 @@ def _pilot_site(
 
 
 def _bounded(census: Census, site: Site) -> Census:
-    """Return the census, in which each silo has at most the number of people of the campaign.
+    """Return the census, in which each silo has at most the number of people that was asked for.
 
-    If no such number was given, it is the number of people in the largest silo. If clients
-    are not silos, the census is returned unchanged.
+    If the caller gave no number, it is the number of people in the largest silo. If clients are not
+    silos, the census is returned unchanged.
 
     Raises:
-        InvalidInputError: no client is left; or, without privacy, a silo has too many people.
+        InvalidInputError: without privacy, a silo has more people. Or no client is left, and the
+            campaign does not hide who takes part.
     """
     if census.spec.silos is not None:
         spec = census.spec.with_people(largest_silo(census.rounds))
@@ -197,7 +199,7 @@ def _result(
 
 
 def _books(simulation: Simulation) -> MemoryBooks:
-    """Return the books to which releases are charged: those of the ledger, or else in memory."""
+    """Return the books: the record of releases, which charges the ledger if there is one."""
     if simulation.ledger is None:
         return MemoryBooks()
     spec = simulation.spec
@@ -235,7 +237,7 @@ def _check_memory(plan: Plan, num_rounds: int, columns: Columns, is_natural: boo
         is_natural: whether the rows name their rounds; if not, clients are split over the rounds.
 
     Raises:
-        MemoryLimitError: the sums need more.
+        MemoryLimitError: the sums need more than half of the machine's memory.
     """
     needed, limit = num_rounds * plan.vector_length * _BYTES_PER_COUNTER, physical_memory() // 2
     if needed <= limit:

@@ -62,7 +62,7 @@ def warnings(
 
 
 def skipped(dropped: Dropped, tally: Tally) -> str:
-    """Return the note on rows that were left out since they lack an item, a client or a round."""
+    """Return the note on rows that were left out: they lack an item, client, silo or round."""
     lacking = " or ".join(part.partition(" ")[0] for part in tally.columns.needed())
     return f"{dropped.incomplete:,} of {tally.rows:,} rows skipped: no {lacking}"
 
@@ -82,7 +82,7 @@ def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
         )
     if large := guarantees_little(terms.epsilon):
         notes.append(large)
-    # only in a run marked not_private: other plans refuse such a delta
+    # only in a run marked not_private: other plans refuse so large a delta
     if loose := allows_publishing(terms.delta, clients):
         notes.append(loose)
     return notes

@@ -21,15 +21,15 @@ from fedtally.secagg.config import SecureSum
 from fedtally.simulation.item_ids import fate_outside
 
 _DEFAULT_MEMORY = 1 << 30
-_LEAST_MEMORY = 1 << 20  # a smaller number lacks its unit
-_READING = 1 << 29  # about the bytes of batches while they are read and prepared
+_LEAST_MEMORY = 1 << 20  # the least `memory`: a smaller number probably lacks its unit
+_READING = 1 << 29  # about how many bytes batches take while they are read and prepared
 
 
 class Sizing(Named, option="sizing"):
     """How the size of a sketch is found for a target error.
 
-    `MODEL` is the error model of this package; the others are methods of Wu and others (2023), see
-    `plan.paper`.
+    `MODEL` is the error model of this package. All other values are methods of Wu and others
+    (2023), see `plan.paper`.
     """
 
     MODEL = "model"
@@ -40,14 +40,14 @@ class Sizing(Named, option="sizing"):
 
     @property
     def has_pilot(self) -> bool:
-        """Whether the size follows from a pilot: from the sums of some of the clients."""
+        """Whether the size follows from a pilot: from sums of clients that are drawn for it."""
         return self in (Sizing.MODEL, Sizing.TWO_PHASE)
 
 
 def row_bytes(memory: int | str | None) -> int:
     """Return the most bytes of client rows to hold in memory; the rest of `memory` is for reading.
 
-    If `memory` is None, it is 1 GiB.
+    If `memory` is None, 1 GiB is taken.
 
     >>> row_bytes(None) >> 20, row_bytes("2GiB") >> 20, row_bytes("64MiB") >> 20
     (512, 1536, 16)
@@ -75,7 +75,7 @@ class Simulation:
             out, and the permission to use the truth, a seed or the input's own items in a private
             campaign.
 
-    The other fields are keywords of `fedtally.estimate`; its docstring explains them.
+    All other fields are keywords of `fedtally.estimate`, whose docstring explains them.
 
     Raises:
         InvalidInputError: an option is out of bounds, or some options exclude each other.
@@ -176,9 +176,9 @@ can take the noise off; leave it out, or mark it with not_private=True
 
     @property
     def pilots(self) -> bool:
-        """Whether a pilot may be needed; its clients then do not take part in the campaign.
+        """Whether a pilot may be needed. A pilot's clients do not take part in the campaign.
 
-        There is none if a small histogram meets the target (`sizing.without_pilot`).
+        No pilot is needed if a histogram is chosen (`sizing.without_pilot`).
         """
         return self.spec.tau is not None and self.sizing_method.has_pilot and not self.sizes_open
 
@@ -191,15 +191,18 @@ can take the noise off; leave it out, or mark it with not_private=True
     def needs_clients(self) -> bool:
         """Whether the items of each client are needed, and counts of items are not enough.
 
-        They are needed if a protocol sends each client's vector, if vectors are clipped, or if
-        clients with several items are drawn (for a pilot, or for the rounds of an open domain), or
-        people are drawn from a silo that has too many.
+        They are needed in four cases:
+
+        - A protocol sends each client's vector.
+        - Vectors are clipped.
+        - Clients with several items are drawn, for a pilot or for the rounds of an open domain.
+        - People are drawn from a silo that has too many people.
         """
         spec = self.spec
         is_clipped = spec.is_private and (spec.max_items > 1 or spec.plan is not None)
         if not spec.summation.is_ideal or is_clipped:
             return True
-        # Under privacy, if a silo has too many people, some are drawn.
+        # Under privacy, if a silo has too many people, the people who stay are drawn.
         is_drawn = spec.silos is not None and spec.is_private
         return is_drawn or ((self.pilots or self.sizes_open) and spec.max_items > 1)
 
@@ -221,7 +224,7 @@ can take the noise off; leave it out, or mark it with not_private=True
     def _check_privacy(self) -> None:
         spec = self.spec
         is_guaranteed = spec.is_private and not spec.accounting.is_not_private
-        if is_guaranteed and spec.privacy is not None:  # first: its error is plainer
+        if is_guaranteed and spec.privacy is not None:  # checked first: this error is plainer
             checked_epsilon(spec.privacy.epsilon)
         check(
             given(
@@ -297,7 +300,7 @@ def _silos(of_silos: bool, people: int | None, each: int | None) -> Silos | None
 
     Args:
         of_silos: whether the input names silos.
-        people: the most people in a silo, or None.
+        people: the most people in a silo; None: the caller gave no number.
         each: the most silos of one person; None: 1.
     """
     if of_silos:

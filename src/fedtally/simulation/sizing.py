@@ -1,12 +1,13 @@
-"""Choose the size of a campaign's sketch: as the caller gave it, for bytes, or for a target.
+"""Choose the size of a campaign's sketch: as the caller gave it, for bytes, or for a target error.
 
-For a target error there is usually a pilot: a small campaign with some of the clients, drawn
+For a target error there is usually a pilot: a small first campaign with some of the clients, drawn
 uniformly. Under differential privacy the pilot is a release of its own, with noise, and is charged.
-Each client is in the pilot or in the campaign, so both together cost it no more than one of them. A
-ledger adds both costs up nevertheless: it does not know which client was in which.
+Each client is in the pilot or in the campaign, so both together spend no more of a client's privacy
+budget than one of them. A ledger adds both up nevertheless: it does not know in which of the two a
+client was.
 
 An open domain has no pilot: a pilot would have to look at all hashes, and would not show the
-lengths of names. Frequencies are assumed instead; `fedtally plan` can be given others.
+lengths of names. Frequencies are assumed instead; `fedtally plan` can be given other frequencies.
 """
 
 from __future__ import annotations
@@ -58,26 +59,28 @@ if TYPE_CHECKING:
 # be above tau, and more counters are needed to tell them apart.
 _USUAL_BYTES, _USUAL_TAU = 8000, 0.001
 # A pilot's counters cost at most (this number) / tau bytes, as a mean over all clients: less than
-# most campaigns. But each client of the pilot may always send _LEAST_BYTES. Without this bound, a
-# pilot can cost much more: with 8 kB, a pilot of a tenth of the clients cost 12 times the campaign
-# (`python -m experiments pilots`). With twice this number, campaigns were hardly smaller, and
-# missed tau as often.
+# the counters of most campaigns. But each client of the pilot may always send _LEAST_BYTES. Without
+# this bound, a pilot can cost much more: with 8 kB, a pilot of a tenth of the clients cost 12 times
+# the campaign (`python -m experiments pilots`). With twice this number, campaigns were hardly
+# smaller, and missed tau as often.
 _MEAN_BYTES = 0.4
 _LEAST_BYTES = 400  # 8 x 25 counters of 2 bytes
-# any width, for plans of which only the privacy event is needed: it does not depend on the width
+# An arbitrary width, for plans of which only the privacy event is needed. The event does not depend
+# on the width.
 _USUAL_WIDTH = 200
 F64 = npt.NDArray[np.float64]
 
 
 class Sized(NamedTuple):
-    """The sketch that was chosen for a target error.
+    """The sketch or histogram that was chosen for a target error, or for an open domain.
 
     Attributes:
         chosen: the schedule, rows, width and encoding of the sketch.
         size: the same rows and width, with the method that found them and the predicted error.
         pilot: the plan of the pilot; None if there was no pilot.
         sketches: the released sums of the pilot, with noise if it has privacy; [] without a pilot.
-        names: the predicted number of names that can be read, if the domain is open; else None.
+        names: the predicted number of names that can be read, if the domain is open and there is a
+            target error; else None.
     """
 
     chosen: Chosen
@@ -122,8 +125,8 @@ class SizeChoice:
         site: the place where a pilot is summed.
 
     Attributes:
-        sized: the sketch that was chosen for a target, or for an open domain; None before, and for
-            other campaigns.
+        sized: the sketch that was chosen for a target, or for an open domain. None before the
+            choice, and for campaigns with neither a target nor an open domain.
     """
 
     def __init__(self, simulation: Simulation, seed: bytes, site: Site) -> None:
@@ -134,11 +137,11 @@ class SizeChoice:
     def set_pilot_apart(self, census: Census) -> Census:
         """Draw the clients of a pilot if one is needed; return the census without these clients.
 
-        With a target, the returned census also has the default delta if the caller gave none.
+        With a target, the returned census also has the default delta if the caller gave no delta.
 
         Raises:
-            InvalidInputError: a pilot would show what privacy hides, or a client could be in pilot
-                and campaign; or the caller asked for a histogram, and none meets the target.
+            InvalidInputError: a pilot is needed, and cannot be drawn (see `_draw_pilot`). Or the
+                caller asked for a histogram, and no histogram meets the target.
         """
         if census.spec.tau is None:
             return census
@@ -161,16 +164,16 @@ class SizeChoice:
     def split_for_open(self, census: Census, rng: np.random.Generator) -> Census:
         """Choose size and rounds for an open domain; return the census with these rounds.
 
-        The size is stored in `sized`. A number of rounds that was given stays.
+        The size is stored in `sized`. If the caller gave a number of rounds, it stays.
 
         Args:
             census: the clients; all in one round if the number of rounds is to be chosen.
             rng: the generator that draws the round of each client.
 
         Raises:
-            InvalidInputError: no sketch meets the target within the bytes; or, without a target, no
-                name can be read within them, or the sums would show the items of single clients.
-                The error says what would work.
+            InvalidInputError: with a target: no sketch within the allowed bytes meets it. Without a
+                target: no name can be read from a sketch within the allowed bytes, or the sums
+                would show the items of single clients. The error says what would work.
         """
         design = _open_design(self._simulation, census, self._seed)
         domain, asked = OpenStrings.of(census.domain), self._simulation
@@ -192,7 +195,7 @@ class SizeChoice:
             return census
         return replace(
             census,
-            spec=census.spec.with_rounds(design.num_rounds),  # the caller chose no number
+            spec=census.spec.with_rounds(design.num_rounds),  # the caller gave no number of rounds
             rounds=split_clients(census.rounds[0], design.num_rounds, rng),
         )
 
@@ -261,8 +264,8 @@ class SizeChoice:
     def _run_pilot(self, design: Design) -> tuple[Plan, list[CountSketch]]:
         """Plan and run the pilot; return its plan, and its released sums.
 
-        With a ledger, the pilot is charged. Before the charge, the pilot is refused if the
-        budget is too small for the campaign after it.
+        With a ledger, the pilot is charged. Before the charge, the pilot is refused if the budget
+        is too small for the pilot and the campaign after it.
         """
         check_enough(self._pilot)
         site = self._site
@@ -288,18 +291,18 @@ class SizeChoice:
         rows = pilot.spec.size.rows
         assert rows is not None
         # The pilot is planned again, now with room for the bytes that the protocol sends beside
-        # the counters. Their number is the upload of this pilot if its sketch had 0 counters.
+        # the counters: as many bytes as an upload of this pilot with 0 counters has.
         return planned(pilot.bytes_of_counters(rows, 0, pilot.example))
 
 
 def _draw_pilot(
     simulation: Simulation, census: Census, rng: np.random.Generator
 ) -> tuple[list[RoundTally], list[RoundTally]]:
-    """Return the rounds of the pilot, and the rounds without the pilot's clients.
+    """Draw the clients of a pilot; return its rounds, and the rounds without the pilot's clients.
 
     Raises:
-        InvalidInputError: a pilot would show what privacy hides, or a client could be in pilot and
-            campaign.
+        InvalidInputError: the campaign hides who takes part. Or it is private, and a client may be
+            in several rounds that rows name, so it could be in the pilot and in the campaign.
     """
     spec = census.spec
     if spec.hides_clients:
@@ -317,8 +320,8 @@ def _draw_pilot(
     is_two_phase = simulation.sizing_method is Sizing.TWO_PHASE
     share = simulation.pilot_share
     if share is None and (are_natural or is_two_phase):
-        # If rows name rounds, each round needs enough clients to show how rounds differ. The
-        # paper's method has a small sketch, which needs many clients.
+        # These pilots need many clients. If rows name rounds, each round needs enough clients to
+        # show how rounds differ. The paper's method has a small sketch.
         share = MOST_PILOT
     elif share is None:
         assert spec.tau is not None
@@ -326,8 +329,9 @@ def _draw_pilot(
         share = usual_share(census.num_clients, spec.tau, epsilon)
     # `spawn`: otherwise the campaign's draws would depend on the size of the pilot.
     pilot, rest = draw_pilot(census.rounds, share, rng.spawn(1)[0])
-    # Rounds that rows name may differ. If each has enough clients, the pilot keeps them apart, and
-    # shows by how much. A private pilot is one round, because noise is added to each release.
+    # Rounds that rows name may differ. If each round has enough clients, the pilot keeps the rounds
+    # apart, and shows how much they differ. A private pilot is one round, because noise is added to
+    # each release.
     tells_rounds = are_natural and not (spec.is_private or is_two_phase)
     if tells_rounds and min(part.num_clients for part in pilot) >= MIN_CLIENTS:
         return pilot, rest
@@ -343,8 +347,8 @@ def _open_design(simulation: Simulation, census: Census, seed: bytes) -> Design:
     if spec.privacy is not None and spec.privacy.max_clients is not None:
         number = spec.privacy.max_clients  # the true number is private
     is_natural = census.tally.is_natural
-    # `asked`, not the census's spec, which may have a default delta: the design sets the default
-    # for its own number of clients, which a search may raise.
+    # `asked` has no default delta yet, as the census's spec may have. The design itself sets the
+    # default for its number of clients, and a search may raise this number.
     if is_natural:
         asked = asked.with_rounds(len(census.rounds))
     asked = replace(asked, silos=silos)
@@ -364,19 +368,21 @@ def pilot_size(
 ) -> dict[str, Any]:
     """Return options of the pilot's campaign: `rows`, `width` and `max_bytes` (its largest upload).
 
-    For `Sizing.TWO_PHASE` the width is the paper's, and there is no limit of bytes. Otherwise the
-    width is None: the sketch is as wide as 8 kB allow. For a tau below 0.001 it has more bytes, up
-    to the default of 32 kB. If the pilot is a large share of the clients, it has fewer bytes, at
-    least 400.
+    For `Sizing.TWO_PHASE` the width is the paper's, and `max_bytes` is None. Otherwise the width is
+    None: the sketch is as wide as the bytes allow. The bytes are the least of three limits:
+
+    - 8 kB or, for a tau below 0.001, 8 kB * 0.001 / tau, but at most the default of 32 kB;
+    - with a `share`: 0.4 / (tau * share) bytes, but at least 400;
+    - the argument `max_bytes`.
 
     Args:
         sizing: the method that finds the size of the campaign's sketch.
         max_bytes: the largest upload of a client that the caller allowed for the campaign; None: no
             limit.
         tau: the target error of the campaign, as a frequency.
-        share: the pilot's share of all clients; 0: the pilot's share does not limit its bytes.
-        protocol: the bytes that a secure sum sends beside the counters. They are added to the
-            limits above, but not to `max_bytes`.
+        share: the pilot's share of all clients; 0: the second limit does not apply.
+        protocol: the bytes that a secure sum sends beside the counters. They are added to the first
+            two limits.
 
     >>> [pilot_size(Sizing.MODEL, None, 0.01, share)["max_bytes"] for share in (0.01, 0.02, 0.1)]
     [4000, 2000, 400]
@@ -397,10 +403,11 @@ def pilot_size(
 
 
 def without_pilot(design: Design, max_bytes: int | None) -> Sized | None:
-    """Return a histogram that meets the target, so that no pilot is needed; None if one is needed.
+    """Return a histogram that meets the target, so that no pilot is needed; else None.
 
-    The error of a histogram does not depend on frequencies. A histogram is chosen if it needs no
-    more bytes of a client than a pilot's sketch may have, or if the caller asked for a histogram.
+    The error of a histogram does not depend on frequencies. A histogram is chosen if it takes no
+    more bytes than the sketch of a pilot with few clients may have. If the caller asked for a
+    histogram, it may take more bytes.
 
     Args:
         design: the design of the campaign for all clients, with a target.
@@ -462,7 +469,7 @@ def frequencies_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) 
 def paper_size(
     design: Design, sizing: Sizing, sketches: Sequence[CountSketch], frequencies: Callable[[], F64]
 ) -> Design:
-    """Return the design, with a size of the sketch by one of the paper's methods.
+    """Return the design with the size of the sketch that one of the paper's methods finds.
 
     Args:
         design: the design of the campaign, with a target.

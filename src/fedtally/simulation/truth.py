@@ -16,8 +16,8 @@ from fedtally.simulation.round_tally import RoundTally
 def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     """Return the true counts of all rounds together, by the candidates' positions in the domain.
 
-    Ids outside the domain are left out; if the domain's ids are consecutive, there must be none. A
-    client counts once for each round that it is in.
+    Ids outside the domain are left out. But if the domain's ids are consecutive, no id may be
+    outside. A client counts once for each round that it is in.
 
     In an open domain (nobody has listed its candidates), items have no positions. The counts are
     then given twice: by the domain's hash of each string (`Truth.positions` and `counts`), and by
@@ -36,7 +36,7 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
         order = np.argsort(all_ids)
         found = np.minimum(np.searchsorted(all_ids, ids, sorter=order), domain.size - 1)
         positions = order[found]
-        candidates = all_ids[positions] == ids  # an id outside got another's place
+        candidates = all_ids[positions] == ids  # an id outside got the position of another id
         positions, counts = positions[candidates], counts[candidates]
     return Truth(*_totals(positions, counts))
 
