@@ -37,15 +37,15 @@ A value becomes the same item in every format, by these rules, which are mostly 
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
 * A line ends with LF, CR LF or a single CR. Under privacy a single CR ends a line only in a CSV
   whose header line ends with a single CR (`sources.lines`).
-* A blank line is a row with a missing item in plain text, and in CSV and TSV of one column. In
-  other tables a blank line is no row.
+* A blank line is a row with a missing item in plain text, and in CSV and TSV of one column. In CSV
+  and TSV of several columns, and in JSON lines, a blank line is no row.
 * A row in which the item, client, silo or round is missing is left out, and counted in
   `Batch.dropped`. A missing count is an error.
 
-Under differential privacy (`Source.batches` with ``private=True``) each row is read independently.
-What is an error in the rules for values is then a missing value, and no row changes another row or
-ends the run. A CSV, TSV, text or JSON lines file is then read line by line (`sources.lines`). A
-float without a fraction, below 2^63, becomes the digits of the integer. Any other float becomes the
+Under differential privacy (`Source.batches` with ``private=True``) each row is read independently:
+no row changes another row or ends the run. A value that is an error by the rules above is then a
+missing value. A CSV, TSV, text or JSON lines file is read line by line (`sources.lines`). A float
+without a fraction, below 2^63, becomes the digits of the integer. Any other float becomes the
 shortest text that reads back as the same number. A row whose count is missing or cannot be read
 stands for no client.
 """
@@ -153,7 +153,7 @@ def open_source(
                 f"{path} draws its items: pass rng=numpy.random.default_rng(seed)"
             )
         return synthetic_source(path, rng)
-    # A file may have a name with brackets. If it exists, the text is not a glob.
+    # The name of a file may have brackets. If there is a file of this name, the text is no glob.
     is_pattern = glob.has_magic(path) and not os.path.exists(path)
     if os.path.isdir(path) or is_pattern or (is_one_of_many and os.path.isfile(path)):
         return open_files(

@@ -27,26 +27,28 @@ class Columns:
 
     Args:
         item: the name of the item's column, or a pair of names: latitude and longitude. None:
-            `resolve` chooses the only column without another role, or the column ``item``.
+            `resolve` chooses the only column without another role. If there are several such
+            columns, it chooses the column ``item``.
         client: the client's column; rows with equal values are one client. None: each row is a
             client.
         round: the column that names the round of a row; None: rows name no round.
-        count: the column with the number of clients that a row stands for. It does not go with
-            `client`. None: each row stands for one client.
-        silo: the silo's column. A silo is a client that has the rows of many people. It needs
-            `client`, which is then the column of the people. None: there are no silos.
+        count: the column with the number of clients that a row stands for; not with `client`. None:
+            each row stands for one client.
+        silo: the silo's column. A silo is a client that has the rows of many people. With `silo`,
+            `client` must be given, and is the column of the people. None: there are no silos.
         others: the columns of the table that are not used; set by `resolve`.
         are_named: whether the names are the names of a table's columns. Otherwise messages do not
             use them.
         folders: pairs of a column's name and its value, from the names of the folders in the
             table's path. The round and the silo may be such a column, with this value in all rows
-            of the table. None means that the value is missing.
+            of the table. If the value is None, it is missing.
         given: the pairs of `folders` that are used, because the table has no column of that name;
             set by `with_folders`, which `resolve` calls.
         item_option: the option that names the item's column, for messages.
 
     Raises:
-        InvalidInputError: roles do not go together, or a name is no text.
+        InvalidInputError: `client` and `count` are both given, `silo` is given without `client`, or
+            a name is no text.
 
     >>> Columns(count="n").resolve(["word", "n"], "words.csv").item
     'word'
@@ -111,7 +113,7 @@ class Columns:
     def needed(self) -> list[str]:
         """Return, in words, the values that every row must have.
 
-        With `are_named`, the names of their columns are in the words.
+        If `are_named`, the words contain the names of the columns.
 
         >>> Columns("word", client="user").needed()
         ["item (column 'word')", "client (column 'user')"]
@@ -125,11 +127,10 @@ class Columns:
         ]
 
     def parts(self) -> dict[str, list[str]]:
-        """Return the names of the columns by role: item, client, round and count, as JSON can hold
-        them.
+        """Return the names of the columns by role: item, client, round and count, in lists.
 
         A role without a column is left out. If the columns are not named (`are_named`), each list
-        is empty.
+        is empty. JSON can hold the result.
 
         >>> Columns("word", client="user").parts()
         {'item': ['word'], 'client': ['user']}
@@ -154,7 +155,7 @@ class Columns:
     def resolve(self, available: Sequence[str], where: str) -> Columns:
         """Check the columns against a table, and return them with the item's column chosen.
 
-        `given` and `others` are set as well.
+        In the result, `given` and `others` are set, too.
 
         Args:
             available: the names of the table's columns.
@@ -205,11 +206,10 @@ class Columns:
 
 
 def item_columns(item: str | tuple[str, str] | None, domain: Any) -> str | tuple[str, str] | None:
-    """Return the item's column; or a pair of columns, if the domain is a grid and the text names
-    two.
+    """Return the item's column or, for a grid, the pair of columns that a text names.
 
-    A text such as "lat,lon" names two columns only for a grid. Otherwise a comma is a part of the
-    name of one column.
+    If the domain is a grid, the text "lat,lon" names two columns. For any other domain a comma is a
+    part of the name of one column.
 
     Args:
         item: the item's column or pair of columns, as for `Columns`, or a text such as "lat,lon".
@@ -345,7 +345,7 @@ class Source:
 
         Raises:
             InvalidInputError: a value cannot be used, or a column is missing. Or, at the end, there
-                was no row.
+                was no row, and `may_be_empty` is False.
             UnreadableFileError: the file cannot be read.
 
         >>> from fedtally.sources import from_items
@@ -392,7 +392,7 @@ def no_rows(schema: Any) -> Any:
 
 
 def _column(table: Any, name: str, columns: Columns, where: str) -> Any:
-    """Return a column of a table; if only the path states its value, an array of this value."""
+    """Return a column of a table; if a folder's name states its value, an array of this value."""
     import pyarrow as pa
 
     given = dict(columns.given)
@@ -412,8 +412,8 @@ def to_batch(
 ) -> Batch:
     """Turn an Arrow record batch into a `Batch`.
 
-    Rows without an item, client, silo or round are left out. A missing count is an error; with
-    `private` it is 0.
+    Rows without an item, client, silo or round are left out. In the other rows, a count that is
+    missing or cannot be read is an error; with `private` it is 0.
 
     Args:
         table: the Arrow record batch, which has all of `columns`.

@@ -109,7 +109,7 @@ class _Streams:
         return more
 
     def _next(self) -> None:
-        """Prepare to read the next stream; at the end of the file, note that there is none."""
+        """Prepare to read the next stream; at the end of the file, set `_ended`."""
         rest, skipped = self._stream.unused_data, 0
         while rest := rest or self._file.read(_CHUNK):
             size = len(rest)
@@ -132,8 +132,8 @@ def _open_zstd(file: IO[bytes]) -> Any:
 
 _ALL = (
     Compression("gzip", ".gz", re.compile(rb"\x1f\x8b"), lambda file: gzip.GzipFile(fileobj=file)),
-    # bzip2: "BZh" and the block size; then the first block begins or, if the file is empty, the end
-    # mark. These bytes are compared, too, because "BZh" alone could begin a word.
+    # bzip2: "BZh" and the block size; then the start of the first block or, if the content is
+    # empty, the end mark. These bytes are compared, too, because "BZh" alone could begin a word.
     Compression(
         "bzip2",
         ".bz2",

@@ -23,7 +23,8 @@ _NAME, _PARAMETERS = b"ARROW:extension:name", b"ARROW:extension:metadata"
 def values_of(column: Any, field: Any, what: str) -> Any:
     """Return the values of an Arrow column, whose type may be an extension type, as an Arrow array.
 
-    A column of another type is returned unchanged, but a run-end encoded one is decoded.
+    A run-end encoded column is decoded. Any other column whose type is no extension type is
+    returned unchanged.
 
     Args:
         column: the column, an Arrow array.
@@ -131,7 +132,7 @@ def _periods(storage: Any, parameters: bytes) -> Any:
 
     Args:
         storage: the stored integers, an Arrow array.
-        parameters: the frequency of the periods, JSON.
+        parameters: JSON with the frequency of the periods.
     """
     import pandas
 
@@ -149,7 +150,7 @@ def _intervals(storage: Any, parameters: bytes) -> Any:
 
     Args:
         storage: the stored ends, an Arrow struct array with `left` and `right`.
-        parameters: which ends belong to the intervals, JSON.
+        parameters: JSON that says which ends belong to the intervals.
     """
     import pyarrow as pa
 

@@ -20,7 +20,7 @@ from fedtally.sources.layout import TYPED, Layout
 from fedtally.sources.readers import column_kinds, table_source
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for a missing value
-# The most files and folders; more are probably a whole disk, named by mistake.
+# The most files and folders of a source; more are probably a whole disk, named by mistake.
 _MOST_ENTRIES = 100_000
 
 
@@ -33,7 +33,7 @@ def open_files(
     header: bool = True,
     encoding: str = "utf8",
 ) -> Source:
-    """Open all files that a glob matches or that are in a folder as one source, ordered by name.
+    """Open all files that a glob matches, or that are in a folder, as one source, sorted by path.
 
     All files must have one format, and a column must have the same type in all files. Otherwise the
     integer 7 in one file and the text "7" in another file would be two clients.
@@ -54,8 +54,8 @@ def open_files(
         encoding: the character encoding of CSV, TSV, JSON lines and text.
 
     Raises:
-        InvalidInputError: the files differ in format, or the item's column is not named. When the
-            source is read: a column has different types in two files.
+        InvalidInputError: the files differ in format; or there are several tables, and the item's
+            column is not named. When the source is read: a column has different types in two files.
         UnreadableFileError: no file matches, the folder has no file or cannot be read, there are
             more than 100,000 files and folders, or a suffix belongs to a format that is not
             supported.
@@ -88,9 +88,9 @@ def open_files(
         types: list[bool | None] | None = None
         for source in sources:
             for batch in source.read(private):
-                # Not under privacy, where no row may end the run. It is not needed there: in text
-                # formats all values are then text, and `_check_types` compared the types of the
-                # other formats.
+                # Types are not compared here under privacy, where no row may end the run. There it
+                # is not needed: in text formats all values are text, and `_check_types` has
+                # compared the types of Parquet and Feather files.
                 if len(batch) and not private:
                     types = _same_types(batch, types, source.name, pattern)
                 yield replace(batch, bytes_read=done + batch.bytes_read)
@@ -120,13 +120,13 @@ def _one_format(layouts: dict[str, Layout], pattern: str) -> str:
 def _same_types(
     batch: Batch, types: list[bool | None] | None, name: str, pattern: str
 ) -> list[bool | None]:
-    """Return whether a batch's items are integers, and whether its clients are, as a list of two.
+    """Return two flags: whether a batch's items are integers, and whether its clients are integers.
 
-    The second entry is None if there is no column of clients.
+    The second flag is None if there is no column of clients.
 
     Args:
         batch: the batch, with at least one row.
-        types: the result for the batch before; None: there was none.
+        types: the result for the batch before; None: this is the first batch.
         name: the name of the batch's file, for the message.
         pattern: the glob or folder, for the message.
 
@@ -146,7 +146,8 @@ def _paths(pattern: str) -> list[str]:
     """Return the sorted paths of the files that a glob or a folder stands for.
 
     Raises:
-        UnreadableFileError: there is no such file, there are too many, or a folder cannot be read.
+        UnreadableFileError: no file matches the glob or is in the folder, there are more than
+            100,000 files and folders, or a folder cannot be read.
     """
     if os.path.isfile(pattern):  # checked first, because the name of a file may have brackets
         return [pattern]
@@ -161,7 +162,7 @@ def _paths(pattern: str) -> list[str]:
     for folder, folders, names in os.walk(pattern, onerror=_refuse):
         number += len(folders) + len(names)
         _check_number(number, pattern)
-        # Changed in place: `os.walk` then visits only these.
+        # The list is changed in place: `os.walk` then visits only these folders.
         folders[:] = [name for name in folders if not _is_hidden(name)]
         paths += [os.path.join(folder, name) for name in names if not _is_hidden(name)]
     if not paths:

@@ -12,7 +12,7 @@ from fedtally.sources.batches import Columns
 from fedtally.sources.compression import without_suffix
 from fedtally.sources.streams import check_encoding
 
-# The format for each file name suffix; these are also the values of the option `format`.
+# The format for each suffix of a file name. The option `format` takes the same suffixes.
 _FORMATS = {
     "csv": "csv",
     "tsv": "tsv",
@@ -27,7 +27,7 @@ _FORMATS = {
     "ipc": "feather",
     "text": "text",
 }
-# Formats in which columns have types; all files of a glob must have the same types.
+# Formats in which columns have types. A column must have the same type in all files of a glob.
 TYPED = ("parquet", "feather")
 
 # Messages for files that cannot be read; each says what to do.
@@ -63,7 +63,7 @@ _BY_CONTENT = {
 
 _WIDE = f" (then say {opt.text_encoding('utf-16')})"
 
-# Each: a record batch, the columns (see `Columns.resolve`), and the bytes read so far.
+# Yields a record batch, the columns (see `Columns.resolve`) and the number of bytes read so far.
 Tables = Iterator[tuple[Any, Columns, int]]
 
 
@@ -76,9 +76,9 @@ class Layout:
         delimiter: the character between the fields of CSV or TSV.
         header: whether the first row of CSV or TSV names the columns.
         encoding: the character encoding of CSV, TSV, JSON lines and text.
-        block_size: the number of bytes that are read at once. A row of CSV or JSON lines must not
-            be longer. It also bounds the memory, because Arrow reads these two formats 32 blocks
-            ahead.
+        block_size: the number of bytes that are read at once (a block). A row of CSV or JSON lines
+            must not be longer than a block. The block size also bounds the memory, because Arrow
+            reads these two formats 32 blocks ahead.
 
     >>> Layout.detect("clicks.tsv.gz", Columns()).format
     'tsv'

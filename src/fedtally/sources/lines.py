@@ -10,10 +10,11 @@ the run. Under privacy a client's data must change only that client's row. So th
   carriage returns always ended lines, an item with one would make two rows.
 * Each line is decoded, and cut into fields, independently.
 * The columns before the item are read from the start of the line, and the columns after the item
-  from its end. What is left is the item, whatever bytes it has. So no other column may be between
-  the two columns of an item. The fields of the other columns must be quoted as usual: a field that
-  has a delimiter, or a quote at its start or end, is in quotes, and quotes in it are doubled.
-  Otherwise ``x,"3,TV 44"`` could mean the client ``3,TV 44`` or the item ``x,"3``.
+  from the end of the line. What is left is the item, whatever bytes it has. So if an item has two
+  columns, no other column may be between them. The fields of all columns but the item's must be
+  quoted as usual: a field that has a delimiter, or a quote at its start or end, is in quotes, and
+  quotes in it are doubled. Otherwise ``x,"3,TV 44"`` could mean the client ``3,TV 44`` or the item
+  ``x,"3``.
 * If a line is longer than 64 MiB, only its first and last 32 MiB are read, with an invalid
   character between them. The field with this character, usually the item, cannot be read, but the
   client can. In JSON lines the whole row often cannot be read then.
@@ -52,7 +53,7 @@ class _Ends(NamedTuple):
 
 
 Line = bytes | _Ends
-Row = dict[str, Any]  # the values by column; a value that cannot be read is None or not there
+Row = dict[str, Any]  # the values by column; a value that cannot be read is None, or has no entry
 
 
 def check_encoding(encoding: str) -> None:
@@ -119,8 +120,7 @@ def rows_of_csv(
 ) -> Callable[[str], Row | None]:
     """Return a function that takes a line of a CSV and returns its row.
 
-    A row has the values by the name of their column. Unless `is_single`, the function returns None
-    for an empty line.
+    A row is a dict from the names of columns to values.
 
     Args:
         columns: the columns, as `Columns.resolve` returns them.
@@ -129,8 +129,8 @@ def rows_of_csv(
             counted from the start of the line.
         places: for each column that is read, its place in the line, from 0. No client, silo, round
             or count may be between the columns of an item.
-        is_single: whether the table has only the item's columns. A blank line is then a row whose
-            item is missing.
+        is_single: whether the table has only the item's columns. If so, an empty line is a row
+            whose item is missing. Otherwise an empty line is no row, and gives None.
 
     >>> read = rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 0, "user": 1}, False)
     >>> read('tea,ann'), read('"tea,ann')
@@ -230,7 +230,7 @@ def _fields(
 def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
     """Return a function that takes a line of a file of JSON lines and returns its row.
 
-    A row has the values by the name of their column. A line that is no JSON object gives a row
+    A row is a dict from the names of columns to values. A line that is no JSON object gives a row
     without values. A blank line is no row, and gives None. A byte order mark at the start of a line
     is ignored, because joined files have such marks.
 
@@ -260,8 +260,8 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
 def _shallow(line: str) -> str:
     """Return the text of a JSON object with every list and object in it replaced by an empty one.
 
-    Python's JSON reader can then read it, however deeply the original is nested. If the brackets do
-    not match, "[]" is returned, which is no object.
+    Python's JSON reader can read the result, however deeply the original is nested. If the brackets
+    do not match, "[]" is returned, which is no object.
     """
     kept, depth, start = [], 0, 0
     for token in _TOKEN.finditer(line):
@@ -284,8 +284,8 @@ def tables(
 ) -> Iterator[Any]:
     """Yield the rows of a stream's lines as Arrow record batches, with all values as text.
 
-    The columns are the named ones. The first batch has no rows: it shows the columns even of an
-    empty table. See `rows` for the arguments.
+    A batch has the columns that `columns` names. The first batch has no rows: it shows the columns
+    even of an empty table. See `rows` for the arguments.
     """
     import pyarrow as pa
 
@@ -336,7 +336,7 @@ def first_line(stream: ByteStream, encoding: str, line_end: bytes) -> str:
     return ""
 
 
-# A lone surrogate, which is not valid text; a field that has it is a missing value.
+# A lone surrogate, which is not valid text. A field that has a lone surrogate is a missing value.
 _UNREADABLE = "\udcff"
 
 
@@ -345,7 +345,7 @@ def _decoded(line: Line, encoding: str) -> str:
 
     A lone surrogate also stands for the middle of a line that is too long. Some encodings cannot
     mark a single invalid byte: the whole line then becomes one lone surrogate. A field with a lone
-    surrogate is later a missing value. The line's other fields are not affected.
+    surrogate is later a missing value. Fields without a lone surrogate can still be read.
     """
     *before, last = line if isinstance(line, _Ends) else (line,)
     parts = [*before, last.rstrip(b"\r\n")]

@@ -43,7 +43,7 @@ from fedtally.sources.streams import ByteStream, reading
 _WRITTEN_OUT = ("range", "grid", OpenStrings.kind)
 _SIGNS = (  # pairs: a pattern, and a message for a list all of whose lines match the pattern
     (r'^".*"$', "is in quotes, as in a CSV"),
-    # An id of Windows, {6B29FC40-...}, does not match.
+    # The next pattern must not match an id of Windows, such as {6B29FC40-...}.
     (r'^\s*\{\s*(".*)?\}\s*$', "is an object of JSON"),
     (r"\t", "holds a tab, as in a table"),
 )
@@ -53,7 +53,8 @@ _MARK = "\ufeff"  # a byte order mark
 def list_path(text: str) -> tuple[str, str | None]:
     """Split a text, FILE or FILE:COLUMN, into the path and the name of the column.
 
-    The column is None if the text names none.
+    The column is None if the text names no column. Of several possible paths, the longest one that
+    exists is taken. If none exists, the last colon separates path and column.
 
     >>> list_path("words.parquet:word")
     ('words.parquet', 'word')
@@ -76,8 +77,8 @@ def open_list(value: Any) -> Source:
             of text in memory, such as a list.
 
     Raises:
-        InvalidInputError: the value is neither a path nor a column. Or the file is a CSV or TSV,
-            and its column must be named.
+        InvalidInputError: the value is neither a path nor a column. Or the file is a CSV or TSV, no
+            column is named, and there is no column ``item``.
         UnreadableFileError: there is no such file.
 
     >>> [batch.items.to_pylist() for batch in open_list(["tea", "coffee"]).batches()]
@@ -124,8 +125,9 @@ def read_candidates(value: str | os.PathLike[str], *, is_checked: bool = False) 
     Raises:
         UnreadableFileError: the file cannot be read.
         InvalidInputError: there are no candidates. Or a candidate is empty, is repeated, contains a
-            line end or begins with a byte order mark; the message names the first. Or all lines
-            look like the lines of a table: in quotes, with tabs, or in JSON.
+            line end or begins with a byte order mark; the message names the first candidate with
+            each of these faults. Or, unless `is_checked`, all lines look like the lines of a table:
+            in quotes, with tabs, or in JSON.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp(), "drinks.txt")
@@ -202,7 +204,7 @@ def _column(value: str | os.PathLike[str], path: str) -> Any:
 
 @contextmanager
 def _as_of_lists(path: str) -> Iterator[None]:
-    """Change errors whose advice names options: these options are for the input, not for a list.
+    """Change errors in the `with` block whose advice names options for the input, not for a list.
 
     Args:
         path: the path of the list.
@@ -221,7 +223,7 @@ def _as_of_lists(path: str) -> Iterator[None]:
 def _refuse_tables(path: str, lines: Any) -> None:
     """Raise InvalidInputError if all lines look like lines of a table: quotes, tabs or JSON.
 
-    Commas are no sign of a table, because a name may contain one ("Paris, France").
+    Commas are no sign of a table, because a name may contain a comma ("Paris, France").
 
     Args:
         path: the path of the list, for the message.
@@ -307,7 +309,7 @@ def domain_of(value: Any) -> Domain | str:
     """
     if isinstance(value, Domain):
         return value
-    # The type first: a column would compare each of its values with the text.
+    # The type is checked first: with ==, a column would compare each of its values with the text.
     if isinstance(value, str) and value == OpenStrings.kind:
         return OpenStrings()
     if isinstance(value, str) and (value == "input" or value.startswith(WRITTEN)):
@@ -353,9 +355,9 @@ def of_description(meta: Mapping[str, Any], candidates: str | os.PathLike[str] |
             file.
 
     Raises:
-        InvalidInputError: a file is needed and `candidates` is None, or the other way round. Or the
-            file has other candidates. Or the candidates are the items of one input and not public,
-            so nobody else can have them.
+        InvalidInputError: a file is needed and `candidates` is None, or no file is needed and
+            `candidates` is given. Or the file has other candidates than the plan. Or the plan's
+            candidates are the items of one input and not public, so nobody else can have them.
         UnreadableFileError: the file cannot be read.
 
     >>> from fedtally.domain import IntegerRange

@@ -25,13 +25,13 @@ def from_items(
 ) -> Source:
     """Return a source of columns in memory; all of them must have the same length.
 
-    Under privacy, no single value is an error. But a value that is no column, or a column of a type
-    that cannot be read, is always an error.
+    Under privacy, no value in a column is an error. But an argument that is no column, or a column
+    of a type that cannot be read, is always an error.
 
     Args:
         items: the items: a list, tuple, NumPy array, Arrow array, or pandas or Polars series of
-            text or of integers. Or latitudes and longitudes: a NumPy float array [n, 2]. None is a
-            missing item, and so is NaN beside text.
+            text or of integers. Or latitudes and longitudes: a NumPy float array [n, 2]. None and
+            NaN are missing items.
         clients: the client of each row; rows with equal values are one client. None: each row is a
             client.
         silos: the silo of each row; each value of `clients` is then a person. None: there are no
@@ -41,9 +41,9 @@ def from_items(
             None: each row stands for one client.
 
     Raises:
-        InvalidInputError: the columns differ in length, or a value is no column. When the source is
-            read: a column has values of several types, floats with a fraction, or a type that
-            cannot be read.
+        InvalidInputError: the columns differ in length, or an argument is no column. When the
+            source is read: a column has a type that cannot be read. Or, without privacy, it has
+            values of several types, or floats with a fraction.
 
     >>> [batch] = from_items(["tea", "rice", "tea"], counts=[3, 0, 2]).batches()
     >>> batch.items.to_pylist(), batch.counts.tolist()
@@ -80,8 +80,8 @@ def from_table(table: Any, columns: Columns) -> Source:
 
     Raises:
         InvalidInputError: a column is missing, or several columns have its name. Or the item's
-            column is not named, and several could be it. Or the table is a frame of Dask or Spark,
-            or cannot be computed.
+            column is not named, and several columns could be it. Or the table is a frame of Dask or
+            Spark, or a lazy frame that cannot be computed.
 
     >>> import pyarrow as pa
     >>> drinks = pa.table({"word": ["tea", "rice"], "user": [1, 2]})
@@ -101,15 +101,16 @@ def from_table(table: Any, columns: Columns) -> Source:
         held = {name: table.iloc[:, names.index(name)] for name in resolved.names()}
     else:
         held = {name: table[name] for name in resolved.names()}
-    # Of Arrow tables: a field may name an extension type.
+    # Only Arrow tables have fields. The metadata of a field may name an extension type.
     schema: Any = getattr(table, "schema", None)
     fields = {name: schema.field(name) for name in held} if hasattr(schema, "field") else {}
     return _source("the table", held, resolved, fields)
 
 
 def _streamed(table: Any) -> Any:
-    """Return an Arrow table of an object that only exports an Arrow stream; other tables as they
-    are.
+    """Return the Arrow table of an object that only exports an Arrow stream.
+
+    Any other table is returned unchanged.
     """
     import pyarrow as pa
 
@@ -150,7 +151,7 @@ def _computing() -> Iterator[None]:
 def _refuse_of_workers(value: Any) -> None:
     """Raise an InvalidInputError for a frame of Dask or Spark.
 
-    All its data would be fetched from the workers into this process.
+    To count the frame here, all its data would be fetched from the workers into this process.
     """
     if hasattr(value, "sparkSession") and hasattr(value, "toArrow"):
         raise InvalidInputError(
@@ -222,15 +223,15 @@ def _is_pair(items: Any) -> bool:
 def _sequence(values: Any, name: str) -> Any:
     """Return a column that has a length and can be read several times.
 
-    Another iterable becomes a list. A bytearray or a memory view is refused, although it has a
-    length.
+    A column with a length is returned unchanged. A set, a view of a dict, or any iterable without a
+    length becomes a list. A bytearray or a memory view is refused.
 
     Args:
         values: what the user passed as a column.
         name: the name of the column in messages.
 
     Raises:
-        InvalidInputError: the value is no column, or is a table of counts by label.
+        InvalidInputError: the value is no column, or is a series of counts by label.
     """
     if isinstance(values, (str, bytes)):
         raise InvalidInputError(
@@ -269,8 +270,8 @@ def _sequence(values: Any, name: str) -> Any:
 def _is_value_counts(values: Any) -> bool:
     """Return whether a value is a pandas series of numbers by label, as `value_counts` returns it.
 
-    Its index has the items then, and its values are counts. It was probably passed as items by
-    mistake.
+    The index of such a series has the items, and its values are counts. It was probably passed as
+    items by mistake.
     """
     index = getattr(values, "index", None)  # a list or a tuple has a method of this name
     kind = getattr(index, "dtype", None)

@@ -20,7 +20,7 @@ from fedtally.sources.batches import Columns
 from fedtally.sources.layout import Layout, Tables
 from fedtally.sources.streams import ByteStream
 
-# `lines.tables` or `lines.rows`, which yields the rows of a stream of lines.
+# The type of `lines.tables` and `lines.rows`, which yield the rows of a stream of lines.
 Rows = Callable[..., Iterator[Any]]
 
 
@@ -38,8 +38,8 @@ def read_csv(
 
     Raises:
         InvalidInputError: a column is missing, or its place would let an item change another value.
-            Or the file has no header although `layout` says so. Or fields in the encoding of
-            `layout` cannot be read independently.
+            Or `layout` says that there is a header, and all lines are empty. Or fields in the
+            encoding of `layout` cannot be read independently.
         UnreadableFileError: the header holds NUL bytes.
         UnicodeDecodeError: the header is no text in the encoding of `layout`.
     """
@@ -67,8 +67,8 @@ def read_csv(
             _check_order(columns, places, name)
         else:
             places = {column: int(column) - 1 for column in names}
-        # If a line has no other field than the item, a blank line is a row whose item is missing.
-        # Otherwise it is no row.
+        # If a line has no other field than the item, an empty line is a row whose item is missing.
+        # Otherwise an empty line is no row.
         is_single = set(places) == set(columns.items) and width in (None, len(places))
         read = lines.rows_of_csv(columns, layout.delimiter, width, places, is_single)
         for table in rows(stream, read, columns, encoding, layout.block_size, line_end):
@@ -116,7 +116,7 @@ def _check_item(columns: Columns, name: str, how: str) -> None:
 def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
     """Raise InvalidInputError if another column that is read is between an item's two columns.
 
-    What an item contains could then change the value of the other column, such as a client's.
+    Otherwise the content of an item could change the value in the other column, such as the client.
     """
     items = [places[column] for column in columns.items]
     for column in columns.names():

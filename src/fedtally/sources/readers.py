@@ -33,8 +33,8 @@ from fedtally.sources.layout import Layout, Tables, check_text
 from fedtally.sources.streams import ByteStream, reading
 
 _PEEK = 1 << 16  # bytes that are examined to see whether the file is text
-# The most bytes of a line, and of a field in quotes, because a line or field is held in memory
-# until it ends. A longer one means that the file has another format.
+# The most bytes of a line, and of a field in quotes: a line or a field is held in memory until it
+# ends. A file with a longer line or field probably has another format.
 _LONGEST_LINE = 1 << 26
 _LONGEST_FIELD = 1 << 26
 _PARQUET = b"PAR1"  # the first and the last bytes of a Parquet file
@@ -72,7 +72,8 @@ def table_source(path: str, columns: Columns, layout: Layout) -> Source:
         reads += 1
         if size is None and reads > 1:  # a pipe gives its bytes only once
             raise InvalidInputError(f"{name} can be read only once: save it to a file first")
-        # Not under privacy, where nothing that is shown may depend on a row.
+        # Rows that repeat the header are not counted under privacy: nothing that is shown may
+        # depend on a row.
         has_header = is_named and not private
         with reading(name, layout.encoding):
             readers = _READERS | _PRIVATE_READERS if private else _READERS
@@ -114,8 +115,8 @@ def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
     try:
         yield from _rows_of_csv(path, columns, layout, name, is_fast=is_fast)
     except pa.ArrowException:
-        # Several threads do not know the number of a broken row. So one thread reads the file
-        # again, and its error has the number.
+        # If several threads read, Arrow's error lacks the number of the broken row. So one thread
+        # reads the file again: then the error has the number.
         if is_fast:
             for _ in _rows_of_csv(path, columns, layout, name, is_fast=False):
                 pass
@@ -186,7 +187,7 @@ class _Quotes:
             return
         data = self._rest + taken
         cut = data.rfind(b"\n") + 1
-        # Most tables pass this simple test. The full one takes many times longer.
+        # Most tables pass this simple test. The full test takes many times longer.
         self._rest = self._behind(data[cut:] if self._is_simple(data[:cut]) else data)
         # The last quote may be the first of a pair, or close the field. Only the next bytes decide
         # that.
@@ -280,8 +281,9 @@ def column_names(path: str, layout: Layout) -> list[str]:
 
 
 def _first_row(stream: ByteStream, layout: Layout) -> list[str]:
-    """Return the fields of the first row that is not blank, without reading on; [] if there is
-    none.
+    """Return the fields of the first row that is not blank; [] if all rows are blank.
+
+    The stream does not move on.
     """
     lines = stream.peek(max(_PEEK, layout.block_size)).splitlines(keepends=True)
     rows = csv.reader((line.decode() for line in lines), delimiter=layout.delimiter)
@@ -378,10 +380,11 @@ def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables
 
 @contextmanager
 def _json_rows(name: str) -> Iterator[list[int]]:
-    """Add to an error of Arrow how many rows were read before it.
+    """Turn an error of Arrow in the `with` block into an `UnreadableFileError`.
 
-    Arrow itself knows only the number of a row in its block. The context yields a list, to which
-    the caller adds the number of rows of each block.
+    The error says how many rows were read before: Arrow itself knows only the number of a row in
+    its block. The context yields a list, to which the caller adds the number of rows of each block.
+    An error about a row that is longer than a block is not changed here (see `streams.reading`).
 
     Args:
         name: the name of the file in the message.
@@ -458,7 +461,7 @@ def _json_type(column: str, columns: Columns, sample: Sequence[dict[str, Any]], 
         raise InvalidInputError(
             f"{name}: column {column!r} holds lists or objects: one plain value a row is needed"
         )
-    # Coordinates are float64 even if the first block has only integers: later ones may have
+    # Coordinates are float64 even if the first block has only integers: later coordinates may have
     # fractions.
     if kinds == {int} and not (isinstance(columns.item, tuple) and column in columns.item):
         return pa.uint64() if max(values) >= 2**63 else pa.int64()
@@ -488,7 +491,8 @@ def _read_parquet(
 
         file = opened()
         _check_chunks(file, name)
-        # Not under privacy: the check looks at bytes of rows, and no row may end the run.
+        # This check is left out under privacy: it looks at bytes of rows, and no row may end the
+        # run.
         if not private:
             _check_single_parquet(place, file.metadata, name)
         resolved = columns.resolve(file.schema_arrow.names, name)
@@ -507,7 +511,7 @@ def _read_parquet(
         elif grouped:
             opened = partial(opened, metadata=file.metadata, read_dictionary=grouped)
             file = opened()
-        # a temporary copy cannot be read by several threads: it has only one position
+        # several threads cannot read one temporary copy: they would share its position
         readers = [file, opened()] if isinstance(place, str) else [file]
         # With dictionaries, batches are large, because each batch has its own dictionary. With
         # texts, smaller batches take less memory.
@@ -553,7 +557,7 @@ _SEVERAL = (
 def _check_single_parquet(place: Any, metadata: Any, name: str) -> None:
     """Raise an error if a file consists of several Parquet files, one after the other.
 
-    Only the rows of one of them would be read, through the footer at the end.
+    Only the rows of the last of these files would be read: its footer is at the end.
 
     Args:
         place: the path of the file, or the open file.
@@ -579,8 +583,9 @@ def _check_single_parquet(place: Any, metadata: Any, name: str) -> None:
 
 
 def _check_kept(file: Any, columns: Columns, name: str) -> None:
-    """Raise an error if Parquet lost the type of a column: it keeps categories of durations as
-    integers.
+    """Raise an error if Parquet lost the type of a column.
+
+    Parquet keeps categories of durations as categories of integers.
 
     Args:
         file: the open Parquet file.
@@ -685,7 +690,7 @@ def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int,
         elif is_text and (name,) == columns.items and (own < _SMALL or is_counted):
             grouped.append(name)
             row_bytes += own
-        else:  # if most values are in a dictionary, it is not known how much a row takes without it
+        else:  # with most values in a dictionary, a row's bytes without the dictionary are unknown
             row_bytes += own if own >= _SMALL else 16 * block_size / fewest
     return max(1, min(most, int(16 * block_size / max(row_bytes, 1 / 8)))), grouped
 
@@ -696,7 +701,7 @@ def _read_feather(
     import pyarrow as pa
 
     size = 0 if path == "-" else _file_size(path) or 0
-    most = max(1, layout.block_size // 64)  # rows, if a row takes 64 bytes
+    most = max(1, layout.block_size // 64)  # the rows of a block if a row takes 64 bytes
     with _seekable(path) as place, _open_feather(place, name) as file:
         _check_single_feather(place, name)
         resolved = columns.resolve(file.schema.names, name)
@@ -714,9 +719,10 @@ def _read_feather(
 
 
 def _open_feather(place: Any, name: str) -> Any:
-    """Open an Arrow file; a file on disk is mapped into memory.
+    """Open an Arrow file.
 
-    If the file is not compressed, the columns that nobody uses are then not read.
+    A file on disk is mapped into memory. So if its columns are not compressed, columns that are not
+    used are not read.
 
     Args:
         place: the path of the file, or the open file.
@@ -750,8 +756,8 @@ def _open_feather(place: Any, name: str) -> Any:
 def _check_single_feather(place: Any, name: str) -> None:
     """Raise an error if a file consists of several Arrow files, one after the other.
 
-    Only the rows of one of them would be read, through the footer at the end. The messages of the
-    first file are skipped. If another file begins after them, it is found in the bytes that follow.
+    Only the rows of the last of these files would be read: its footer is at the end. To find
+    another file, the messages of the first file are skipped, and the bytes after them are searched.
 
     Args:
         place: the path of the file, or the open file.
@@ -776,8 +782,7 @@ def _check_single_feather(place: Any, name: str) -> None:
 
 
 def column_kinds(path: str, columns: Columns, format: str) -> dict[str, str]:
-    """Return the kind of the values in each column of a Parquet or Feather file, by the column's
-    name.
+    """Return a dict from the names of a Parquet or Feather file's columns to the kinds of values.
 
     Equal values in columns of the same kind are the same item. The kind of integers of any width is
     "integers", and the kind of texts of any form is "text". A column that is missing, or whose name
@@ -820,7 +825,7 @@ def column_kinds(path: str, columns: Columns, format: str) -> dict[str, str]:
 
 @contextmanager
 def _seekable(path: str) -> Iterator[Any]:
-    """Yield the path of a file, or a temporary file if only a copy can be read from its end.
+    """Yield the path of a file that can be read from its end, or else an open temporary copy.
 
     Parquet and Feather are read from their end. So standard input, a pipe or a compressed file is
     copied first.

@@ -69,7 +69,7 @@ def _files(root: Path) -> Iterator[Path]:
     Subfolders whose names are in `_LEFT_OUT` are skipped.
     """
     for folder, folders, names in os.walk(root):
-        # Changed in place: `os.walk` then visits only these folders, and in this order.
+        # The list is changed in place: `os.walk` then visits only these folders, in this order.
         folders[:] = sorted(set(folders) - _LEFT_OUT)
         yield from (Path(folder, name) for name in sorted(names) if name.endswith(".py"))
 
@@ -77,8 +77,8 @@ def _files(root: Path) -> Iterator[Path]:
 def _one_word_a_line(data: bytes, rng: np.random.Generator) -> Any:
     """Return a word of each line that has one, drawn uniformly: an Arrow string array.
 
-    A word is a longest sequence of ASCII letters, digits and underscores. It has at least two
-    characters, and does not begin with a digit.
+    A word is a sequence of ASCII letters, digits and underscores that is as long as possible. It
+    has at least two characters, and does not begin with a digit.
     """
     letters = np.frombuffer(data, np.uint8)
     starts, ends = _words(letters)

@@ -95,11 +95,12 @@ class ByteStream(io.RawIOBase):
         encoding: the encoding of the file. None: the decompressed bytes are left as they are.
         of_lines: whether to replace all line ends by a line feed. These are CR LF, CR CR LF (made
             from CR LF by some programs on Windows) and a single CR (from old Macs).
-        recognise: whether the first bytes decide about the compression of a file whose suffix names
-            none. Otherwise such a file is not decompressed.
+        recognise: whether a file whose suffix names no compression is decompressed if its first
+            bytes are those of a compressed file.
 
     Attributes:
-        watch: called with the bytes of every `read`, in order; None: there is no such function.
+        watch: a function that is called with the bytes of every `read`, in order; None: no function
+            is called.
     """
 
     def __init__(
@@ -120,7 +121,8 @@ class ByteStream(io.RawIOBase):
         self._decoder = None if utf8 else codecs.getincrementaldecoder(str(encoding))()
         self._of_lines = of_lines
         self._ready = b""
-        # Carriage returns at the end of a block; the next byte decides what they are.
+        # Carriage returns at the end of a block: the next byte decides whether they and a line feed
+        # are one line end.
         self._held = b""
         self._ended = False
         self._total = 0

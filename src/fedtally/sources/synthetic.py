@@ -243,7 +243,7 @@ def draw(
     items, counts = [], []
     for start, total in zip(starts[in_block > 0], in_block[in_block > 0], strict=True):
         block = distribution[start : start + _CHUNK]
-        # NumPy assigns the clients that rounding leaves over to the last entry. So entries of
+        # If rounding leaves clients over, NumPy assigns them to the last entry. So entries of
         # frequency 0 are left out before.
         possible = np.flatnonzero(block)
         drawn = rng.multinomial(total, _normalised(block[possible]))

@@ -43,7 +43,7 @@ def as_values(column: Any, what: str, private: bool = False, grouped: bool = Fal
         column: an Arrow array of any type.
         what: the name of the column in messages.
         private: whether a value that cannot be read is missing, and not an error.
-        grouped: whether the result may be a dictionary of text if the column is one. The caller
+        grouped: whether a column that is a dictionary of text may stay a dictionary. The caller
             then need not compare all rows. The dictionary itself has no null; a row whose value is
             missing is null. With `private` the result is never a dictionary.
 
@@ -74,7 +74,7 @@ def as_values(column: Any, what: str, private: bool = False, grouped: bool = Fal
             f"{what} holds values of type {kind}: choose one plain column, one value a row"
         )
     if kinds.is_floating(kind):
-        # With `private` always text: the type of a column must not depend on a value in it.
+        # With `private` floats are always text: the type of a column must not depend on its values.
         text = _float_text(column) if private else _whole(column, what)
     elif private:
         text = _each(column, lambda part: _text(part, what), pa.ArrowInvalid, pa.large_string())
@@ -98,14 +98,14 @@ def _without_empty(text: Any) -> Any:
 
     if not _has_empty(text):  # most columns; no text is copied then
         return text
-    # Not compared with Python's 0, and no null made from Python's None: PyArrow would import
-    # pandas.
+    # The lengths are not compared with Python's 0, and the null is not made from Python's None: for
+    # either PyArrow would import pandas.
     is_held = pc.binary_length(text).cast(pa.bool_())
     return pc.if_else(is_held, text, pa.nulls(1, text.type)[0])
 
 
 def _has_empty(text: Any) -> bool:
-    """Return whether a column has an empty text; True is possible if it only has a null."""
+    """Return whether a column has an empty text; a null may count as an empty text."""
     if not len(text):
         return False
     offsets = _offsets(text)
@@ -150,8 +150,9 @@ def _read_once(column: Any, what: str) -> Any:
 
 
 def as_pairs(parts: Sequence[Any], names: Sequence[str], where: str, private: bool = False) -> Any:
-    """Return two columns as one column of texts `lat,lon`; a row in which a part is missing is
-    null.
+    """Return two columns as one column of texts `lat,lon`.
+
+    A row in which one of the two values is missing is null.
 
     Args:
         parts: the two columns, Arrow arrays.
@@ -171,13 +172,12 @@ def as_pairs(parts: Sequence[Any], names: Sequence[str], where: str, private: bo
 
 
 def as_names(column: Any, what: str, private: bool = False) -> Any:
-    """Return a column that names clients, silos or rounds as text or integers; missing ones are
-    null.
+    """Return a column of names of clients, silos or rounds as text or integers.
 
-    Texts such as 7.0 and 7.00 become 7: pandas writes integers so if a value is missing, and a
-    column of decimals has digits after its point. A byte order mark at the start of a text is
-    removed, because joined files have such marks. Nothing else is changed, and every row is read
-    independently.
+    Missing names are null. Texts such as 7.0 and 7.00 become 7: pandas writes 7.0 for the integer 7
+    if a value of the column is missing, and a column of decimals has digits after its point. A byte
+    order mark at the start of a text is removed, because joined files have such marks. Otherwise
+    names are converted as by `as_values`. Every row is read independently.
 
     See `as_values` for the arguments and the errors.
 
@@ -190,7 +190,7 @@ def as_names(column: Any, what: str, private: bool = False) -> Any:
     names = as_values(column, what, private)
     if not is_text(names.type):
         return names
-    # Most columns have neither a mark nor ".0". To search for them takes a tenth of the time.
+    # Most columns have neither a mark nor ".0". Searching takes a tenth of the time of replacing.
     if pc.any(pc.starts_with(names, _MARK)).as_py():
         names = _without_empty(pc.replace_substring_regex(names, f"^{_MARK}+", ""))
     if pc.any(pc.match_substring(names, ".0")).as_py():
@@ -277,7 +277,8 @@ def of_objects(values: Sequence[Any]) -> Any:
     import pyarrow as pa
 
     plain = [_plain(value) for value in values]
-    # By identity: a class may define its own hash and equality, and these may raise errors.
+    # Types are told apart by identity: a class may define its own hash and equality, and these may
+    # raise errors.
     types = {id(type(value)): type(value) for value in plain if value is not None}
     is_whole = all(kind is int for kind in types.values())
     if is_whole and all(value is None or -(2**63) <= value < 2**63 for value in plain):
@@ -408,8 +409,8 @@ def type_of(kind: type) -> str:
     return kind.__name__ if package == "builtins" else f"{package}.{kind.__name__}"
 
 
-# The order matters: a datetime is also a date, and a bool also an int. The first type that fits is
-# used.
+# `_family` uses the first type of `_FAMILIES` that fits, so their order matters: a datetime is also
+# a date, and a bool is also an int.
 _ONE_BY_ONE = (datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal)
 _ARROW_READS = (str, bool, int, float, bytes, *_ONE_BY_ONE, datetime.date)
 _FAMILIES = (*_ARROW_READS, uuid.UUID, np.datetime64, np.timedelta64)
@@ -441,7 +442,7 @@ def _text_of_interval(value: Any) -> str | None:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether an object stands for a missing value: None, NaN, or NA and NaT of pandas."""
+    """Return whether an object stands for a missing value: None, NaN, NaT, or NA of pandas."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64 | decimal.Decimal):
@@ -542,7 +543,7 @@ def _writable(text: str) -> str | None:
         text.encode()
         # This calls no method of a subclass, so the result has the characters themselves.
         return str.encode(text).decode()
-    # Such a subclass may raise any error. Only its own methods run in this `try`, so no error of
+    # A subclass of str may raise any error. Only its own methods run in this `try`, so no error of
     # this package is hidden.
     except Exception:
         return None
@@ -573,7 +574,7 @@ def _each(column: Any, convert: Callable[[Any], Any], error: type[Exception], ki
     except error:
         if len(column) == 1:
             return pa.nulls(1, kind)
-    # The recursion ends, because an empty column never fails, and one value is handled here.
+    # The recursion ends, because an empty column never fails, and a single value is handled above.
     middle = len(column) // 2
     return pa.concat_arrays(
         [_each(part, convert, error, kind) for part in (column[:middle], column[middle:])]
@@ -645,8 +646,9 @@ def interval_text(left: object, right: object, closed: str) -> str:
 
 
 def _duration_text(column: Any) -> Any:
-    """Return the texts of durations as pandas writes them, but without zeros at the end of the
-    second.
+    """Return the texts of durations as pandas writes them.
+
+    Unlike pandas, zeros at the end of a fraction of a second are left out.
     """
     import pyarrow as pa
 
@@ -687,7 +689,7 @@ def _is_ascii(text: Any) -> bool:
 def _shortest(times: Any) -> Any:
     """Return texts of times, written by Arrow, in a shorter form.
 
-    Zeros at the end of the second are removed, and zones are written as +01:00.
+    Zeros at the end of a fraction of a second are removed, and zones are written as +01:00.
     """
     import pyarrow.compute as pc
 
