@@ -673,7 +673,7 @@ class Files:
 
 @_section
 class Size:
-    """What an upload may cost, or the error that it must keep."""
+    """What an upload may cost, or how large the error of the answer may be."""
 
     max_bytes: int | str | None = (
         option(
@@ -774,7 +774,7 @@ class Size:
 
 @_section
 class Rounds:
-    """When clients take part, and with how much."""
+    """When clients take part, and with how many items."""
 
     num_rounds: int | None = (
         option(

@@ -45,7 +45,7 @@ class Census:
 
     @property
     def num_clients(self) -> int:
-        """The number of clients in all rounds, with clients that hold no item.
+        """The number of clients in all rounds, including clients that hold no item.
 
         A client counts once for each round that it takes part in. If clients are silos
         (organisations), it is the number of people.
@@ -198,7 +198,8 @@ def _begun(
 def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> None:
     """Refuse candidates that are not public, if the campaign promises privacy.
 
-    If `domain` is None, the candidates are the input's own items, which are not public.
+    A private campaign promises privacy unless it is marked not private. If `domain` is None, the
+    candidates are the input's own items, which are not public.
 
     Raises:
         InvalidInputError: the campaign promises privacy, and the candidates are not public.
@@ -217,8 +218,8 @@ def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> 
 def _check_columns(spec: CampaignSpec, is_natural: bool, by_client: bool) -> None:
     """Refuse options that the columns of rounds and clients do not allow.
 
-    A column of rounds is refused if the campaign hides who takes part, or if the plan of silos
-    protects people in fewer rounds.
+    A column of rounds is refused if the campaign hides who takes part, or if a plan of silos
+    protects people in fewer rounds than it has.
 
     Args:
         spec: the campaign that the caller asked for.
@@ -259,7 +260,7 @@ def encoder_of(domain: Domain | None, seed: bytes, outside: str, is_private: boo
 
     Args:
         domain: the declared candidates; None: the input's own items are the candidates.
-        seed: the seed of the hashes.
+        seed: the seed of the hashes, from which the ids of texts follow.
         outside: what to do with items outside the domain, "error" or "drop".
         is_private: whether the campaign is private. If so, items that cannot be read do not raise
             an error, unless `outside` is "error": they are left out like items outside the domain.

@@ -82,9 +82,10 @@ class ClientRows:
     def map_buckets(self, work: Callable[[U64], Made]) -> Iterator[Made]:
         """Yield `work(rows)` for each bucket, in the order of the buckets, and drop the rows.
 
-        The rows have the columns of `bound_clients`. There are two exceptions. If all rows take at
-        most 1 MiB, `work` is called once with all of them. A bucket that does not fit into memory
-        comes in several pieces, each with whole clients, in the order of the clients.
+        The rows have the columns of `bound_clients`. Two kinds of rows do not come bucket by
+        bucket. If all rows take at most 1 MiB, `work` is called once with all of them. A bucket
+        that does not fit into memory comes in several pieces, each with whole clients, in the order
+        of the clients.
 
         Threads work on up to four buckets at a time, or on fewer if memory or cores are few. One
         more result waits for the caller. A second call finds no rows.
@@ -212,8 +213,8 @@ class Bounded(NamedTuple):
         ids: uint64, the ids that clients contribute, client by client.
         sizes: int64 [n], the number of ids that each client contributes.
         rounds: int64 [n], the round of each client.
-        clients: uint64 [n], the clients. A client comes once for each round that its rows name,
-            without the rounds that `max_rounds` left out.
+        clients: uint64 [n], the clients. A client has an entry for each round that its rows name
+            and that `max_rounds` has not left out.
         before: int64 [n], the number of distinct items that each client holds in its round, before
             `max_items` were drawn.
     """
@@ -236,17 +237,19 @@ def bound_clients(
 ) -> Bounded:
     """Return the clients of some rows, with their rounds and items limited.
 
-    First, `max_rounds` rounds of each client are drawn, if it has more. Then, in each round,
-    `max_items` of its distinct items are drawn, if it has more. All draws are uniform.
+    First, `max_rounds` rounds of each client are drawn, if it has more rounds. Then, in each of
+    these rounds, `max_items` of its distinct items are drawn, if it has more items. All draws are
+    uniform.
 
     What is drawn for a client depends only on its own rows and the keys. It does not depend on the
     order of the input or on other clients. Privacy needs this: the items of one client must not
     change what another client contributes.
 
     Args:
-        rows: uint64 [2 or 3, n], three columns: the client, the id of its item, and twice its
-            round, plus 1 if the row has no item. Without the third column, all rows have an item
-            and are in round 0. A client whose rows name two rounds takes part twice.
+        rows: uint64 [2 or 3, n], three columns: the row's client, the id of the row's item, and
+            twice the number of the row's round, plus 1 if the row has no item. Without the third
+            column, all rows have an item and are in round 0. A client whose rows name two rounds
+            takes part twice.
         max_items: the most items that a client contributes in a round.
         keys: uint64 [3], uniform: the key for drawing items, the key for drawing a client's round,
             and the key for drawing some of the rounds that rows name.
@@ -323,7 +326,7 @@ def is_new(*columns: U64) -> npt.NDArray[np.bool_]:
 def hashed_clients(clients: U64) -> U64:
     """Return a 64-bit hash of each client, uint64 [n].
 
-    The hashes are in the order of `clients`. A sort by hash does not sort by client.
+    The hashes are in the order of `clients`.
     """
     return _mixed(np.uint64(0), clients)
 
@@ -350,12 +353,12 @@ def _mixed(start: np.uint64 | U64, *columns: U64) -> U64:
 def _in_drawn_rounds(
     clients: U64, rounds: U64, max_rounds: int, key: np.uint64
 ) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows in those rounds that are drawn for their client: bool [n].
+    """Draw rounds for each client, if it has too many; return a mask of the rows in them: bool [n].
 
     Args:
         clients: uint64 [n], the clients; the rows of a client are together, sorted by round.
         rounds: uint64 [n], the round of each row.
-        max_rounds: the most rounds of a client.
+        max_rounds: the most rounds of a client. A client with no more rounds keeps all of them.
         key: the key of the draws.
     """
     starts = np.flatnonzero(is_new(clients, rounds))

@@ -1,10 +1,11 @@
 """Sum rounds with the real protocol: each simulated client is a state machine that sends bytes.
 
 A round is split at random into cohorts of about equal size. With two servers, all rounds of a
-release (a sum that is opened) are summed together instead. A share of each cohort's clients drop
-out, each at a random stage. The sum over the clients that stay *lands* in the server: the server
-adds it to the sum of the round. As a check, the vectors of these clients are also summed without
-the protocol, and both sums must be equal. Sums that hold noise cannot be checked.
+release (a sum that is opened) are summed together instead. A share of the clients of each cohort
+or release drop out, each at a random stage. The sum over the clients that stay *lands* in the
+server: the server adds it to the sum of the round. As a check, the vectors of these clients are
+also summed without the protocol, and both sums must be equal. Sums that hold noise cannot be
+checked.
 """
 
 from __future__ import annotations
@@ -360,7 +361,8 @@ def _kept(
     Args:
         identities: the signing key of each client, in the order of the clients' places. A client
             without a key (None) is in no sum.
-        lost: the places of the clients of whose reports a part was lost on its way to a server.
+        lost: the places of the clients that dropped out: one server did not get its part of their
+            reports.
         refused: the public keys of the clients whose reports the servers refused.
     """
     kept = [
@@ -447,7 +449,7 @@ class _Run:
 
     @contextmanager
     def cohort(self, size: int) -> Iterator[None]:
-        """Report that a cohort is done at the end of the `with` block; within it, `tick` reports.
+        """Report at the end of the `with` block that a cohort is done; until then, `tick` reports.
 
         Args:
             size: the number of clients of the cohort.
@@ -528,7 +530,7 @@ class Traffic:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Add the CPU seconds of the `with` block to the server's seconds."""
+        """Add the CPU seconds of the `with` block to the seconds of all servers together."""
         start = time.process_time()
         yield
         self.server_seconds += time.process_time() - start
@@ -540,7 +542,7 @@ class Traffic:
             round: the round of the cohort, or the first round of the release.
             size: the number of clients that began.
             survivors: the number of clients in the sum.
-            total: the sum as the protocol returns it, modulo its modulus.
+            total: the sum as the protocol returns it: modulo the modulus of the protocol.
         """
         self._sizes.append(size)
         self._survivors += survivors
@@ -560,7 +562,7 @@ class Traffic:
 
         Args:
             rounds: the clients of each round.
-            survivors: for each round, the places of the clients in all its sums (`joined`).
+            survivors: for each round, the places of the clients in its sums: one array (`joined`).
             names: the strings of the ids if the domain is open; else None.
 
         Raises:
@@ -583,7 +585,7 @@ class Traffic:
                 raise FedtallyError(
                     f"the secure sum of round {first} is not the plain sum: please report this"
                 )
-            # Under central trust this is the exact sum, which must not stay in memory.
+            # Under central trust `found.total` is the exact sum, which must not stay in memory.
             found.total.fill(0)
         self._is_equal = True
 

@@ -15,7 +15,7 @@ from fedtally.simulation.round_tally import U64, Histogram, RoundTally
 # The most rounds that rows may name. A column with more distinct values hardly names rounds, and
 # each round costs a histogram and a sketch.
 MAX_NATURAL_ROUNDS = 1 << 16
-MOST_SAMPLED = 1 << 16  # hashes of clients that a part keeps, to find clients in two parts
+MOST_SAMPLED = 1 << 16  # the most hashes of clients that a part keeps, to find clients in two parts
 
 
 class Part(NamedTuple):
@@ -27,9 +27,9 @@ class Part(NamedTuple):
             name their clients: the tally of each round; each client's round is already drawn. If
             rows name neither: one tally of all clients.
         by_client: whether the rows name their clients. If so, each client in `rounds` already has
-            at most `max_items` items.
+            at most the number of items that the campaign allows (`max_items`).
         has_counts: whether one row may stand for several clients.
-        rows: the number of rows that were read, with rows that lack an entry.
+        rows: the number of rows that were read, including rows that lack an entry.
         dropped: the numbers of rows and items that were left out, by reason.
         most_clients: an upper bound on the number of clients: a client counts once for each of its
             rows.

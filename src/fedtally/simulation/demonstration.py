@@ -37,7 +37,7 @@ from fedtally.sketch import CountSketch
 from fedtally.sources.sample_tables import WORDS
 
 PHONES = 200
-CANDIDATES = 4000  # the most words that may occur
+CANDIDATES = 4000  # the number of different words that may occur
 EPSILONS = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.1)
 FALSE_ALARMS = 0.05  # the false positive rate of the attacker in `Level`
 ROWS, WIDTH = 8, 64

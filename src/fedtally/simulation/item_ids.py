@@ -339,7 +339,7 @@ def add_items(
         sketch: the sketch, which is changed.
         ids: uint64 [n], the ids of the items.
         counts: int64 [n], the number of clients that hold each item.
-        clients: the number of clients of the round, with clients that hold nothing.
+        clients: the number of clients of the round, including clients that hold nothing.
         names: the strings of the ids if the domain is open; else None.
     """
     if names is None:

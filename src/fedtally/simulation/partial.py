@@ -397,7 +397,8 @@ def merged(contents: Iterable[Content]) -> Content:
     Raises:
         InvalidInputError: there are no counts; they were made with different options; two counts of
             one partition differ; or, of the partitions of a tally, some are in tallies with at
-            least as many partitions, and others are not: it can be neither added nor left out.
+            least as many partitions, and others are not. Such a tally can be neither added nor left
+            out.
     """
     # Tallies of more partitions come first. A tally whose partitions are all in earlier tallies is
     # left out.

@@ -19,7 +19,7 @@ _HOLDERS = 20
 # out from the noise. With a smaller number, a table whose items are all a little above tau got a
 # sketch that was too small. With this number, that can still happen.
 _HOLDERS_BY_NOISE = 30
-MIN_CLIENTS = 30  # the fewest clients of a pilot: frequencies among fewer are chance
+MIN_CLIENTS = 30  # the fewest clients of a pilot: among fewer clients, frequencies are chance
 # By default a pilot has at least this number of clients, but at most a tenth of all clients.
 _ENOUGH = 1000
 

@@ -66,7 +66,7 @@ class Site:
     Attributes:
         seed: the seed of the hashes.
         keys: a function that returns a given number of random bytes, for keys.
-        rng: the generator of draws that are not bytes, such as cohorts and dropouts
+        rng: the generator of all draws except random bytes, such as cohorts and dropouts
             (`simulation_rng`).
     """
 

@@ -69,8 +69,8 @@ class RoundTally(NamedTuple):
     """The counts of one round, or of one silo in a round.
 
     Attributes:
-        num_clients: the number of clients, with clients that hold no item. If clients are silos,
-            `num_clients` and `counts` are numbers of people.
+        num_clients: the number of clients, including clients that hold no item. If clients are
+            silos, `num_clients` and `counts` are numbers of people.
         ids: the ids of the items that somebody contributes, uint64, sorted and distinct.
         counts: the number of clients that contribute each id, int64.
         members: the clients one by one. None if only counts were needed, or if `silos` is not
@@ -203,7 +203,7 @@ def bound_silos(
     """Return the rounds, in which each silo has at most `people` people.
 
     Args:
-        rounds: the rounds of silos; with `members` if `rng` is given.
+        rounds: the rounds of silos. If `rng` is given, each silo needs `members`.
         people: the most people of a silo.
         rng: the generator that draws the people who stay, uniformly. None: too many people are an
             error.

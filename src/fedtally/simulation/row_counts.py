@@ -2,8 +2,8 @@
 
 A sketch is linear: the sum of a round's client sketches depends only on how many clients contribute
 each item. So a simulation first counts the items, and then encodes the counts. The sums are exactly
-the same as if each client were encoded. Memory grows with the number of distinct items, not of
-rows. Rows that name their clients go to disk beyond a limit.
+the same as if each client were encoded. Memory grows with the number of distinct items, not with
+the number of rows. Rows that name their clients go to disk beyond a limit of memory.
 
 If rows name silos (organisations), a client is a person in a silo. The people of a silo are counted
 together, and a silo is in a round as a whole.
@@ -162,9 +162,9 @@ class Tally:
     Attributes:
         has_counts: whether one row may stand for several clients.
         labels: a dict from the names of rounds to their numbers: rounds are numbered in the order
-            in which rows first name them. It is empty if rows name no rounds.
+            in which rows first name them. The dict is empty if rows name no rounds.
         columns: the columns of the rows.
-        rows: the number of rows so far, with rows that lack an entry.
+        rows: the number of rows so far, including rows that lack an entry.
         headers: the number of rows so far that repeat the table's header.
         dropped: the numbers of rows and items that were left out, by reason. Items above
             `max_items` are counted when the rounds are made (`finish` or `part`).
@@ -194,10 +194,10 @@ class Tally:
         self.labels: dict[Any, int] = {}
         self._silos: dict[Any, int] = {}
         self._histograms: dict[int, Histogram] = {}
-        self._itemless: Counter[int] = Counter()  # clients by round
+        self._itemless: Counter[int] = Counter()  # by round, the number of clients without an item
         self._pairs = ClientRows(memory)
         self._by_client = False
-        self._has_integer_clients: bool | None = None  # None: no row so far
+        self._has_integer_clients: bool | None = None  # None: no row has named a client so far
         self.has_counts = False
         self.columns = Columns()
         self.dropped = NOTHING
@@ -279,9 +279,9 @@ class Tally:
     def _add_outside(
         self, named: _Named, counts: I64 | None, outside: npt.NDArray[np.bool_]
     ) -> None:
-        """Count the rows of a batch whose items are outside the domain, in `dropped`.
+        """Count in `dropped` the rows of a batch whose items are outside the domain.
 
-        With `keep_itemless`, their clients take part as clients without an item.
+        With `keep_itemless`, the clients of these rows take part as clients without an item.
 
         Args:
             named: the columns of all rows of the batch.
@@ -338,8 +338,8 @@ class Tally:
     def _add_itemless(self, named: _Named, counts: I64) -> None:
         """Count rows without an item.
 
-        A row that names no client stands for as many clients that hold nothing as `counts` says. A
-        client that is named may hold items in other rows.
+        A row that names no client stands for clients that hold nothing; `counts` has their number.
+        A client that is named may hold items in other rows.
         """
         numbers = self._numbers(named)
         if named.clients is not None:

@@ -257,9 +257,9 @@ class Itemless(NamedTuple):
         number: the number of rows.
         clients: the clients, an Arrow array of text or of integers; None: each row is a client.
         rounds: the rounds, an Arrow array of text or of integers; None: rows name no round.
-        counts: returns the counts, see `Batch`, or raises InvalidInputError for a bad count. It is
-            a function because only some callers need the counts, and a bad count must be an error
-            only for these. None: each row stands for one client.
+        counts: a function that returns the counts, see `Batch`, or raises InvalidInputError for a
+            bad count. Only some callers need the counts, and a bad count must be an error only for
+            these callers. None: each row stands for one client.
         silos: the silos, an Arrow array of text or of integers; None: there are no silos.
     """
 
@@ -339,8 +339,8 @@ class Source:
 
         Args:
             private: whether each row is read independently. Then the content of a row never changes
-                another row and never ends the run, and a value that cannot be read is missing. A
-                row in which only the item is missing counts as a row.
+                how another row is read, and never ends the run. A value that cannot be read is
+                missing. A row in which only the item is missing counts as a row.
             may_be_empty: whether a source without rows is allowed.
 
         Raises:

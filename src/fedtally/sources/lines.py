@@ -7,7 +7,7 @@ the run. Under privacy a client's data must change only that client's row. So th
 * A line ends at a line feed, even within quotes. Carriage returns at its end are dropped. There is
   one exception: if the header of a CSV ends with a single carriage return, then carriage returns
   end all lines, and line feeds end none. Only the header decides this, because it is public. If
-  carriage returns always ended lines, an item with one would make two rows.
+  carriage returns always ended lines, an item with a carriage return would make two rows.
 * Each line is decoded, and cut into fields, independently.
 * The columns before the item are read from the start of the line, and the columns after the item
   from the end of the line. What is left is the item, whatever bytes it has. So if an item has two
@@ -194,8 +194,8 @@ def _fields(
 ) -> tuple[list[str], str | None]:
     """Return the first fields of a text, at most `number`, and the rest of the text.
 
-    The rest begins after the delimiter that follows the last field. It is None if no delimiter
-    follows.
+    The rest begins after the delimiter that follows the last field. If no delimiter follows, the
+    rest is None.
 
     A field that begins with a quote ends at its closing quote, if a delimiter or the end of the
     text follows this quote. If something else follows, or no quote closes the field, `strict`
