@@ -191,7 +191,7 @@ def _positive(name: str, value: Any) -> float:
         value: the CPU seconds of the operation.
 
     Raises:
-        InvalidInputError: the value is not such a number.
+        InvalidInputError: the value is not a number, not finite, or not above 0.
     """
     try:
         number = validate.real(**{name: value})

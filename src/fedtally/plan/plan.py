@@ -63,13 +63,15 @@ U64 = npt.NDArray[np.uint64]
 SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target", "calendar")  # tables that a plan need not have
 _OPTIONAL = (*_TERMS, "people", "spelling", "encoding")  # entries that a plan need not have
-# entries that must be left out for the usual value: which values they may have, and the way out
+# entries that a file must leave out if they have the usual value; for each, the values that the
+# file may state, and what to do instead of stating the usual value
 _USUAL = {
     "people": ("at least 2", "leave the entry out for 1"),
     "encoding": ("histogram", "leave the entry out for a sketch"),
 }
 _OF_FILES = ("schema", "fingerprint")  # entries that only a file can have, and need not have
-# Even at both limits, a sum of all clients' items fits a signed 64-bit counter.
+# The largest `num_clients` and `max_items` of a plan. Even at both limits, a sum of all clients'
+# items fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
 MAX_ITEMS = 2**20
 MAX_BYTES = 2**20  # the most bytes of a plan's file: far more than needed
@@ -183,7 +185,7 @@ class Plan:
             )
 
     def _check_rounds(self) -> None:
-        """Refuse rounds that are larger than all clients, or too small to hold all clients."""
+        """Refuse a round that is larger than all rounds together, or rounds too small for all."""
         if self.max_round_clients > self.num_clients:
             raise InvalidInputError(
                 f"max_round_clients must be at most num_clients, {self.num_clients}, got"
@@ -312,9 +314,9 @@ class Plan:
 
     @property
     def fleet(self) -> int:
-        """The number of clients that may take part, each of which counts once.
+        """The number of clients that may take part. With a calendar, it is `fewest_clients`.
 
-        With a calendar, `num_clients` counts a client once for each round that it may take part in.
+        Without a calendar, it is `num_clients`.
         """
         return self.num_clients if self.calendar is None else self.fewest_clients
 
@@ -426,12 +428,11 @@ class Plan:
         clients took part (`Stopping`).
 
         Args:
-            least_clients: the fewest clients before the end; None: only the fewest rounds of the
-                rule apply.
+            least_clients: the fewest clients that must have taken part before the end; None: 1.
 
         Raises:
-            InvalidInputError: the plan has no target, it cannot end early, or `least_clients` is
-                not at least 1.
+            InvalidInputError: the plan has no target, `check_stopping` refuses the rule for this
+                plan, or `least_clients` is not at least 1.
         """
         if self.target is None:
             raise InvalidInputError(f"{opt.until_known} goes with {opt.tau}: give one")
@@ -495,7 +496,8 @@ class Plan:
     def why_not_all_land(self) -> str:
         """Return why there are too few clients for a sum of each round, or "" if there are enough.
 
-        It applies to secagg only. In the text, names of options are marked, as in error messages.
+        The text is also "" if the plan does not use secagg. Names of options in the text are
+        marked, as in error messages.
         """
         if self.summing.cohorts is None:
             return ""
@@ -518,7 +520,7 @@ class Plan:
         allow_list: bytes | None = None,
         may_lack: bool = False,
     ) -> Plan:
-        """Return the published plan: this plan with the public keys of the parties that run it.
+        """Return this plan with the public keys of the parties: with all keys, the published plan.
 
         The published plan is another plan with another fingerprint, and a ledger charges the two
         separately. If the same plan is published twice with different keys, these are two
@@ -581,7 +583,8 @@ class Plan:
     def releases(self) -> list[range]:
         """The releases: for each sum that is opened, the range of rounds that it adds up.
 
-        Without privacy, and if the clients add the noise, each round is a release.
+        If the clients or nobody adds noise, each round is a release. Otherwise a release adds up
+        the rounds that share all hashes and signs.
         """
         return self.protection.releases
 
@@ -595,7 +598,7 @@ class Plan:
         """A bound on the absolute value of the noise in every counter of a secure sum.
 
         Some counter exceeds it with a probability of at most 2^-40. It is 0 if the secure sum holds
-        no noise: without privacy, and if an aggregator adds the noise later.
+        no noise: the plan has no privacy, or an aggregator adds the noise later.
         """
         return self.protection.bound(self.vector_length, self.summing.most_clients)
 
@@ -663,7 +666,7 @@ class Plan:
 
     @property
     def _one_hot_bits(self) -> int:
-        """The number of bits of a counter in a histogram with the same noise."""
+        """The number of bits of a histogram's counter with this plan's clients and noise bound."""
         largest = self.clients.largest_entry(Encoding.HISTOGRAM)
         if self.secure_sum is None:
             sums = self.max_round_clients, largest, self.noise_bound
@@ -700,7 +703,8 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters as values for JSON, by name; the seed is in hexadecimal.
 
-        Entries that are None are left out, `people` if it is 1, and `encoding` if it is a sketch.
+        Three kinds of entries are left out: entries that are None, `people` if it is 1, and
+        `encoding` if it is a sketch.
         """
         return {
             "rows": self.rows,

@@ -59,10 +59,10 @@ class Privacy:
         relation: the difference between two inputs that must look alike: "zero-out" (a client's
             items are taken away), "replace-one" (they are replaced) or "add-remove" (the client is
             not there).
-        max_clients: a public bound on the number of clients, only for add-remove, which hides the
-            number itself.
-        certify: whether to compute how badly two candidates collide under the real hashes, only for
-            replace-one. This allows less noise than the worst case.
+        max_clients: a public bound on the number of clients. It is for add-remove, which hides the
+            number itself; for other relations it must be None.
+        certify: whether to compute how badly two candidates collide under the real hashes, which
+            allows less noise than the worst case. Except for replace-one, it must be False.
 
     Raises:
         InvalidInputError: a value is out of bounds, or values contradict each other.
@@ -241,7 +241,8 @@ def resolve_privacy(
     default = Trust.CENTRAL if method is SecureSum.IDEAL else Trust.DISTRIBUTED
     trusted = default if trust is None else Trust.parse(trust)
     noise_by = NoiseBy.of(trusted, is_two_server=method is SecureSum.TWO_SERVER)
-    if silos is not None:  # `_check_hidden` is not for silos: any method may noise their people
+    # `_check_hidden` is not for silos: every method of summing can hide their number of people
+    if silos is not None:
         usual = _mechanism_of_silos(noise_by, asked.pop("mechanism", None))
         _check_relation_of_silos(relation, asked)
         return Privacy(relation=relation, noise_by=noise_by, mechanism=usual, **asked)

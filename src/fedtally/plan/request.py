@@ -219,7 +219,7 @@ class Request:
         return self.schedule if is_chosen else Schedule.parse(self.schedule)
 
     def _summation(self, dropout: float) -> Summation:
-        """Return the way to sum, from the given plan if it has a secure sum, or from the user."""
+        """Return the way to sum: of the given plan if it has a secure sum, else of the user."""
         if self.plan is None or self.plan.secure_sum is None:
             return self._asked_sum(dropout)
         return self._planned_sum(self.plan.summing, dropout)
@@ -243,7 +243,7 @@ class Request:
         )
 
     def _planned_sum(self, agreed: Summing, dropout: float) -> Summation:
-        """Return the way to sum of the given plan.
+        """Return the given plan's way to sum rounds.
 
         Raises:
             InvalidInputError: the user requests another way to sum, or options of cohorts.
@@ -423,7 +423,7 @@ class AskedSize:
     schedule: Schedule | str
 
     def allows(self, encoding: Encoding) -> bool:
-        """Return whether the plan may have this encoding, because no other one is requested."""
+        """Return whether the request names this encoding, or names no encoding."""
         return self.encoding in (None, encoding)
 
 
@@ -434,7 +434,7 @@ class Accounting:
     Attributes:
         population: the name of the population whose privacy budget is charged.
         max_rounds: the most rounds of one client that count, if the input names the rounds; None:
-            all.
+            all rounds. If the input names no rounds, each client takes part in one round.
         is_not_private: whether the run may use options that break privacy; then nothing is
             guaranteed.
     """
@@ -531,11 +531,11 @@ class CampaignSpec:
 
     @property
     def lifetime(self) -> int:
-        """The most rounds of the calendar that one client takes part in; 1 without a calendar."""
+        """The most rounds of the calendar that one client may be in; 1 without a calendar."""
         return 1 if self.recurring is None else self.recurring.lifetime
 
     def with_epsilon(self, epsilon: float) -> CampaignSpec:
-        """Return the spec with another epsilon; a program error if it has no privacy."""
+        """Return the spec with another epsilon; call it only if the spec has `privacy`."""
         assert self.privacy is not None
         return replace(self, privacy=replace(self.privacy, epsilon=epsilon))
 
@@ -581,11 +581,12 @@ class CampaignSpec:
     def for_ledger(self) -> CampaignSpec:
         """Return the spec for a campaign that shares the privacy budget of a ledger.
 
-        Unless the user requests a distribution of noise, it gets the usual one. In a single
-        campaign with a histogram geometric noise may have the smaller error. But the epsilons of
-        several campaigns with geometric noise add up, while with Gaussian noise the total grows
-        only like the square root of their number. Campaigns of both kinds together cost even more.
-        A pilot never has geometric noise, because it is a sketch.
+        The spec gets the usual distribution of noise, unless the user requests a distribution. In a
+        single campaign with a histogram, geometric noise may have the smaller error. But the
+        epsilons of several campaigns with geometric noise add up. With Gaussian noise the total
+        epsilon grows only like the square root of the number of campaigns. It grows even more if
+        some campaigns have geometric noise and others Gaussian noise. A pilot never has geometric
+        noise, because it is a sketch.
         """
         asked = self.privacy
         if asked is None or asked.mechanism is not None:
@@ -595,7 +596,7 @@ class CampaignSpec:
     def for_pilot(
         self, *, rows: int, width: int | None, max_bytes: int | None, num_rounds: int | None
     ) -> CampaignSpec:
-        """Return the spec of a pilot: a sketch of the given size, with the same kind of noise.
+        """Return the spec of a pilot: a sketch of the given size, with the noise of this request.
 
         A pilot has no target and no certificate. With privacy, each of its clients takes part in
         one round.
@@ -623,7 +624,7 @@ class CampaignSpec:
 
     @property
     def noise_by(self) -> NoiseBy | None:
-        """The party that adds the requested noise; None without a request, or with a given plan."""
+        """The party that adds the requested noise; None if the spec has no `privacy`."""
         return None if self.privacy is None else self.privacy.noise_by
 
     @property

@@ -166,8 +166,8 @@ def _ideal(crowd: Crowd) -> list[Line]:
 class _Cohort(_Masked):
     """One cohort of secure aggregation.
 
-    Equally many clients drop out in each stage after the first. They receive the message of this
-    stage, but do not answer it.
+    Equally many clients drop out in each stage after the first. A client that drops out in a stage
+    receives the message of this stage, but does not answer it.
     """
 
     parameters: Parameters

@@ -42,8 +42,8 @@ MOST_CELLS = 150  # the most counters of a sketch whose campaigns are simulated
 CANDIDATES = 100_000
 ITEMS = 5000
 # A simulation may end early if its result is then wrong with at most this probability. `exceeds`
-# ends when it has seen few failures: with twice the allowed failure rate, there would be so few
-# with at most this probability.
+# ends early if it has seen few failures: with twice the allowed failure rate, the probability of so
+# few failures would be at most this.
 _SURE = 0.02
 _FIRST_ID = 1
 _SHARED = Schedule.parse("shared")

@@ -3,8 +3,8 @@
 A *release* is a sum that is opened, of one or several rounds.
 
 1. Either the noise is drawn once for each release, or each client adds a share of the noise.
-2. If a sum is exact and needs noise, nothing that anybody sees may depend on it before the noise is
-   added (`Sums.SECRET`).
+2. If a sum is exact and needs noise, nothing that anybody sees may depend on this sum before the
+   noise is added (`Sums.SECRET`).
 3. Each release is charged to the privacy budget before its noise is drawn, and before it is opened.
 
 >>> from fedtally.privacy.config import propose
@@ -149,19 +149,19 @@ class Protection:
 
     @property
     def participations(self) -> int:
-        """The most rounds that one client takes part in; 1 without privacy.
+        """The most rounds that one client may take part in; 1 without privacy.
 
-        If the terms have `per_rounds`, it is the most among any `per_rounds` rounds in a row.
+        If the terms have `per_rounds`, these are the most among any `per_rounds` rounds in a row.
         """
         return 1 if self.terms is None else self.terms.event.participations
 
     @property
     def lifetime(self) -> int:
-        """The most rounds of the campaign that one client takes part in; 1 without privacy."""
+        """The most rounds of the whole campaign that one client may be in; 1 without privacy."""
         return 1 if self.terms is None else self.terms.event.lifetime
 
     def allows(self, taken: Collection[int], round: int) -> bool:
-        """Return whether a client may take part in one more round, in any order of rounds.
+        """Return whether a client may take part in one more round.
 
         Without privacy a client may take part in one round only.
 

@@ -138,8 +138,8 @@ class Summing:
     def is_listed(self) -> bool:
         """Whether only clients on an allow-list (a list of public keys) may take part.
 
-        Then `corrupt` limits the corrupt clients on the whole list, and not in each sum: a server
-        that lies may choose which clients sum together.
+        If so, `terms.corrupt` limits the corrupt clients on the whole list, and not only in each
+        sum: a server that lies may choose which clients sum together.
         """
         return self.terms is not None and "allow_list" in self.terms.needed_keys
 

@@ -57,7 +57,9 @@ class Vector:
         return None if self.kind == "sketch" else candidates.first_id
 
     def check(self, candidates: Candidates, width: int) -> None:
-        """Refuse a histogram whose number of counters is not the number of candidates.
+        """Refuse a histogram that cannot count the candidates, or whose width is not their number.
+
+        A sketch is never refused.
 
         Args:
             candidates: the candidates.
