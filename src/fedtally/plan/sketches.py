@@ -2,10 +2,10 @@
 
 **Schedules.** Without noise, new signs in each round are at least as good as shared signs, because
 collisions cancel. Noise changes this. An aggregator, or two servers, add the same amount of noise
-to each sum that is opened. So it may be better to add up rounds before, in a number of batches
-(groups of rounds that share all hashes and signs): docs/accuracy.md says why. The best number of
-batches depends on the width, and the width depends on the number of batches. So the two are chosen
-one after the other, until nothing changes, but at most four times.
+to each sum that is opened. So it may be better to add up the rounds of a batch (a group of rounds
+that share all hashes and signs) before the noise is added: docs/accuracy.md says why. The best
+number of batches depends on the width, and the width depends on the number of batches. So batches
+and width are chosen in turn, until neither changes. Each is chosen at most four times.
 
 **Targets that cannot be met.** Noise causes an error that no width removes, and a budget of bytes
 limits the width. `Sketches.reach` returns the smallest error that is possible. To find enough
@@ -201,9 +201,9 @@ class Sketches:
 
     @property
     def _least_noised(self) -> Schedule:
-        """The schedule with the least noise; among equal ones, the first.
+        """The schedule with the least noise; of schedules with equal noise, the first.
 
-        If this schedule cannot meet a target because of noise, no other one can.
+        If this schedule cannot meet a target because of noise, no other schedule can meet it.
         """
         searched = kind_of(self.design.recovery).planned_rows if self.rows is None else [self.rows]
         rows = sorted(searched)[len(searched) // 2]
@@ -212,9 +212,9 @@ class Sketches:
     def _in_turn(
         self, sized: Callable[[Schedule], Design], cost: Callable[[Design], float]
     ) -> Design:
-        """Choose a size and a schedule, one after the other, until the schedule stays the same.
+        """Return the cheapest design that is found by choosing size and schedule in turn.
 
-        The turns end after `_TURNS` sizes, too. Returns the cheapest of the designs on the way.
+        The turns end when the schedule stays the same, or after `_TURNS` sizes.
 
         Args:
             sized: a function from a schedule to the design with the best size under it.

@@ -27,7 +27,9 @@ from fedtally.plan.sizes import UnreachableError
 from fedtally.plan.sketches import Sketches
 from fedtally.privacy.config import MAX_EPSILON
 
-_MORE_CLIENTS = (100, 10, 3)  # the most clients that searches try, as multiples of their number
+# The most clients that a search tries, as multiples of the given number. If a search up to one
+# multiple finds nothing, the search for the next multiple follows.
+_MORE_CLIENTS = (100, 10, 3)
 _TRIES, _ENOUGH = 5, 1.1  # how many values are tested, and the factor between the first two
 
 
@@ -193,9 +195,10 @@ class _Looked:
     def cohort(self) -> Way | None:
         """Return the change to the smallest size of cohorts that is enough.
 
-        It applies to secagg with privacy, if the request has no smallest cohort (`min_cohort`). The
-        sum of each cohort is opened, and each opened sum holds the noise that the whole sum needs.
-        So fewer and larger cohorts mean less noise in total.
+        The sum of each cohort is opened, and each opened sum holds the noise that the whole sum
+        needs. So fewer and larger cohorts mean less noise in total. Returns None, too, if there are
+        no several cohorts, if the request has no privacy, or if it has a smallest cohort
+        (`min_cohort`).
         """
         spec, summation, whole = (
             self.design.spec,

@@ -120,7 +120,7 @@ class Frequencies:
         """Return a power law: the item of rank i has a frequency proportional to i^-exponent.
 
         Each client is assumed to hold `max_items` different items, or all items if there are fewer.
-        Frequencies above 1 are cut off, and the others raised.
+        Frequencies above 1 are lowered to 1, and the frequencies below 1 raised to make up for it.
 
         Args:
             domain_size: the number of candidates, at least 1. A huge number costs no more time,
