@@ -152,8 +152,8 @@ class Setting:
     def fleet(self) -> int:
         """The number of clients that may take part. Each client counts once.
 
-        With a calendar this number is smaller than `clients[0]`, which counts a client once for
-        each round that the client may take part in.
+        It is `clients[0]` divided by the most rounds that one client may take part in. With a
+        calendar `clients[0]` counts a client once for each of these rounds.
         """
         return self.clients[0] // self.spec.lifetime
 
@@ -355,8 +355,8 @@ class Setting:
     def _bytes_besides(self) -> Callable[[int, Schedule], int]:
         """A function from rows and a schedule to the upload bytes that are not counters.
 
-        They depend on the rows if a report has a proof of validity. They are 0 if a trusted server
-        sums.
+        These bytes depend on the rows if a report has a proof of validity. They are 0 if a trusted
+        server sums.
         """
 
         @cache

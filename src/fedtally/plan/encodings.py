@@ -7,8 +7,8 @@ a counter of a histogram is as large as the noise in the mean over the rows of a
 - With a budget of bytes, a histogram is chosen whenever it fits the budget.
 - Without a budget, a histogram may have up to twice the default bytes. If it has more bytes than
   the default, its error must be small enough to justify these bytes. The error of a sketch falls
-  with the square root of its bytes. So the square root of the bytes times the error must be less
-  for the histogram than for the sketch.
+  with the square root of its bytes. So the error multiplied by the square root of the bytes must be
+  smaller for the histogram than for the sketch.
 - With a target error, the encoding that meets the target with fewer bytes is chosen.
 """
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 # without a budget, a histogram may have this many times the default bytes
 _MORE = 2
-_ROUNDING = 1e-9  # an error above the target by at most this share, as by rounding, still meets it
+_ROUNDING = 1e-9  # the share by which rounding may put an error above a target that it still meets
 
 
 def histogram(design: Design, most: float = float("inf")) -> Design | None:
     """Return the design with a histogram as its size, and with the predicted error.
 
     Returns None if the request excludes histograms, if the domain cannot have a histogram, or if
-    the histogram needs more than `most` bytes. The predicted error comes from noise alone. Some
-    frequency's error exceeds the predicted error with probability
-    `sizes.RISK * failure_probability`.
+    the histogram needs more than `most` bytes. The predicted error comes from noise alone. With
+    probability `sizes.RISK * failure_probability`, the largest error of all frequencies exceeds the
+    predicted error.
 
     Args:
         design: the design, with or without a size; the size is replaced.

@@ -11,7 +11,8 @@ computed for a few guesses: those with the lowest risk, and of guesses with equa
 the fewest bytes. If the request has no tau, the least tau whose guesses fit the budget of bytes is
 found first.
 
-The searches `smallest`, `best` and `least_epsilon` correspond to those in `fedtally.plan.search`.
+The searches `smallest`, `best` and `least_epsilon` have the names of the searches for a list of
+candidates in `fedtally.plan.search`.
 If the request states neither a number of rounds nor a schedule, the searches here choose the number
 of rounds. Without noise more rounds cost nothing: each client spells fewer positions of a name, and
 all rounds can run at the same time. But the sum of each round then has fewer clients, and shows
@@ -165,7 +166,7 @@ def predicted(design: Design, law: Frequencies, wanted: Wanted) -> Names:
 
 
 def checked(design: Design, *, allow_rare: bool) -> RareNames | None:
-    """Check the smallest sum of a design, and return what it shows; None if sums have noise.
+    """Refuse a smallest sum that shows rare strings, or return this sum; None if sums have noise.
 
     Args:
         design: the design, with a size.
@@ -321,7 +322,7 @@ def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
     """Return the size of a guess, made as wide as the budget and the risk allow.
 
     The risk is how much the sums show about single clients (see `Guess`). Returns None if the size
-    of the guess does not fit, and narrower ones do not fit either.
+    of the guess does not fit, and somewhat narrower sizes do not fit either.
     """
     design = guess.design
 
@@ -445,8 +446,9 @@ def _least_cohort(guesses: Guesses) -> float | None:
     """Return the smallest size of cohorts that is enough to meet the target; None if no size is.
 
     The sum of each cohort is opened, and each opened sum holds the noise that the whole sum needs.
-    So fewer and larger cohorts mean less noise in total. Returns None, too, if there are no several
-    cohorts, if the request has no privacy, or if it has a smallest cohort (`min_cohort`).
+    So fewer and larger cohorts mean less noise in total. Returns None, too, if all clients fit one
+    cohort or secagg is not used, if the request has no privacy, or if the request has a smallest
+    cohort (`min_cohort`).
     """
     spec = guesses.spec
     number = guesses.design.clients[0]

@@ -96,9 +96,9 @@ def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float
     row have C counters for each heavy item, and let there be no other items. Then the estimate of a
     row is too high with probability q = (1 - e^(-1/C)) / 2, and too low with the same probability.
     The median over the rows is too high with probability at most (4 q (1 - q))^(L / 2). The same
-    bound holds for too low. So L = c log(2 d / p) rows are enough, with c = 2 / log(1 / (4 q (1 -
-    q))), and hardly fewer rows are. This c is 13.8 for C = 1, 4.4 for C = 2, 2.1 for C = 4, and
-    below 1 from C = 14 on.
+    bound holds for the probability that it is too low. So L = c log(2 d / p) rows are enough, with
+    c = 2 / log(1 / (4 q (1 - q))). Hardly fewer rows would be enough. This c is 13.8 for C = 1, 4.4
+    for C = 2, 2.1 for C = 4, and below 1 from C = 14 on.
 
     Args:
         domain_size: d, the number of candidates, at least 1.

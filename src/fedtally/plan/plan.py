@@ -185,7 +185,10 @@ class Plan:
             )
 
     def _check_rounds(self) -> None:
-        """Refuse a round that is larger than all rounds together, or rounds too small for all."""
+        """Refuse a `max_round_clients` above `num_clients`, or too small to reach `num_clients`.
+
+        All rounds together must be able to reach `num_clients`.
+        """
         if self.max_round_clients > self.num_clients:
             raise InvalidInputError(
                 f"max_round_clients must be at most num_clients, {self.num_clients}, got"
@@ -351,7 +354,7 @@ class Plan:
         return self.spelling is not None
 
     def clip(self, round: int, spell: Callable[[U64], U64] | None = None) -> Clip | None:
-        """Return the bound on the norm of a client's sketch in a round; None if there is none.
+        """Return the bound on the norm of a client's sketch in a round; None if nothing is bounded.
 
         Args:
             round: the number of the round, 0 .. num_rounds - 1.
@@ -413,7 +416,7 @@ class Plan:
 
     @property
     def stopping(self) -> Stopping | None:
-        """The rule by which the campaign may end before its last round; None if it has none."""
+        """The rule by which the campaign may end early; None: the campaign runs all its rounds."""
         target = self.target
         if target is None or target.until_known is None:
             return None
@@ -520,7 +523,7 @@ class Plan:
         allow_list: bytes | None = None,
         may_lack: bool = False,
     ) -> Plan:
-        """Return this plan with the public keys of the parties: with all keys, the published plan.
+        """Return this plan with added public keys. A plan that lacks no key is a published plan.
 
         The published plan is another plan with another fingerprint, and a ledger charges the two
         separately. If the same plan is published twice with different keys, these are two
@@ -583,30 +586,35 @@ class Plan:
     def releases(self) -> list[range]:
         """The releases: for each sum that is opened, the range of rounds that it adds up.
 
-        If the clients or nobody adds noise, each round is a release. Otherwise a release adds up
-        the rounds that share all hashes and signs.
+        If the clients add noise, or nobody adds noise, each round is a release. Otherwise a release
+        adds up the rounds that share all hashes and signs.
         """
         return self.protection.releases
 
     @property
     def noise_mark(self) -> NoiseMark | None:
-        """The mark of the sums that hold this plan's noise; None without privacy."""
+        """The mark of the sums that hold this plan's noise; None without privacy.
+
+        The mark says who added the noise, and under which plan.
+        """
         return self.protection.mark(self.fingerprint)
 
     @property
     def noise_bound(self) -> int:
         """A bound on the absolute value of the noise in every counter of a secure sum.
 
-        Some counter exceeds it with a probability of at most 2^-40. It is 0 if the secure sum holds
-        no noise: the plan has no privacy, or an aggregator adds the noise later.
+        The noise in some counter exceeds the bound with a probability of at most 2^-40. The bound
+        is 0 if the secure sum holds no noise: the plan has no privacy, or an aggregator adds the
+        noise later.
         """
         return self.protection.bound(self.vector_length, self.summing.most_clients)
 
     def row_noise_bound(self, width: int) -> int:
         """Return a bound on the sum of the absolute values of the noise in a row of a secure sum.
 
-        Some row exceeds it with a probability of at most 2^-40. It is 0 if the secure sum holds no
-        noise. Each cohort's sum is checked with it, before the sums of the cohorts are added up.
+        The noise in some row exceeds the bound with a probability of at most 2^-40. The bound is 0
+        if the secure sum holds no noise. Each cohort's sum is checked with this bound, before the
+        sums of the cohorts are added up.
 
         Args:
             width: the number of counters in the row.

@@ -147,7 +147,7 @@ class Predictor:
         width: int,
         tau: float | None = None,
     ) -> float:
-        """Return the error e such that some frequency's error exceeds e only with probability p.
+        """Return the error that the largest error of all frequencies exceeds with probability p.
 
         Args:
             distribution: the known frequencies.
@@ -221,8 +221,8 @@ class Predictor:
             candidates: the number of candidates, each of which has a noisy count.
             probability: the probability, above 0 and below 1, with which the result may be
                 exceeded.
-            expected: the number by which counts are divided to get frequencies: of clients, or of
-                people in silos.
+            expected: the number by which counts are divided to get frequencies: the number of
+                clients, or of the people in all silos.
         """
         sums = Sums.of(
             rows=1,
@@ -239,7 +239,7 @@ class Predictor:
         return kind_of(self.recovery).predict(none, sums, none, probability).linf
 
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
-        """Return the frequencies for which errors are predicted: after a pilot, more careful ones.
+        """Return the frequencies for which errors are predicted; after a pilot, harder frequencies.
 
         A pilot shows little of rare items. So after a pilot, for a decoder that fits items, all
         rare items get one common frequency: equal items are the hardest case for joint recovery.
@@ -279,7 +279,7 @@ class Predictor:
         """
         items, cells = self._items(distribution), rows * width
         if not self._fits_items or not cells < CELLS * items <= CELLS * cells:
-            return found  # exact recovery is certain, or impossible with as many items
+            return found  # exact recovery is certain, or impossible with so many items
         free = replace(self, noise=0.0)
         exact = predicted(free, distribution, bound, rows, width) if self.noise_of(rows) else found
         for one in () if exact > 0.0 else SURE:
@@ -372,7 +372,7 @@ def predict_linf(
     tau: float | None = None,
     expected: int | None = None,
 ) -> float:
-    """Return the error e such that some frequency's error exceeds e only with `probability`.
+    """Return the error that a plan's largest error of all frequencies exceeds with `probability`.
 
     Args:
         plan: the plan.

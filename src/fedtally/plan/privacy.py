@@ -139,7 +139,7 @@ class Privacy:
             width: the number of counters in a row; the harmonic mean if rows differ in width.
             schedule: which rounds share their hashes.
             max_items: the most items of one client in a round.
-            participations: the most rounds that one client takes part in.
+            participations: the most rounds that one client may take part in.
             num_clients: the number of clients of each round.
             most_clients: the most clients in a sum.
             honest_survivors: the fewest honest clients that are sure to be in every sum and to add
@@ -253,7 +253,7 @@ def resolve_privacy(
 
 
 def _mechanism_of_silos(noise_by: NoiseBy, name: str | None) -> Mechanism:
-    """Return the only distribution of noise that silos may have, and refuse any other one.
+    """Return the only distribution of noise that silos may have, and refuse any other name.
 
     The prediction of how closely a sum shows a silo's size (`plan.silos.size_shown`) assumes nearly
     normal noise.
@@ -318,8 +318,8 @@ def noise_of_release(event: Event, epsilon: float, delta: float, provision: floa
         epsilon: the epsilon of the whole campaign, 1e-6 .. 1e3.
         delta: the delta of the whole campaign, above 0 and below 1.
         provision: the noise variance in a sum divided by the variance that the guarantee relies on,
-            at least 1. It is above 1 if clients add noise: all clients in the sum do, but the
-            guarantee relies only on those that are surely honest.
+            at least 1. It is above 1 if clients add noise: all clients in the sum add noise, but
+            the guarantee relies only on the clients that are surely honest.
 
     >>> event = {"mechanism": "rounded-gaussian", "rows": 16, "relation": "zero-out"}
     >>> # a client's 4 rounds are added up, or stand in 2 releases, or in 4

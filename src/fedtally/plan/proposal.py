@@ -91,7 +91,7 @@ class Proposal:
         names: the names that are predicted to be read; None if the domain is not open.
         one_release: the bytes that a client would upload, and the names that would probably be
             read, if all rounds were added up and noised only once. None if the plan has no privacy,
-            if it already opens a single sum, or if such a sum is not possible.
+            if the plan already opens a single sum, or if no plan with a single sum is possible.
     """
 
     plan: Plan
@@ -239,10 +239,10 @@ class Proposal:
         """Return curves of the predicted largest error over a client's upload bytes.
 
         A point is (bytes, error); points with an error of 0 are left out. There are two curves. The
-        first is for the plan's decoder and number of rows; if the plan has a histogram, it is for
-        sketches with the usual decoder and number of rows. The second is for the paper's (median)
-        decoder and its usual number of rows; if the plan is for this decoder, it is the only curve.
-        The keys name the decoder and the number of rows.
+        first is for the plan's decoder and number of rows; if the plan has a histogram, the first
+        is for sketches with the usual decoder and number of rows. The second is for the paper's
+        (median) decoder and its usual number of rows; if the plan is made for the median decoder,
+        there is only the second curve. The keys name the decoder and the number of rows.
         """
         recovery, own = self.target.recovery, self.plan.rows
         if not self.plan.vector.shares_counters:
@@ -481,8 +481,8 @@ def _in_one_release(
 ) -> tuple[int, Names] | None:
     """Return the upload bytes and the predicted names if all rounds were added up and noised once.
 
-    Returns None if the plan has no privacy, if it already opens a single sum, or if a plan with one
-    such sum is not possible.
+    Returns None if the plan has no privacy, if the plan already opens a single sum, or if no plan
+    with a single sum is possible.
     """
     if plan.privacy is None or len(plan.releases) == 1:
         return None

@@ -203,7 +203,8 @@ class Request:
         """Return the options for decoding the sums.
 
         Raises:
-            InvalidInputError: an option is not valid, or the decoder needs more rows.
+            InvalidInputError: an option is not valid, or the decoder needs more rows than the plan
+                or the request has.
         """
         decoding = Decoding(self.recovery, self.objective, self.confidence, self.intervals)
         if self._rows is not None:
@@ -409,7 +410,7 @@ class AskedSize:
         rows: the number of rows, from the given plan or else from the user, or None.
         width: the number of counters in a row, or None.
         max_bytes: the most bytes that a client may upload in a round. None: no limit if there is a
-            tau, otherwise the default, which a histogram may exceed (`plan.encodings`).
+            tau, otherwise `DEFAULT_MAX_BYTES`, which a histogram may exceed (`plan.encodings`).
         num_rounds: the number of rounds among which clients are drawn at random. None: the rounds
             that a column of the input names, or the rounds of the given plan, or one round.
         schedule: a `Schedule`, or "auto" or "batched:auto", which leave the choice to the planner.
@@ -544,7 +545,7 @@ class CampaignSpec:
 
         Args:
             max_bytes: the most bytes that a client may upload in a round. None: no limit if there
-                is a tau, otherwise the default.
+                is a tau, otherwise `DEFAULT_MAX_BYTES`.
         """
         return replace(self, size=replace(self.size, max_bytes=max_bytes))
 

@@ -82,8 +82,9 @@ def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True
     """Return the design with the size that meets `tau` with the fewest bytes.
 
     The size is a sketch or a histogram, within the requested `max_bytes`. If the frequencies come
-    from a pilot that is too uncertain, the size meets tau for any frequencies. If there is no such
-    size, the paper's size for the worst frequencies is tried (`size_by_model`).
+    from a pilot that is too uncertain, the size meets tau for any frequencies. If no size can be
+    found for any frequencies, a sketch gets the paper's size for the worst frequencies
+    (`size_by_model`); this size must be within the bytes, too.
 
     Args:
         design: the design, whose request has a tau; its size, if any, is replaced.

@@ -41,7 +41,9 @@ _LARGEST_COHORT = {Adversary.SEMI_HONEST: MAX_CLIENTS, Adversary.ACTIVE: MAX_ACT
 # If the user gives only one of the two sizes of a cohort, the smallest cohort has 4/5 of the
 # clients of a full one. This is a ratio of integers: 0.8 is not exact in floating point.
 _COMES, _FULL = 4, 5
-MIN_HONEST = 2  # honest clients in a sum: with only one, the others learn this client's vector
+# The fewest honest clients that a sum must have. With only one honest client, the corrupt clients
+# learn this client's vector.
+MIN_HONEST = 2
 
 
 def cohort_sizes(

@@ -38,10 +38,10 @@ MOST_CANDIDATES = 1 << 17
 
 
 def even_seed(plan: Plan, domain: Domain) -> bytes:
-    """Return the seed with the least `unevenness` among `DRAWS` seeds: the plan's own and others.
+    """Return the seed with the least `unevenness` among `DRAWS` seeds.
 
-    The other seeds are derived from the plan's own seed (`draws`). The plan's own seed is returned
-    without a search in these cases:
+    These are the plan's own seed and seeds derived from it (`draws`). The plan's own seed is
+    returned without a search in these cases:
 
     - The plan has more than `MOST_COUNTERS` counters over all batches (groups of rounds that share
       all hashes and signs).

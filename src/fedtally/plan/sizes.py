@@ -8,8 +8,9 @@ By default sizes are chosen for the errors of joint recovery, and belief propaga
 answer. Belief propagation has smaller errors. The difference is a margin for frequencies that
 differ from the assumed ones. If the frequencies come from a pilot, whose clients were drawn from
 the same population, a smaller margin is enough. Then `size_by_answer` may find a smaller size, for
-the errors of the decoder that answers. Its margin must still cover errors of the pilot. These are
-largest if many items have nearly the same frequency, because a pilot may not show that.
+the errors of the decoder that answers. The margin of this size must still cover errors of the
+pilot. A pilot's errors are largest if many items have nearly the same frequency, because a pilot
+may not show such a group of items.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Sketches:
     def best_schedule(self, rows: int, width: int, now: Schedule | None = None) -> Schedule:
         """Return the schedule with the smallest error for the bytes of a given sketch.
 
-        The present schedule is returned unless another one is clearly better (`_BETTER`). With a
+        If no other schedule is clearly better (`_BETTER`), the present schedule is returned. With a
         growing number of batches the error first falls and then rises. So schedules are tried one
         after the other, in both directions, as long as the error does not rise. For each schedule
         the width is chosen so that the bytes stay the same.
@@ -170,7 +170,7 @@ class Sketches:
         Args:
             rows: the number of rows of the sketch.
             width: the number of counters in a row.
-            now: the present schedule; None: the first one in `schedules`.
+            now: the present schedule; None: the first schedule in `schedules`.
         """
         listed = list(self.schedules)
         start = 0 if now is None else listed.index(now)

@@ -40,7 +40,7 @@ class Line(NamedTuple):
         down: the number of messages that clients receive, and the bytes of each.
         clients: the number of clients that perform the operations in `client`.
         client: the operations of one client: a table of numbers by the names in `costs.OPERATIONS`.
-        server: the operations of all servers for the whole sum, in the same form.
+        server: the operations of all servers for the whole sum, also a table of numbers by name.
         between: the bytes that two servers send each other for the sum.
         times: the number of sums that have this same cost.
     """

@@ -53,7 +53,8 @@ _SHARED = Schedule.parse("shared")
 class Trials:
     """The simulated campaigns for one size of sketch.
 
-    Results are kept. So callers use `of`, which returns the same object for the same arguments.
+    The object keeps the errors of campaigns that it has simulated. So callers use `of`, which
+    returns the same object for the same arguments.
 
     Args:
         distribution: the known frequencies.
@@ -105,7 +106,7 @@ class Trials:
         Args:
             tau: the error, a frequency, that is compared.
             probability: the share of campaigns whose error may be above tau.
-            repeats: the number of campaigns that the share is of.
+            repeats: the number of campaigns; the share is a share of this number.
             like: the campaigns of another width, or None. Campaigns with the same number have the
                 same clients and the same seed of hashes at every width. So the campaigns with the
                 largest errors in `like` are simulated first: as soon as enough of them fail, the
@@ -146,7 +147,7 @@ class Trials:
 
         Args:
             probability: the largest share of campaigns whose error may exceed the result.
-            repeats: the number of campaigns that the share is of.
+            repeats: the number of campaigns; the share is a share of this number.
             tau: the error that is allowed, or None. With it, the simulation ends after half or
                 three quarters of the campaigns, if these show that a smaller share than
                 `probability` exceeds tau. The probability that this is wrong is at most `_SURE`,

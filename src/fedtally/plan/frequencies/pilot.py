@@ -253,8 +253,8 @@ def read(
     one = fit.scale * clients / math.sqrt(float(fit.share.mean()))
     resolved = min(max(_CLEARLY * fit.threshold * one, 0.5), tail.most * clients)
     energy = known.energy
-    # Deconvolution keeps frequencies below `tail.most`, but does not know `largest_unseen`. If the
-    # latter is smaller, deconvolution could exceed it, so the power law is taken as it is.
+    # Deconvolution keeps frequencies below `tail.most`, but does not know `largest_unseen`. If
+    # `largest_unseen` is smaller, deconvolution could exceed it, so the power law is not corrected.
     if len(tail.frequencies) and largest_unseen >= tail.most:
         tail = _deconvolution(pilot, heads, known, ranks, tail, one, resolved)
         energy = float(tail.numbers @ tail.frequencies**2)

@@ -189,7 +189,7 @@ def check_histogram_domain(domain: Mapping[str, Any]) -> None:
     """Refuse candidates that a histogram cannot count.
 
     A client must know which counter belongs to which candidate without asking for a list. So the
-    ids of the candidates must be consecutive. A row must be able to hold a counter for each.
+    ids of the candidates must be consecutive. The largest row must have enough counters.
 
     Args:
         domain: the public description of the candidates.
@@ -227,12 +227,12 @@ def checked_domain(domain: Any) -> Mapping[str, Any]:
     NumPy numbers are replaced by Python numbers, because JSON has no NumPy numbers.
 
     Args:
-        domain: a table with the entries "kind", "size", "public", and others that depend on the
-            kind.
+        domain: a table with the entries "kind", "size", "public", and further entries that depend
+            on the kind.
 
     Raises:
-        InvalidInputError: it is not a table of texts, numbers and truth values; an entry is missing
-            or out of range; or an entry cannot be written to a plan's file.
+        InvalidInputError: `domain` is not a table of texts, numbers and truth values; an entry is
+            missing or out of range; or an entry cannot be written to a plan's file.
 
     >>> dict(checked_domain({"kind": "range", "size": 9, "public": True}))
     {'kind': 'range', 'size': 9, 'public': True}

@@ -169,7 +169,7 @@ class Clients:
     def fits(self, num_silos: int) -> bool:
         """Return whether a sum with this number of silos can come from clients of this kind.
 
-        A sum of silos must have at least 1 silo, and a sum of persons must have 0.
+        A sum of silos has at least 1 silo, and a sum of persons has 0 silos.
 
         Args:
             num_silos: the number of silos in the sum; 0 for a sum of persons.

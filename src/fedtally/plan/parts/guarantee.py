@@ -87,9 +87,9 @@ def check_number(terms: PrivacyConfig, clients: Clients, summing: Summing) -> No
 def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int) -> None:
     """Refuse a delta that is at least 1 divided by the number of people.
 
-    A plan that is marked `not_private` is not refused. With such a delta, the guarantee would even
-    hold if the item of a person drawn at random were published. For silos the number of people is
-    the most that all silos together may have.
+    With such a delta, the guarantee would even hold if the item of a person drawn at random were
+    published. For silos the number of people is the most that all silos together may have. A plan
+    that is marked `not_private` is not refused.
 
     Args:
         terms: the plan's terms of privacy.

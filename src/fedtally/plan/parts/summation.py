@@ -1,4 +1,6 @@
-"""A user's request how to sum rounds, before the terms of the protocol are computed.
+"""The options for summing rounds, as a user requests them.
+
+The terms of the protocol are computed from these options later.
 
 >>> Summation("secagg", max_cohort=1000).sizes(2500), Summation("two-server").sizes(2500)
 ([834, 833, 833], [2500])
@@ -26,7 +28,10 @@ MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}
 
 @dataclass(frozen=True)
 class Summation:
-    """A user's request how to sum rounds, with the dropouts and corrupt clients to plan for.
+    """The requested options for summing rounds, with the dropouts and corrupt clients to plan for.
+
+    Some methods do not use an option. Only "secagg" may have the adversary "active" or a
+    `max_cohort`, only "two-server" a `validity`. For "ideal", `dropout` must be 0.
 
     Args:
         method: "ideal" (one trusted server), "secagg" (among the clients of a cohort) or
@@ -44,7 +49,7 @@ class Summation:
             least `dropout`. None: the larger of `dropout` and 5 %.
 
     Raises:
-        InvalidInputError: a value is out of bounds, or does not go with the method.
+        InvalidInputError: a value is out of bounds, or the method may not have it.
     """
 
     method: SecureSum | str = SecureSum.IDEAL

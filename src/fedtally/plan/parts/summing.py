@@ -168,8 +168,8 @@ class Summing:
     def opened_together(self, releases: list[range]) -> list[range]:
         """Return the releases whose rounds the servers open only as a total.
 
-        With two servers these are all `releases`. With other methods there are none: the sum of
-        each round is opened by itself.
+        With two servers these are all `releases`. With other methods the result is empty: the sum
+        of each round is opened by itself.
         """
         return [] if self.servers is None else releases
 
