@@ -78,7 +78,7 @@ class Setting:
     """The values that a plan is made from, before its size is chosen.
 
     The predicted bytes and the predicted noise are approximate: they are computed for rows of 1000
-    counters, and the bits of a counter for 7 such rows.
+    counters. The bits of a counter are computed for 7 such rows.
 
     Args:
         spec: the user's request, with all defaults filled in.
@@ -152,8 +152,8 @@ class Setting:
     def fleet(self) -> int:
         """The number of clients that may take part. Each client counts once.
 
-        It is `clients[0]` divided by the most rounds that one client may take part in. With a
-        calendar `clients[0]` counts a client once for each of these rounds.
+        Without a calendar it is `clients[0]`. With a calendar `clients[0]` counts a client once for
+        each round that the client may take part in, so that it is divided by this number of rounds.
         """
         return self.clients[0] // self.spec.lifetime
 
@@ -479,7 +479,10 @@ class Design(Setting):
         spelling: Spelling | None = None,
         encoding: Encoding = Encoding.SKETCH,
     ) -> Design:
-        """Return this design with another size, and without an origin (arguments: `Chosen`)."""
+        """Return this design with another size, and without an origin.
+
+        The arguments are the attributes of `Chosen`.
+        """
         return replace(self, size=Chosen(schedule, rows, width, spelling, encoding), origin=None)
 
     def sized_by(self, origin: Size) -> Design:
@@ -630,7 +633,8 @@ class Design(Setting):
     def with_clients(self, num_clients: int) -> Design:
         """Return the design for another number of clients, without a size.
 
-        The request is adapted to the new number. Silos keep the number of people per silo.
+        The request is adapted to the new number (`CampaignSpec.for_clients`). Silos keep the number
+        of people per silo.
 
         Args:
             num_clients: the new number of clients that may take part; each client counts once.
@@ -682,7 +686,7 @@ class Design(Setting):
     def finish(
         self, random: Callable[[int], bytes], report: Callable[..., None]
     ) -> tuple[Plan, Keys | None]:
-        """Return the finished plan with its keys, and the keys themselves.
+        """Return the finished plan with its public keys, and all keys.
 
         The keys are None if a trusted server sums. If the request wants a certificate, the hashes
         are certified for the guarantee, so that less noise is enough.
@@ -756,7 +760,7 @@ class Design(Setting):
         )
 
     def _agreed(self, schedule: Schedule, counters: int, encoding: Encoding) -> Terms | None:
-        """Return the terms of the secure sum, without noise; None if a trusted server sums."""
+        """Return the terms of the secure sum, without room for noise; None for a trusted server."""
         clients = self.spec.clients
         largest, entries = clients.largest_entry(encoding), counters + clients.entries
         signed = encoding.is_signed

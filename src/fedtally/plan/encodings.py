@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 # without a budget, a histogram may have this many times the default bytes
 _MORE = 2
-_ROUNDING = 1e-9  # the share by which rounding may put an error above a target that it still meets
+# An error that is above the target by at most this share still meets the target, because rounding
+# may have raised the error.
+_ROUNDING = 1e-9
 
 
 def histogram(design: Design, most: float = float("inf")) -> Design | None:

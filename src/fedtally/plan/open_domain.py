@@ -12,11 +12,11 @@ the fewest bytes. If the request has no tau, the least tau whose guesses fit the
 found first.
 
 The searches `smallest`, `best` and `least_epsilon` have the names of the searches for a list of
-candidates in `fedtally.plan.search`.
-If the request states neither a number of rounds nor a schedule, the searches here choose the number
-of rounds. Without noise more rounds cost nothing: each client spells fewer positions of a name, and
-all rounds can run at the same time. But the sum of each round then has fewer clients, and shows
-more of each client. With noise, each opened sum costs additional noise.
+candidates in `fedtally.plan.search`. If the request states neither a number of rounds nor a
+schedule, the searches here choose the number of rounds. Without noise, more rounds cost nothing:
+each client spells fewer positions of a name, and all rounds can run at the same time. But the sum
+of each round then has fewer clients, and shows more of each client. With noise, more rounds cost
+accuracy: each opened sum holds noise of its own.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def predicted(design: Design, law: Frequencies, wanted: Wanted) -> Names:
 
 
 def checked(design: Design, *, allow_rare: bool) -> RareNames | None:
-    """Refuse a smallest sum that shows rare strings, or return this sum; None if sums have noise.
+    """Check and return the smallest sum of a design; return None if sums have noise.
 
     Args:
         design: the design, with a size.

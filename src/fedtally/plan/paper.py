@@ -61,9 +61,9 @@ def hardness(frequencies: npt.ArrayLike, tau: float) -> float:
     It is the number of items with f >= tau, plus the sum of f^2 / tau^2 over the items with f <
     tau: equation (2), corollary "Oracle sketch size".
 
-    What it means: take the paper's error bound without its constant and its rows. The bound is at
-    most tau if the width is at least the hardness. The bound is above tau if the width is less than
-    half of the hardness.
+    What it means: take the paper's error bound without its constant factor and its dependence on
+    the rows. This bound is at most tau if the width is at least the hardness. It is above tau if
+    the width is less than half of the hardness.
 
     The hardness equals the sum of min(1, f / tau)^2. So it is a continuous function of tau, which
     never rises. It is at most the number of items that occur. If frequencies sum to at most 1, it

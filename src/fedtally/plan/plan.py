@@ -1,8 +1,8 @@
 """The `Plan`: all public parameters of a campaign, checked together, with a fingerprint.
 
 A plan is immutable and contains nothing private. If the domain was made from the clients' own
-items, the plan contains only its size. A plan is written as TOML or JSON; its fingerprint is the
-SHA-256 of its canonical JSON. docs/plan.md describes both.
+items, the plan contains only the domain's size. A plan is written as TOML or JSON; its fingerprint
+is the SHA-256 of its canonical JSON. docs/plan.md describes the file and the fingerprint.
 
 A plan is first made without keys. `Plan.with_keys` adds the public keys and returns the published
 plan, which is another plan with another fingerprint. Clients and servers refuse a plan that lacks a
@@ -108,8 +108,9 @@ class Plan:
             names.
         encoding: whether items are counted in a "sketch" or in a "histogram". A histogram has one
             row, one counter for each candidate, and the schedule shared.
-        calendar: the times when each round is open; None: the server decides. With a calendar each
-            round has its own hashes or signs, and there are at most 4096 rounds.
+        calendar: the times when each round is open; None: the server decides when rounds are open.
+            With a calendar each round has its own hashes or signs, and there are at most 4096
+            rounds.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two values contradict each other.
@@ -358,8 +359,8 @@ class Plan:
 
         Args:
             round: the number of the round, 0 .. num_rounds - 1.
-            spell: a function that spells items, for an open domain (see `Clip`). None: for a list
-                of candidates.
+            spell: for an open domain, a function that returns how the names of items are encoded in
+                counters (see `Clip`); None for a list of candidates.
         """
         norm = self.protection.clip_norm
         return None if norm is None else Clip(self.spec, round, norm, spell)
@@ -427,8 +428,8 @@ class Plan:
     def until_known(self, least_clients: int | None = None) -> Self:
         """Return this plan with a rule by which the campaign may end before its last round.
 
-        It ends once the largest error is estimated to be within the target, and enough rounds and
-        clients took part (`Stopping`).
+        The campaign ends early once the largest error is estimated to be within the target, and
+        enough rounds and clients took part (`Stopping`).
 
         Args:
             least_clients: the fewest clients that must have taken part before the end; None: 1.
@@ -525,9 +526,10 @@ class Plan:
     ) -> Plan:
         """Return this plan with added public keys. A plan that lacks no key is a published plan.
 
-        The published plan is another plan with another fingerprint, and a ledger charges the two
-        separately. If the same plan is published twice with different keys, these are two
-        campaigns. A key that is None is not added: the plan keeps the key that it has, if any.
+        The published plan is another plan with another fingerprint, and a ledger charges this plan
+        and the published plan separately. If this plan is published twice with different keys, the
+        two published plans are two campaigns. A key that is None is not added: the plan keeps the
+        key that it has, if any.
 
         Args:
             server_key: for secagg, the server's Ed25519 public key, 32 bytes: it verifies the
@@ -666,7 +668,8 @@ class Plan:
     def one_hot_bytes_per_client(self) -> int:
         """The most bytes that a client would upload with one counter for each candidate.
 
-        The way to sum is the same, and the bytes that the protocol adds are taken as equal.
+        The way to sum is this plan's. The protocol is assumed to add as many bytes as it adds for
+        this plan's vectors.
         """
         sketch = -(-self.vector_length * self.modulus_bits // 8)
         one_hot = -(-self.domain_size * self._one_hot_bits // 8)

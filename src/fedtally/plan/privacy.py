@@ -51,7 +51,7 @@ class Privacy:
     Args:
         epsilon: the most epsilon that the campaign may cost.
         delta: the most delta that the campaign may cost. None: 1e-6, or 0.1 divided by the number
-            of clients (for silos, people) if this is less. With geometric noise the delta is 0.
+            of clients (for silos, of people) if this is less. With geometric noise the delta is 0.
         noise_by: the parties that add the noise: an aggregator, the clients, or two servers.
         mechanism: the distribution of the noise, or its name. None: of the distributions that these
             parties can add, the one with the smallest error. Geometric noise is only for
@@ -146,7 +146,8 @@ class Privacy:
                 noise; None: clients add no noise.
             counters: the number of counters of a client's vector; None: rows times width.
             encoding: whether items are counted in a sketch or in a histogram.
-            probability: the probability with which the compared error may be exceeded.
+            probability: the probability with which the largest noise may exceed the error by which
+                the distributions are compared.
             silos: the options of silos; None: clients are persons.
             per_rounds: the length, in rounds, of each run of rounds that `participations` limits;
                 None: the whole campaign.
@@ -227,7 +228,7 @@ def resolve_privacy(
         neighbours: the relation between two inputs that must look alike, or its name; None:
             zero-out, but add-remove for silos.
         silos: the options of silos; None: clients are persons.
-        asked: other arguments of `Privacy`.
+        asked: further arguments of `Privacy`.
 
     Raises:
         InvalidInputError: a value is out of bounds; the relation does not suit silos, the method of

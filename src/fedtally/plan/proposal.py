@@ -78,8 +78,8 @@ class Proposal:
             afterwards (`search.wider`), `size.width` is the width before the widening.
         linf: the predicted largest error; it is exceeded with the plan's `failure_probability`.
         distribution: the frequencies for which the error is predicted. If the target holds for any
-            frequencies, these are the hardest ones. The error of a histogram does not depend on the
-            frequencies; they then mean nothing.
+            frequencies, these are the hardest frequencies. For a histogram they mean nothing,
+            because its error does not depend on the frequencies.
         found: the quantity that was made as small as possible: "bytes", "error" or "epsilon".
         minimax: the paper's size for the worst frequencies, and the bytes that a client then
             uploads; None if the domain is open.
@@ -416,7 +416,8 @@ def for_strings(
 
     Raises:
         InvalidInputError: no plan meets the request, and the message names changes that help, if
-            there are any; or the sums would show the items of single clients, which is not allowed.
+            there are any; or the sums would show the items of single clients, and
+            `wanted.allow_rare` is False.
     """
     spec, p = design.spec, design.spec.failure_probability
     if find_epsilon:

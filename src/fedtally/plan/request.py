@@ -93,8 +93,9 @@ class Request:
                 true frequencies, or the input's own items as candidates.
             silos: the options of silos; None: the input has no silos. For silos the relation is
                 add-remove of a person, and the schedule is shared. With a given plan of silos,
-                `silos` must be given, too; `people` must be None and `silos_per_person` 1, because
-                the plan has both. With a given plan of persons, `silos` must be None.
+                `silos` must be given, too; `silos.people` must be None and `silos.silos_per_person`
+                1, because the plan states both numbers. With a given plan of persons, `silos` must
+                be None.
             recurring: the options of a calendar; None: there is no calendar. With a calendar the
                 schedule is hybrid or fresh.
 
@@ -128,7 +129,7 @@ class Request:
         )
 
     def _silos(self, asked: Silos | None) -> Silos | None:
-        """Return the options of silos, from the plan or the user; None if clients are persons."""
+        """Return the options of silos, of the given plan or else the user; None for persons."""
         if self.plan is not None:
             return _silos_of(self.plan, asked)
         if asked is not None:
@@ -195,7 +196,7 @@ class Request:
         )
 
     def _max_items(self) -> int:
-        """Return the most items of one client in a round, from the given plan or the user."""
+        """Return the most items of one client in a round, of the given plan or else the user."""
         asked = _checked(_POSITIVE, max_items=self.max_items)
         return (asked or 1) if self.plan is None else self.plan.max_items
 
@@ -490,9 +491,10 @@ class CampaignSpec:
         return 1 if self.silos is None else self.silos.most
 
     def with_people(self, largest: int) -> CampaignSpec:
-        """Return the spec for silos of at most `largest` people.
+        """Return the spec for silos of at most `largest` people each.
 
-        It is returned unchanged if clients are persons, or if the user requests a number of people.
+        The spec is returned unchanged if clients are persons, or if the user requests a number of
+        people.
         """
         if self.silos is None or self.silos.people is not None:
             return self

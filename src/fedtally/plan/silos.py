@@ -61,8 +61,8 @@ class Silos:
             num_silos: the number of silos of the campaign.
 
         Raises:
-            InvalidInputError: a person may be in more silos than there are, or more people are
-                expected than the silos may have.
+            InvalidInputError: `num_silos` is below `silos_per_person`, or this number of silos
+                cannot have `expected` people.
         """
         if self.silos_per_person > num_silos:
             raise InvalidInputError(

@@ -236,7 +236,7 @@ class Sketches:
         cost: Callable[[Design], float],
         found: Design,
     ) -> Design:
-        """Return the cheapest design that steps between neighbouring schedules find (`descend`).
+        """Search among neighbouring schedules (`descend`), and return the cheapest design found.
 
         `_in_turn` may stop too early. Let many items have nearly the same frequency. Then the error
         of a size that just meets the target rises steeply with every small change. So every other

@@ -30,7 +30,7 @@ def successor(
         start: the time when the successor's first round opens, a datetime with a time zone; None:
             the time when the last round of `plan` closes.
         population: the name of the population whose privacy budget is charged. It must be the name
-            in `plan`, or "" if `plan` has no privacy. None: it is not checked.
+            in `plan`, or "" if `plan` has no privacy. None: the name is not checked.
 
     Raises:
         InvalidInputError: `plan` has no calendar; `start` is not a datetime with a time zone, has

@@ -115,7 +115,7 @@ def _planes(entries: int, bits: int) -> int:
 
 @dataclass(frozen=True)
 class _Masked:
-    """One sum of masked vectors; besides the counters they have checksum entries."""
+    """One sum of masked vectors. A masked vector has counters and checksum entries."""
 
     crowd: Crowd
     parameters: Parameters | TwoServerParameters

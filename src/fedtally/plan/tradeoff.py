@@ -127,7 +127,7 @@ def _budgets(proposal: Proposal) -> list[int]:
 def _sketches(plan: Plan) -> list[int]:
     """Return the upload bytes of sketches with more or fewer counters than the plan.
 
-    The numbers of counters are the multiples `_COUNTERS` of the plan's number.
+    The sketches have the multiples `_COUNTERS` of the plan's number of counters.
     """
     own = plan.rows * plan.width * plan.modulus_bits / 8
     return [round(plan.bytes_per_client + (factor - 1) * own) for factor in _COUNTERS]

@@ -109,8 +109,8 @@ class Trials:
             repeats: the number of campaigns; the share is a share of this number.
             like: the campaigns of another width, or None. Campaigns with the same number have the
                 same clients and the same seed of hashes at every width. So the campaigns with the
-                largest errors in `like` are simulated first: as soon as enough of them fail, the
-                result is True.
+                largest errors in `like` are simulated first. As soon as more campaigns than allowed
+                have an error above tau, the result is True.
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> trials = Trials.of(distribution, 1000, "joint", 0.0, 7, 2)
@@ -150,8 +150,8 @@ class Trials:
             repeats: the number of campaigns; the share is a share of this number.
             tau: the error that is allowed, or None. With it, the simulation ends after half or
                 three quarters of the campaigns, if these show that a smaller share than
-                `probability` exceeds tau. The probability that this is wrong is at most `_SURE`,
-                for both tests together.
+                `probability` exceeds tau. The probability that this conclusion is wrong is at most
+                `_SURE`, for both tests together.
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> trials = Trials.of(distribution, 1000, "joint", 0.0, 7, 7)
@@ -247,9 +247,10 @@ def _items(distribution: Frequencies, num_clients: int, most: int) -> tuple[F64,
 
 
 def _growth(candidates: int, domain_size: int) -> float:
-    """Return how much larger the maximum of `domain_size` normal variables is than of `candidates`.
+    """Return how much larger a maximum of normal variables is for `domain_size` than `candidates`.
 
-    It is a ratio, and 1 if `domain_size` is at most `candidates`.
+    The result is the ratio of the maximum of `domain_size` variables and the maximum of
+    `candidates` variables. It is 1 if `domain_size` is at most `candidates`.
 
     >>> _growth(1000, 1000), round(_growth(100_000, 1_000_000), 3)
     (1.0, 1.107)

@@ -191,7 +191,7 @@ def _hardest_of(
 
 
 def _climbed(numbers: Sequence[int], near: int, tried: Callable[[int], Hardest]) -> Hardest:
-    """Return the hardest plateau that steps in both directions from `near` find.
+    """Search in both directions from `near`, and return the hardest plateau that is found.
 
     The first step is at the number nearest to `near`. The steps in one direction end at a plateau
     if two conditions hold: this plateau and the last ones before it, `_IN_TURN` in a row, are no

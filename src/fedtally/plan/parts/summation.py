@@ -37,16 +37,17 @@ class Summation:
         method: "ideal" (one trusted server), "secagg" (among the clients of a cohort) or
             "two-server"; a `SecureSum` or its name.
         adversary: the adversary that "secagg" resists: "semi-honest" or "active".
-        dropout: the share of every cohort that drops out in a simulation, 0 <= dropout < 1.
-        max_corrupt: the share of a cohort that may be corrupt, 0 <= max_corrupt < 1.
+        dropout: the share of the clients of each sum that drops out in a simulation, 0 <= dropout <
+            1.
+        max_corrupt: the share of the clients of a sum that may be corrupt, 0 <= max_corrupt < 1.
         max_cohort: the most clients in a cohort, at least 3; a round with more clients is split.
             None: 2000, or 200 against an active adversary.
         min_cohort: the fewest clients with which a cohort may begin. None: the size of the smallest
             cohort when each round is split evenly.
         validity: whether the reports of "two-server" have proofs that they are valid, a `Validity`
             or its name. None: they have proofs if the plan allows proofs.
-        max_dropout: the share of a cohort that may drop out while the sum can still be opened, at
-            least `dropout`. None: the larger of `dropout` and 5 %.
+        max_dropout: the share of the clients of a sum that may drop out while the sum can still be
+            opened, at least `dropout`. None: the larger of `dropout` and 5 %.
 
     Raises:
         InvalidInputError: a value is out of bounds, or the method may not have it.
@@ -120,7 +121,7 @@ class Summation:
 
     @property
     def borne(self) -> float:
-        """The share of a cohort that may drop out while the sum can still be opened."""
+        """The share of a sum's clients that may drop out while the sum can still be opened."""
         assert self.max_dropout is not None
         return self.max_dropout
 
@@ -236,8 +237,8 @@ class Summation:
         """Return the fewest honest clients that are sure to be in a trusted server's sum.
 
         The trusted server stands for secagg in a simulation. So `max_corrupt` and `max_dropout`
-        apply to each round as to a cohort. The sum has the clients of the smallest round. The
-        number of corrupt clients is computed from the largest round.
+        apply here, too. The sum has the clients of the smallest round. The number of corrupt
+        clients is computed from the largest round.
 
         Args:
             num_clients: the number of clients of each round; empty rounds are ignored.
