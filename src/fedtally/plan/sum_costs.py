@@ -40,7 +40,7 @@ class Line(NamedTuple):
         down: the number of messages that clients receive, and the bytes of each.
         clients: the number of clients that perform the operations in `client`.
         client: the operations of one client: a table of numbers by the names in `costs.OPERATIONS`.
-        server: the operations of all servers for the whole sum, in the same form.
+        server: the operations of all servers for the whole sum, also a table of numbers by name.
         between: the bytes that two servers send each other for the sum.
         times: the number of sums that have this same cost.
     """
@@ -115,7 +115,7 @@ def _planes(entries: int, bits: int) -> int:
 
 @dataclass(frozen=True)
 class _Masked:
-    """One sum of masked vectors; besides the counters they have checksum entries."""
+    """One sum of masked vectors. A masked vector has counters and checksum entries."""
 
     crowd: Crowd
     parameters: Parameters | TwoServerParameters
@@ -166,8 +166,8 @@ def _ideal(crowd: Crowd) -> list[Line]:
 class _Cohort(_Masked):
     """One cohort of secure aggregation.
 
-    Equally many clients drop out in each stage after the first. They receive the message of this
-    stage, but do not answer it.
+    Equally many clients drop out in each stage after the first. A client that drops out in a stage
+    receives the message of this stage, but does not answer it.
     """
 
     parameters: Parameters
