@@ -37,7 +37,8 @@ __all__ = [
 ]
 
 _AVAILABLE: tuple[str, ...] = ("numpy",) if native is None else ("numpy", *native.levels())
-# Ids times rows for each thread. With fewer, a second thread costs more time than it saves.
+# The least product of ids and rows for each thread. With less work for each, a second thread costs
+# more time than it saves.
 PARALLEL_FROM = 1 << 16
 _alone: ContextVar[bool] = ContextVar("one_thread", default=False)
 

@@ -71,7 +71,7 @@ def interpolated(
 
     A name of `size` symbols (its bytes and the end mark) is determined by any `size` of its symbols
     and parity symbols. The places with the surest symbols are chosen. Guesses with impossible bytes
-    are left out, and the others are in the order in which to try them.
+    are left out. The guesses are in the order in which to try them.
     `recovery.names._interpolated` defines the function.
 
     Args:
@@ -79,9 +79,9 @@ def interpolated(
         parity: the log probabilities of the parity symbols, float64 [parity symbols, 256].
         replaced: how many of the chosen places are replaced, one at a time, by the surest of the
             other places.
-        by_flips: which of the last `flips` chosen places, the least sure ones, get their
-            second-best symbol: all bit masks of `flips` bits, int64 [2^flips], in the order in
-            which they are tried.
+        by_flips: bit masks, int64 [2^flips], in the order in which they are tried. The `flips`
+            chosen places with the least sure symbols may get their second-best symbol; a mask says
+            which of them do.
         end: the symbol of the end mark.
         unused: the smallest byte that no name has.
     """

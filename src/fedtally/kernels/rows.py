@@ -76,7 +76,7 @@ def distinct_rows(rows: U64) -> U64:
         uint64 [2 or 3, distinct rows].
 
     Raises:
-        InvalidInputError: the rows have another shape.
+        InvalidInputError: the shape of `rows` is none of these.
 
     >>> distinct_rows(np.array([[1, 1, 1, 1], [9, 5, 9, 7]], np.uint64)).tolist()
     [[1, 1, 1], [5, 7, 9]]
