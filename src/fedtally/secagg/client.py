@@ -83,7 +83,8 @@ class Journal(Protocol):
         """Mark the item as spent, in one atomic step; return False if it may not be spent.
 
         The item may not be spent if it was spent before, even for this same session, or if the
-        client's record does not allow it: for instance, because the round would exceed a cap.
+        client's record does not allow it: for instance, because the round would cost more privacy
+        than the client's owner allows.
 
         Args:
             session: the identifier of the session that the item's vector goes to, 32 bytes.
@@ -197,11 +198,11 @@ class Client:
 
     The client accepts each type of message once, in the order of `messages.EXCHANGES`. Until the
     session is aborted, the last message that it answered may come again, byte for byte, and gets
-    the same answer again. It drops bytes that are no frame of the server in this session. Before
-    its session it drops everything but an Invite that the server signed. From then until its last
-    answer, any other message of the wrong type or content ends the session for good, and every
-    secret is wiped. After its last answer the client only records a Result or an Abort. A restarted
-    client cannot rejoin its session.
+    the same answer again. The client drops bytes that are no frame of the server in this session.
+    Before its session it drops everything but an Invite that the server signed. From this Invite
+    until the client's last answer, any other message of the wrong type or content ends the session
+    for good, and every secret is wiped. After its last answer the client only records a Result or
+    an Abort. A restarted client cannot rejoin its session.
 
     Args:
         policy: what the client demands of the parameters.

@@ -320,11 +320,11 @@ class TwoServerConfig:
 
     @property
     def sizing(self) -> TwoServerParameters:
-        """Parameters with the same bounds and sizes, only to count bytes: the keys are stand-ins.
+        """Parameters with stand-ins for the keys, to check the fields and to count bytes.
 
         Never run the protocol with these parameters: anybody can open what is sealed to their keys.
-        `signed` is False in them. This needs the fewest bits, so that bits that are enough for a
-        sketch are accepted, too.
+        `signed` is False in them: sums of a histogram need fewer bits than sums of a sketch, and
+        these terms do not say which of the two they are for.
         """
         from fedtally.secagg.two_server import TwoServerParameters
 
@@ -360,7 +360,7 @@ class TwoServerConfig:
 
     @property
     def upload_bytes(self) -> int:
-        """The number of bytes of a report to both servers together, without a proof."""
+        """The number of bytes of a report to both servers together, its proof not counted."""
         return self.sizing.report_bytes
 
     def bytes_besides(self, widths: Sequence[int], *, abstain: bool) -> int:
@@ -457,8 +457,8 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the kind of server to protect against; it does not matter for "two-server", and
-            must be the default for "ideal".
+        adversary: the kind of server to protect against; ignored for "two-server". Do not give it
+            for "ideal": `ACTIVE` would add "allow_list" to the result.
 
     >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
     (('server_key',), ('leader_key', 'helper_key', 'allow_list'), ())
@@ -510,7 +510,7 @@ def check_key(name: str, value: Any) -> None:
         value: the key, or the digest, 32 bytes; None: not added yet.
 
     Raises:
-        InvalidInputError: says what is wrong with the key.
+        InvalidInputError: the value is not a valid key; the message says why.
     """
     if value is None:
         return
@@ -596,8 +596,8 @@ def whole_bits(
         clients: the most clients in a sum.
         largest_entry: the most that one client adds to a counter, without noise.
         noise: the largest absolute value of the noise that a counter has before the sum is opened.
-        folds: whether sums are folded before noise is added, see `check_terms`: then the counters
-            must be able to hold sums of twice as many clients.
+        folds: whether sums are folded before noise is added, see `check_terms`. Then the counters
+            must be able to hold sums of `2 * clients` clients.
         signed: whether an entry without noise may be negative (`Encoding.is_signed`).
         proofs: whether reports have proofs. Then a counter is an integer mod p, the prime of the
             smallest field for the sums. The largest entry is then 1, whatever `largest_entry` says.

@@ -97,7 +97,7 @@ class Neighbourhood:
     def weakest_cut(self, alive: Bits) -> int | None:
         """Return the fewest survivors whose removal cuts the other survivors into two parts.
 
-        The result is None if no removal does that. A ring is cut where two gaps have no survivor,
+        The result is None if no removal cuts them. A ring is cut where two gaps have no survivor,
         and each of the two arcs between the gaps has a survivor. A gap is k/2 successive places.
         For the complete graph the result means nothing: that graph cannot be cut.
 

@@ -355,7 +355,7 @@ class Unmask(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Announce the sum of a session, without the sum itself.
+    """Announce that a session has a sum, and give the digest of the sum.
 
     Attributes:
         survivors: the number of clients in the sum.

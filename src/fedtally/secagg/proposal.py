@@ -41,7 +41,8 @@ from fedtally.secagg.params import (
 # The probability with which any of a campaign's sums may have more than C corrupt clients, where
 # clients are drawn for each sum: see `corrupt_needed`.
 EXCEEDED = 1e-6
-# A ring is tried at about this many sizes of the roster, see `_find_ring_between`.
+# If a roster may have more sizes than twice this number, a ring is tried at about this many sizes
+# (see `_find_ring_between`).
 _LOOKS = 1000
 
 
@@ -71,8 +72,8 @@ def propose(
         max_dropout: the largest fraction of the roster that may drop out.
         adversary: the kind of server to protect against, `semi-honest` or `active`.
         n_min: the smallest roster; by default n_max.
-        min_survivors: the fewest survivors. By default n_min less the fraction max_dropout of
-            n_min, which is rounded up; in `active` also less C.
+        min_survivors: the fewest survivors. By default n_min minus the dropouts, which are the
+            fraction max_dropout of n_min, rounded up; in `active` also minus C.
 
     Raises:
         InvalidInputError: no parameters allow both `corrupt` clients and `max_dropout`, or an
@@ -168,7 +169,7 @@ def _find_ring_between(
     The search begins with the sizes n_min and n_max. If the ring that it finds does not serve
     another size, this size is added and the search repeated. A size in between can be a little
     harder than both ends, since three effects meet: absent clients are rounded to whole clients, C
-    is the largest fraction of the smallest roster, and the largest roster has the most gaps. Up to
+    clients are a larger fraction of a smaller roster, and a larger roster has more gaps. Up to
     2,000 sizes are all tried; of more sizes about 1,000 to 1,500, evenly spaced.
 
     Args:

@@ -421,9 +421,10 @@ class Server:
             keys.verify(
                 self._allow_list.key(rank), advert.signature, Label.ADVERTISE, self._ctx, signed
             )
-        # Clients refuse a roster in which a key occurs twice or is of low order (RFC 7748, section
-        # 6.1). So such an advert is refused here: only its sender misses the round. Otherwise all
-        # clients would.
+        # A client ends its session if an advert that it gets has a key of low order (RFC 7748,
+        # section 6.1), or if a key occurs twice in these adverts and its own. So the server refuses
+        # such an advert: only its sender misses the round. Otherwise the clients that get the
+        # advert would miss the round: all clients in the complete graph, the neighbours in a ring.
         points = {keys.check_point(advert.mask_key), keys.check_point(advert.encryption_key)}
         if len(points) < 2 or points & self._points:
             raise RemoteProtocolError(AbortCode.ROSTER_INVALID, "a key occurs twice")
@@ -483,7 +484,7 @@ class Server:
 
         The reason is None if the next phase can follow. The places, which are indexes in the
         roster, are of clients whose secrets cannot be recovered, because too few holders of their
-        shares are left. In other cases there are none.
+        shares are left. If the reason is another one, the list of places is empty.
 
         If the next phase began in spite of a reason, clients would abort later, or the sum could
         not be opened. So the round ends now, before it costs the clients anything more.
@@ -739,8 +740,8 @@ class Server:
 
         The bytes are the request of the phase. After the session has ended with a sum, they are the
         Result, for the survivors. After an abort, they are an Abort, for all `clients`. Each call
-        in one phase yields the same. While clients advertise nothing is yielded: the caller sends
-        `invite` to any client.
+        in one phase yields the same pairs. While clients advertise nothing is yielded: the caller
+        sends `invite` to any client.
         """
         if self.state is ServerState.ABORTED:
             assert self.code is not None

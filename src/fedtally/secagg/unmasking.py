@@ -126,8 +126,8 @@ class Unmasking:
         bits, checksum_entries = self._parameters.bits, self._parameters.checksum_entries
         total &= total.dtype.type(2**bits - 1)
         # Every client set each of its checksum entries to 1. A wrong, missing or extra mask makes
-        # all their bits together, 64 or more, uniform. So it is missed with a probability of at
-        # most 2^-64.
+        # all their bits together, 64 or more, uniform. So it goes unnoticed with a probability of
+        # at most 2^-64.
         if (total[-checksum_entries:] != int(self._alive.sum()) % 2**bits).any():
             raise RemoteProtocolError(AbortCode.CHECKSUM_WRONG)
         return centred(total[:-checksum_entries], bits)
@@ -182,7 +182,9 @@ class Unmasking:
         key.wipe()
 
     def _secrets(self, owners: I64, recovered: ExitStack) -> list[Secret]:
-        """Recover one secret of each owner: b of a survivor, of others the seed of the mask key.
+        """Recover one secret of each owner.
+
+        If the owner survived, this is b, the seed of its self mask, else the seed of its mask key.
 
         For each owner, t shares are combined and the secret is checked. If the secret is wrong, all
         shares of this owner are decoded, which is slow. If this finds a share wrong, the shares of
