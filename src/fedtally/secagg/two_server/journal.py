@@ -98,12 +98,12 @@ class Reports(Protocol):
 
 @runtime_checkable
 class ReportJournal(Protocol):
-    """Store a client's report until both servers have it, in the same journal that marks its items.
+    """Store a client's report until both servers have it, in the journal that marks spent items.
 
     A client's journal need only be a `secagg.client.Journal`. But then a crash before the report is
-    sent loses the report: its items are marked as spent, and it is never made again. A journal that
-    is a `ReportJournal`, too, keeps the report: the client calls `spend_report` in place of
-    `spend`.
+    sent loses the report: its items are marked as spent, so the report is never made again. A
+    journal that is a `ReportJournal`, too, keeps the report: the client calls `spend_report` in
+    place of `spend`.
     """
 
     def spend_report(self, report: Report) -> bool:

@@ -62,8 +62,8 @@ from fedtally.secagg.two_server.reports import (
 )
 
 SHARES = 2
-# The most words verified together, if one report does not have more: 8 MiB, and a few times more
-# for results.
+# The most words verified together. They take 8 MiB, and the results a few times as much. A report
+# with more words is verified alone.
 WORDS_AT_ONCE = 1 << 20
 
 
@@ -527,7 +527,7 @@ class ReportProof:
     def add(
         self, shares: Sequence[LeaderShare | HelperShare], noise: npt.NDArray[np.int64] | None
     ) -> bytes:
-        """Add up a server's shares of the reports of a batch and its noise: its share of the sum.
+        """Add up a server's shares of the reports of a batch, and this server's noise.
 
         Args:
             shares: this server's shares of the reports; the leader has found every report valid.
@@ -535,7 +535,7 @@ class ReportProof:
                 the parameters have none.
 
         Returns:
-            The share of the sum, encoded: counters and checksum words.
+            This server's share of the sum, encoded: counters and checksum words.
 
         Raises:
             InvalidInputError: there are fewer than min_batch reports or more than n_max, a report
@@ -762,9 +762,9 @@ class ReportProof:
     def _query_random(self, seeds: Sequence[bytes]) -> Array:
         """Derive the query randomness of each report: [reports, query_random_length, K].
 
-        They are drawn from the stream of the seed. First come the factors of the circuit's outputs,
-        if it has several. The last element is the test point: the next element of the stream that
-        may be a test point.
+        The elements are drawn from the stream of the seed. First come the factors of the circuit's
+        outputs, if the circuit has several outputs. The last element is the test point: the next
+        element of the stream that may be a test point.
 
         Args:
             seeds: the seed of each report, 32 bytes.

@@ -55,10 +55,10 @@ from fedtally.secagg.wire import HEADER, UNLISTED
 I64 = npt.NDArray[np.int64]
 Noise = Callable[[], I64]
 CLOCK_SKEW = 3_600  # the most seconds that a client's clock may be ahead of a server's
-CHECKS_OF_A_FRAME = 4096
+CHECKS_OF_A_FRAME = 4096  # the most checks in one frame
 # The most bytes, and the most reports, that are read from the disk together. To decide about these
 # reports takes about ten times as many bytes of memory, and the process does not give all of this
-# memory back. With 2 MiB read together, it kept more memory than all held reports take.
+# memory back. With 2 MiB read together, the process kept more memory than all held reports take.
 _READ_BYTES, _READ_AT_ONCE = 1 << 19, 1024
 _REFUSED = struct.Struct(f"<{KEY_BYTES}sB")  # a refused report in the journal: identity, verdict
 _VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
@@ -171,8 +171,9 @@ class _Server(ABC):
         self._held: dict[bytes, Any] = {}
         # `_added` has the reports whose shares are in `_sum` already: at a leader the reports that
         # were found valid, at a helper with `reports` those that it has checked. When the batch is
-        # summed, the reports in `_added` that the batch leaves out are read again, and subtracted
-        # from `_sum`. The others in `_added` are not read again.
+        # summed, the shares of reports in `_added` that the batch leaves out are subtracted from
+        # `_sum`. With `reports`, the frames of these reports are read again for this; the frames of
+        # all other reports in `_added` are not.
         self._added: dict[bytes, Any] = {}
         self._sum: Array | None = None
         self._out: set[bytes] = set()  # at a leader: the ids of the reports that it refused
@@ -298,10 +299,10 @@ class _Server(ABC):
     def withdraw(self, ids: Iterable[bytes]) -> None:
         """Remove reports from memory: the batch leaves them out, and their frames may come again.
 
-        The journal and the stored frames stay. So another report of such a client is still refused,
-        and after a restart a frame that is stored is held again. This method is meant for a group
-        of reports that could not be written, and for a report that raised `LostReportError`. Ids
-        that are not held have no effect.
+        The journal and the stored frames stay. So another report of the same client is still
+        refused, and after a restart a frame that is stored is held again. This method is meant for
+        a group of reports that could not be written, and for a report that raised
+        `LostReportError`. Ids that are not held have no effect.
 
         Args:
             ids: the ids of the reports, 16 bytes each.
@@ -803,7 +804,7 @@ class Leader(_Server):
 
         Raises:
             BatchRefusedError: the frame is malformed or for other rounds, or a check cannot be
-                read. None of its reports is decided.
+                read; no report is decided.
             LocalProtocolError: the batch is closed, or reports have no proofs.
             LostReportError: a stored frame is missing, or is not the accepted one; no report is
                 decided.
@@ -906,7 +907,7 @@ class Leader(_Server):
 
         With proofs, only reports that were found valid are in the batch. If another process has
         closed the batch of these rounds meanwhile, its query is returned. After a BatchRefusedError
-        the leader collects reports again.
+        the leader collects reports again. After any other error its state is as before the call.
 
         Args:
             offer: the offer that the helper made after the leader stopped.
@@ -917,10 +918,10 @@ class Leader(_Server):
                 source.
             LocalProtocolError: the leader has not stopped, or the batch is closed.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
-                drawn, and the leader stays stopped.
-            InvalidInputError: the noise that was drawn has another type or shape, or is too large.
-            Exception: any error of `reserve`, `noise`, `journal` or `reports`, unchanged; the
-                leader stays stopped.
+                drawn.
+            InvalidInputError: the noise that was drawn has another type or shape, or is too large;
+                the batch was charged.
+            Exception: any error of `reserve`, `noise`, `journal` or `reports`, unchanged.
         """
         # An offer from before the stop could lack reports that both servers accepted later.
         if self._state is BatchState.COLLECTING:
