@@ -1,6 +1,7 @@
 """Files with arrays and a JSON header, in NumPy's format .npz without pickled objects.
 
-`write` and `replacing` write a file completely or not at all. `drafted` does the same for a folder.
+`write` and `replacing` write a file completely or not at all. With `drafted` a folder is made
+completely or not at all.
 """
 
 from __future__ import annotations
@@ -278,8 +279,8 @@ def read(
             of `_most` apply.
 
     Raises:
-        UnreadableFileError: the file does not exist, is damaged, or has another format or another
-            schema; an array is above its limit, or `limits` does not name it.
+        UnreadableFileError: the file does not exist, is damaged, or has a wrong format or schema;
+            an array is above its limit, or `limits` does not name it.
     """
     with _opened(path) as archive:
         meta = archive.meta(schema)
@@ -290,7 +291,7 @@ def schema_of(path: str | os.PathLike[str]) -> str:
     """Return the schema of a file: the name and version of its format. No array is read.
 
     Raises:
-        UnreadableFileError: the file does not exist, is damaged, or has another format; or its
+        UnreadableFileError: the file does not exist, is damaged, or has a wrong format; or its
             header is above its limit (`_most`).
     """
     with _opened(path) as archive:
@@ -313,8 +314,8 @@ def unpack(
             of `_most` apply.
 
     Raises:
-        UnreadableFileError: the bytes are damaged, or have another format or another schema; an
-            array is above its limit, or `limits` does not name it.
+        UnreadableFileError: the bytes are damaged, or have a wrong format or schema; an array is
+            above its limit, or `limits` does not name it.
     """
     archive = _Archive(io.BytesIO(data), name)
     return archive.meta(schema), archive.arrays(limits)
@@ -374,7 +375,7 @@ class _Archive:
             schema: the schema that the file must have; None: any.
 
         Raises:
-            UnreadableFileError: the file has another schema.
+            UnreadableFileError: the schema of the file is not `schema`.
         """
         if schema is not None and self.schema != schema:
             raise UnreadableFileError(
@@ -415,8 +416,8 @@ class _Archive:
             raise UnreadableFileError(f"{self._name} {_FOREIGN}") from error
 
     def _values(self, name: str) -> npt.NDArray[Any]:
-        # This cannot fill the memory: zipfile unpacks at most the size that an entry declares, and
-        # the callers have checked this size.
+        # Reading cannot fill the memory: zipfile unpacks at most the size that an entry declares,
+        # and the callers have checked this size.
         with self._file.open(f"{name}.npy") as entry:
             values: npt.NDArray[Any] = np.lib.format.read_array(entry, allow_pickle=False)
             if entry.read(1):  # also makes zipfile compare the checksum, at the end of the entry

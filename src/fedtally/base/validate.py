@@ -139,7 +139,7 @@ def size(**named: Any) -> int:
     and less than 2^62 bytes; fractions of a byte are rounded.
 
     Raises:
-        InvalidInputError: the value is neither.
+        InvalidInputError: the value is neither such an integer nor such a text.
 
     >>> size(max_bytes="32kB"), size(max_bytes="64KiB"), size(max_bytes="1.5 mb"), size(memory=17)
     (32000, 65536, 1500000, 17)

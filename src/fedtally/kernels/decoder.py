@@ -36,7 +36,8 @@ _SPARE = 1e-6  # added to a code (see `_codes`) before it is rounded up: above a
 # A row whose tables have at most this many values fits into registers. Then `range` is faster than
 # `above`.
 _HELD = 64
-# float32 is exact for integers up to 2^24: sums below it need half the memory.
+# float32 is exact for integers up to 2^24. Sums below this number are stored as float32, which
+# takes half the memory of float64.
 _FLOAT32_EXACT = 1 << 24
 # The time of a gather (memory read), by the bytes of all tables of a row. In each pair, the first
 # number is the most bytes for which the second number holds. The second number is the time of a
@@ -214,14 +215,14 @@ class Decoder:
     def _codes(self, floor: float) -> U8:
         """Return small integers that can replace `_values` in the search of `above`: uint8.
 
-        `_values` are the numbers in the tables. The codes have the same shape. If the estimate of
-        an id exceeds the floor, the codes of its cells add up to 255 or more over the rows. Other
-        ids may reach 255, too, so `above` then checks their estimates. The search reads these
-        codes, since they take one byte each and fit into the nearest cache.
+        `_values` are the numbers in the tables. The codes have the shape of `_values`. If the
+        estimate of an id exceeds the floor, the codes of its cells add up to 255 or more over the
+        rows. The codes of other ids may reach 255, too: `above` then checks the estimates. The
+        search reads the codes, since they take one byte each and fit into the nearest cache.
         """
         rows = len(self._values)
         if self._fold == "median":
-            # The median can exceed the floor only if at least this number of rows does.
+            # The median can exceed the floor only if the values of this many rows exceed it.
             need = (rows + 1) // 2
             codes: U8 = np.where(self._values > floor, -(-255 // need), 0).astype(np.uint8)
             return codes
@@ -314,7 +315,7 @@ def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list
         expected: about how many ids will be estimated.
 
     Returns:
-        The tables, in the order of their batches: each batch is in one of them.
+        The tables, in the order of their batches: each batch is in one table.
     """
     batches, rows, width = shape
     allowed = max(1 << 26, 2 * 8 * batches * rows * width)

@@ -19,8 +19,8 @@ from fedtally.kernels.backends import backend, blocks, in_threads, native, num_t
 LOW_BITS = 16  # the number of bits of y in an id x * 2^16 + y
 # The number of bits by which a key is longer than it must be if the width is no power of two. A key
 # has the upper bits of a hash word, which give the cell, and the bits of the signs. If the width is
-# no power of two, the words with one key may belong to two cells. With a longer key fewer of them
-# do, and the search tests fewer ids that are not in a heavy cell.
+# no power of two, the words with one key may belong to two cells. With a longer key this
+# is rarer, and the search tests fewer ids that are not in a heavy cell.
 _FINER = 2
 _PAD = 16  # extra words at the end, because the kernel may read past the last id
 _TILE = 16  # the kernel tests ids in groups of 16; a smaller group takes the time of 16
@@ -111,7 +111,8 @@ class Halves:
         Args:
             values: the value that an id has in each cell, for each pattern of signs (the signs of
                 all batches, as the bits of one number): float32 [rows, width, 2^bits].
-            need: the least number of rows whose value must exceed `least`; 0: the sum must.
+            need: the least number of rows in which the value must exceed `least`, 0 .. rows; 0: the
+                sum of the values must exceed `least`.
             least: the value to exceed; at most 0 if `need` is 0.
 
         Raises:
@@ -143,9 +144,10 @@ class Halves:
         return inside
 
     def _starting(self, need: int) -> range:
-        """Return rows such that each id to be found has a value above `least` in one of them.
+        """Return the rows in which the search begins.
 
-        `least` and `need` are the arguments of `find`. The search begins in each of these rows. If
+        Each id to be found has a value above `least` in one or more of these rows. `least` and
+        `need` are the arguments of `find`. If
         `need` is above 0, the first of an id's `need` heavy rows has `need` - 1 rows after it. So
         the last `need` - 1 rows are left out. If `need` is 0, all rows are returned: if a sum of
         numbers is positive, some rotation of them has only positive partial sums (cycle lemma), and

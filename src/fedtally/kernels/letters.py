@@ -52,7 +52,7 @@ def likeliest(copies: F64, posterior: F64, prior: F64, branches: int, most: int)
         copies: the log likelihoods of the bytes at each place, float64 [places, 256].
         posterior: the log probabilities of the bytes at each place, float64 [places, 256]; they
             select which bytes are tried.
-        prior: the log probability that a byte (column) follows another one (row), float64 [257,
+        prior: the log probability that a byte (column) follows another byte (row), float64 [257,
             256]; row 256 is for the first byte of a name.
         branches: how many bytes are tried at each place.
         most: how many guesses are kept at each place, at most; at least `branches`.

@@ -158,10 +158,10 @@ class SketchInputs:
 class Gadget:
     """The steps of a proof that depend only on the gadget, the part that the circuit repeats.
 
-    The gadget adds up `chunk` products, so it has 2 chunk inputs, which are called wires. It is
-    called several times. The values that a wire has in these calls are values of a polynomial at
-    nodes (points), one for each call; a random seed is its value at a further node. There are P
-    nodes. The output of the gadget is a polynomial, too, with 2P - 1 coefficients.
+    The gadget adds up `chunk` products, so it has 2 chunk inputs, which are called wires. The
+    circuit calls it several times. The values that a wire has in these calls are values of a
+    polynomial at nodes (points), one for each call; a random seed is its value at a further node.
+    There are P nodes. The output of the gadget is a polynomial, too, with 2P - 1 coefficients.
 
     Args:
         field: the field; `compiles` must accept it.

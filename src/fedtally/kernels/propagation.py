@@ -37,7 +37,7 @@ LANES = 32
 FAR = 8.0
 COLUMNS = 161  # columns of a table, for values from -FAR to FAR standard deviations
 STEP = 2 * FAR / (COLUMNS - 1)
-LEAST = 1e-9  # a smaller variance, relative to the noise's variance, is only rounding
+LEAST = 1e-9  # the least variance, as a share of the noise's: a smaller one is only rounding
 TINY = 1e-9  # used in place of a variance of 0; in squared clients
 OWN_SHARE = 0.05  # the least share of a cell's variance that remains without the item's own part
 # The items are split into parts, each with its own sums. The number of parts must not depend on the
@@ -328,7 +328,8 @@ def _joined(
     precision = 1.0 / variance
     total = precision.sum(axis=0)
     sums = (precision * heard).sum(axis=0)
-    # bounded: if one row has nearly all of the precision, this difference is only rounding error
+    # `left` has a lower bound: if one row has nearly all of the precision, the difference is only
+    # rounding error
     left = np.maximum(total - precision, 1e-9 * precision)
     scale = np.sqrt((1.0 / left).sum(axis=1))
     stddev = np.sqrt((1.0 / total).sum(axis=0))

@@ -176,8 +176,8 @@ def refit(
                 )
                 expected = (poisson @ weights)[:, None]
                 spread = ((z - mean) ** 2 @ weights)[:, None] / (1.0 - 1.0 / effective) - mean_noise
-                # `limit` is 3 standard deviations that the spread has if only the cells' noise and
-                # sampling cause it. The spread is used only if it exceeds `expected` by more.
+                # `limit` is 3 standard deviations of the spread in the case that only the cells'
+                # noise and sampling cause it. The spread is used if it exceeds `expected` by more.
                 limit = 3.0 * np.sqrt(2.0 / (effective - 1.0)) * (mean_noise + expected)
                 variance = np.where(spread > expected + limit, spread, poisson)
                 # 1e-300 avoids 0 / 0

@@ -72,7 +72,8 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
     arrays: Arrays = {}
     for name, (dtype, shape) in facts["arrays"].items():
         count = math.prod(shape)
-        # The array is copied: the server erases some arrays in place, and `bytes` cannot change.
+        # The array is copied: the server erases some arrays in place, and an array that is a
+        # view of bytes cannot be written to.
         arrays[name] = np.frombuffer(rest, dtype, count, start).reshape(shape).copy()
         start += arrays[name].nbytes
     return facts, arrays

@@ -178,8 +178,8 @@ _FIRST = (
         ServerState.COLLECT, Kind.INBOX, ClientState.SHARED, Kind.MASKED_INPUT, ClientState.MASKED
     ),
 )
-# `active` has one more exchange, the consistency check of Bonawitz et al. 2017. Without it a server
-# that lies could show different sets of survivors to different clients.
+# `active` has one more exchange, the consistency check of Bonawitz et al. 2017. Without this
+# exchange a server that lies could show different sets of survivors to different clients.
 EXCHANGES: dict[Adversary, tuple[Exchange, ...]] = {
     Adversary.SEMI_HONEST: (
         *_FIRST,

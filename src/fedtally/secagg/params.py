@@ -63,7 +63,7 @@ MIN_CLIENTS = 3  # the fewest in a roster: in a sum of 2, each client knows the 
 MAX_CLIENTS = 2**20  # the most in a roster; a bitmap of its clients then has 128 KiB
 MAX_ACTIVE_CLIENTS = 1000  # the most in `active`: each client verifies all other signatures
 MAX_COMPLETE_CLIENTS = 2**12  # the most in the complete graph: n^2 sealed shares take 896 MiB
-MAX_NEIGHBOURS = 2**15  # the threshold is at most k, and secret sharing is exact up to 2^15
+MAX_NEIGHBOURS = 2**15  # the largest k: t is at most k, and secret sharing is exact up to 2^15
 PPM = 1_000_000  # fractions are sent in whole parts per million, so that no client rounds them
 
 NoiseKind = Literal["discrete-gaussian", "skellam"]
@@ -502,7 +502,7 @@ class Parameters:
     def graph(self, n: int) -> Graph:
         """Return the number of neighbours k and the threshold t in a roster of n clients.
 
-        In a ring they are the same for every n.
+        In a ring, k and t do not depend on n.
         """
         if self.is_complete:
             return Graph(n - 1, complete_threshold(n, self.corrupt))

@@ -28,7 +28,7 @@ from fedtally.secagg.messages import AbortCode, Bits, RemoteProtocolError, Unmas
 from fedtally.secagg.packing import centred
 from fedtally.secagg.params import Parameters
 
-_OWNERS = 1024  # so many clients' shares are combined at once: more would take more memory
+_OWNERS = 1024  # the most owners whose secrets are recovered at once: more take more memory
 
 I64 = npt.NDArray[np.int64]
 
@@ -41,7 +41,7 @@ class Unmasking:
     Args:
         parameters: the parameters of the session.
         ctx: the context of the session, a digest (`wire.context`), 32 bytes.
-        ctx2: the context of its roster, a digest (`wire.roster_context`), 32 bytes.
+        ctx2: the context of the roster, a digest (`wire.roster_context`), 32 bytes.
         graph: the neighbours in the roster.
         adverts: the adverts as they were sent, by index in the roster.
         present: bool [n]; the clients that sent Shares.

@@ -216,12 +216,12 @@ def split_invite(body: bytes) -> tuple[bytes, bytes]:
 
 
 def decode_terms(terms: bytes) -> Invite:
-    """Decode the terms of an Invite.
+    """Decode the terms of an Invite. The times, the round and the digests are not checked.
 
     Raises:
         RemoteProtocolError: with code POLICY: `Parameters` refuses the parameters. With code
-            MALFORMED: the profile is unknown; or the flag of the complete graph is set and k is not
-            0, or the reverse. The times, the round and the digests are not checked.
+            MALFORMED: the profile is unknown, the flag of the complete graph is set although k is
+            not 0, or it is not set although k is 0.
     """
     length, bits, graph, k, t, n_min, n_max, least, profile, corrupt, dropout, *rest = (
         _INVITE.unpack(terms)
@@ -330,7 +330,7 @@ def roster_context(ctx: bytes, n: int, members: Bits | None, digest_of_adverts: 
     """Compute ctx2, the context of a roster: a digest of its session and its clients, 32 bytes.
 
     The keys of shares and masks are derived from ctx2, and confirmations sign it. So nothing of one
-    roster is valid in another one.
+    roster is valid in another roster.
 
     Args:
         ctx: the context of the session, 32 bytes.

@@ -146,7 +146,7 @@ class BatchFacts:
         self._check_noise_source(self._journal.keep(self._noise, self._noise_source))
 
     def record(self, query: bytes, message: bytes) -> bytes:
-        """Record a query and this server's message, which closes the batch; return the entry.
+        """Close the batch: record the query and this server's message; return the entry.
 
         There is one entry for these rounds. If an entry was recorded before, also by another
         process, nothing is changed and the result is that entry.
@@ -171,8 +171,8 @@ class BatchFacts:
         Raises:
             BatchRefusedError: `kept` is not the name of this server's source.
         """
-        # The other source may have drawn no noise, and the sum would be published as one with
-        # noise.
+        # A source with a different name may have drawn no noise. The sum would then be published as
+        # a sum with noise.
         if kept != self._noise_source:
             raise BatchRefusedError(
                 f"the batch of rounds {shown(self._rounds)} in this journal has noise of another"
@@ -224,7 +224,8 @@ def parts_of(entry: bytes, size: int) -> tuple[bytes, bytes]:
         size: the number of bytes that the message must have.
 
     Raises:
-        BatchRefusedError: the message has another length: the journal is of the other server.
+        BatchRefusedError: the message does not have `size` bytes: the journal is of the other
+            server.
     """
     end = end_of_query(entry)
     query, message = entry[_LENGTH.size : end], entry[end:]

@@ -90,7 +90,7 @@ class Reports(Protocol):
         """Store the sealed answer of the helper; it replaces a stored one."""
 
     def answer(self) -> bytes | None:
-        """Return the stored answer of the helper, still sealed, or None if there is none."""
+        """Return the stored answer of the helper, still sealed; None: no answer is stored."""
 
     def erase(self) -> None:
         """Erase all frames and the answer; a call that was interrupted can be repeated."""

@@ -384,8 +384,8 @@ def make_report(
         identity: the client's signing key. Its public key must be in the allow-list; this function
             does not check that.
         policy: what this client demands of the parameters.
-        random: a function that takes a number of bytes, and returns as many uniform bytes from a
-            cryptographic source.
+        random: a function that returns a given number of uniform bytes, from a cryptographic
+            source.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
@@ -405,7 +405,7 @@ def make_report(
         # could try likely vectors until the digest fits.
         salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
         # HPKE (RFC 9180) with these fields as `info`: nobody can move the sealed seed to another
-        # plan, round or identity. If the identity were not one of them, a corrupt client could sign
+        # plan, round or identity. If the identity were not in `info`, a corrupt client could sign
         # a copy of this report as its own, and this client's vector would be in one batch twice.
         bound = Bound(parameters.context, nonce, round, identity.public, now)
         sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
@@ -460,9 +460,9 @@ class Bound(NamedTuple):
     def id(self) -> bytes:
         """The name of the report at both servers, 16 bytes.
 
-        It is a digest of all values. If a client could choose its report's id, an attacker who sees
-        a report in transit could send another report with the same id under another identity, and
-        so keep the first report out.
+        It is a digest of the five values. If a client could choose its report's id, an attacker who
+        sees a report in transit could send another report with the same id under another identity,
+        and so keep the first report out.
         """
         return digest(Label.TWO_SERVER_ID, *self.fields)[:ID_BYTES]
 
@@ -492,9 +492,9 @@ def mask_key(seed: Secret, bound: Bound) -> Secret:
 
 
 def part_digest(kind: Kind, payload: bytes) -> bytes:
-    """Compute the digest of one server's part, which the client signs: 32 bytes.
+    """Compute the digest of one server's part of a report: 32 bytes.
 
-    The part for the other server contains this digest, see `Part.other`.
+    The client signs the digest. The part for the other server contains it, see `Part.other`.
 
     Args:
         kind: LEADER_REPORT for the leader's part, HELPER_REPORT for the helper's.
@@ -691,7 +691,7 @@ def entries_within(length: int, largest: int, **named: I64) -> I64:
     Pass it as the only keyword argument; messages name it by this keyword.
 
     Raises:
-        InvalidInputError: the vector has another type or shape, or an entry is beyond +-largest.
+        InvalidInputError: the vector has a wrong dtype or shape, or an entry is beyond +-largest.
     """
     ((name, vector),) = named.items()
     if not isinstance(vector, np.ndarray) or vector.dtype != np.int64 or vector.shape != (length,):
