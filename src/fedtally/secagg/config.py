@@ -458,15 +458,19 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the kind of server to protect against; ignored for "two-server". Do not give it
-            for "ideal": `ACTIVE` would add "allow_list" to the result.
+        adversary: the kind of server that "secagg" protects against; ignored for the others.
 
-    >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
-    (('server_key',), ('leader_key', 'helper_key', 'allow_list'), ())
+    >>> needed_keys("secagg"), needed_keys("secagg", Adversary.ACTIVE)
+    (('server_key',), ('server_key', 'allow_list'))
+    >>> needed_keys("two-server"), needed_keys("ideal", Adversary.ACTIVE)
+    (('leader_key', 'helper_key', 'allow_list'), ())
     """
-    listed = ("allow_list",) if method == "two-server" or adversary.has_identities else ()
-    own = {"ideal": (), "secagg": ("server_key",), "two-server": ("leader_key", "helper_key")}
-    return own[method] + listed
+    listed = ("allow_list",) if adversary.has_identities else ()
+    return {
+        "ideal": (),
+        "secagg": ("server_key", *listed),
+        "two-server": ("leader_key", "helper_key", "allow_list"),
+    }[method]
 
 
 def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) -> None:
