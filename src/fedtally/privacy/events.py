@@ -24,7 +24,7 @@ from fedtally.base.named import Named
 from fedtally.errors import InvalidInputError
 
 I64 = npt.NDArray[np.int64]
-SCHEMA = "fedtally-event/1"  # the form of an event's record; other entries need another name
+SCHEMA = "fedtally-event/1"  # the form of an event's record: a new form gets a new name
 MAX_PARTICIPATIONS = 2**20  # most rounds of a client: sums over them stay exact in doubles
 # Entries that an event's record may lack. Every other entry must be there: it changes the charge,
 # so that no default may replace it. `silos_per_person`, `encoding`, `per_rounds` and `num_rounds`
@@ -292,7 +292,7 @@ class Event:
             object.__setattr__(self, name, value)
 
     def _check_numbers(self) -> None:
-        """Refuse numbers out of their bounds, and store the others as plain int and float."""
+        """Refuse numbers out of their bounds; store the other numbers as plain int and float."""
         for name, most in (
             ("rows", 1024),
             ("max_items", 2**20),
@@ -789,7 +789,7 @@ def _certify_round(locations: npt.NDArray[np.integer[Any]], signs: I64) -> Colli
                 return Collisions(opposite, excess)
     for a in range(rows):
         for pair in _opposite_pairs(cells[a], signs[a]):
-            if excess >= 1:  # only pairs of two rows exceed 1; all were checked
+            if excess >= 1:  # above 1 only with opposite signs in two rows: checked above
                 return Collisions(opposite, excess)
             consider(*pair)
     return Collisions(opposite, excess)

@@ -54,7 +54,7 @@ class Noise:
     variance: float
     masses: tuple[int, ...]
 
-    work: ClassVar[int] = 1  # the time of one draw, in draws from a table: 1
+    work: ClassVar[int] = 1  # one draw takes as long as 1 draw from a table: it is one
 
     @property
     def largest(self) -> int:

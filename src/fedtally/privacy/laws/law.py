@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Tables of sums end at this number of standard deviations: a mass of less than 2^-60 is beyond.
 REACH = 10.0
-# Above this standard deviation a sum counts as normal: its table would be long, and the difference
-# is 1e-9.
+# Above this standard deviation a sum counts as normally distributed. Its table would be long, and
+# its probabilities differ from the normal distribution's by about 1e-9.
 WIDE = 1e5
 VANISHING = 1e-290  # smaller probabilities lose digits: doubles end at 1e-308
 # A bound on the total variation of one draw from a table. It holds up to 2^20 entries, and no table
