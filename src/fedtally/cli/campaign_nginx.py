@@ -17,7 +17,8 @@ from fedtally.errors import InvalidInputError
 if TYPE_CHECKING:
     from fedtally.campaign.transports.https.proxy import Front
 
-# In the first line of a configuration: the names of its servers, and the command that made it.
+# Finds two things in the first line of a configuration: the names of its servers, and the command
+# that made it.
 _MADE = re.compile(r" over HTTPS: (.+)\. Printed by `fedtally (.+)`")
 _CAMPAIGNS = re.compile(r"(?<=^# Campaigns over HTTPS: ).+(?=\. Printed)")  # the names of campaigns
 

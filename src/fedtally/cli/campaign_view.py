@@ -120,7 +120,7 @@ def show_given_up(ended: int, as_json: bool, then: str) -> None:
 
 
 def windowed(found: Result, window: str, history: int) -> Result:
-    """Return a campaign's result for some of its rounds, and show the progress.
+    """Compute a campaign's result for some of its rounds with a progress bar; return the result.
 
     See `Result.window` for the arguments.
     """
@@ -176,7 +176,8 @@ class Progress:
         folder: the folder of the campaign.
         driver: the driver of the campaign; None: another process runs it, and no bars are drawn.
         quiet: whether progress is hidden.
-        warns: whether `warn` prints even if `quiet`; False: stderr must have only JSON.
+        warns: whether `warn` prints, whatever `quiet` is. False: it prints nothing, since stderr
+            must have only JSON.
     """
 
     def __init__(

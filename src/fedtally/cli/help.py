@@ -41,8 +41,8 @@ class SectionOption(click.Option):
         names: the positional arguments of `click.Option`.
         section: the heading under which the help lists the option.
         is_often: whether `-h` shows the option.
-        needs: another option without which this one has no effect, such as "--report FILE.html";
-            "": there is none.
+        needs: another option without which this one has no effect, such as "--report FILE.html".
+            `Command` refuses this option without the other one. "": this option needs no other.
         settings: the keyword arguments of `click.Option`.
     """
 

@@ -104,7 +104,7 @@ def _named(items: Sequence[str], file: str | None) -> list[str]:
     Args:
         items: the items of the command line.
         file: a text that names a list of items: FILE, with one item a line; FILE:COL, a column of a
-            table; or "-", standard input. None: there is none.
+            table; or "-", standard input. None: only `items` are queried.
 
     Raises:
         InvalidInputError: there is no item, or the file cannot be read.
