@@ -712,7 +712,7 @@ def _result_of(
         sums: the sums, one sketch for each.
         screening: what was found out about cohorts whose sums look wrong.
         warnings: warnings for the readers of the result; another one may be appended to this list.
-        ended: how the campaign ended early; None: it did not.
+        ended: how the campaign ended early; None: it did not end early.
     """
     from fedtally.answer.result import Result
 

@@ -258,8 +258,8 @@ def command_line(names_items: bool = True) -> str:
 class Progress:
     """Show the progress of a run's stages on stderr: bars on a terminal, plain lines elsewhere.
 
-    A run of less than about a second prints no plain line. Then the first line of the run comes. A
-    later stage has its first line after two seconds. Every stage has a further line every ten
+    The first plain line comes about a second after the start of the run: a shorter run prints none.
+    A later stage has its first line after two seconds. Every stage has a further line every ten
     seconds. Use it in a `with` block, and call it for each step of the work.
 
     Args:

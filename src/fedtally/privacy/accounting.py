@@ -426,7 +426,8 @@ class Composition:
 
         Args:
             values: the dict that `to_dict` returned.
-            event: the event of the last campaign; its relation is the relation of the composition.
+            event: the event of the last campaign. The composition has the relation of this event,
+                and if it is of only one campaign, this event is `alone`.
             delta: the delta of the composition.
 
         Raises:

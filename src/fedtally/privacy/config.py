@@ -459,7 +459,7 @@ def _check_persons(event: Event) -> None:
 def _check_rounds(event: Event, opened: Opened) -> None:
     """Refuse an event whose participations, rounds or rounds of a release do not fit the plan.
 
-    Such an event could be charged too little.
+    A campaign with such an event could be charged too little.
     """
     if event.participations > opened.num_rounds:
         raise InvalidInputError(
@@ -548,8 +548,8 @@ def checked_epsilon(epsilon: float) -> float:
 def _checked_delta(delta: float, mechanism: Mechanism) -> float:
     if not mechanism.is_pure:
         return checked_delta(delta)
-    # Geometric noise needs no delta. Other values than 0 would be other plans with the same
-    # guarantee.
+    # Geometric noise needs no delta. If other values than 0 were allowed, two different plans could
+    # have the same guarantee.
     if isinstance(delta, bool) or delta != 0:
         raise InvalidInputError(
             f"{arg.delta} must be 0 with {mechanism} noise, which needs none, got {delta!r}"

@@ -789,7 +789,7 @@ def _certify_round(locations: npt.NDArray[np.integer[Any]], signs: I64) -> Colli
                 return Collisions(opposite, excess)
     for a in range(rows):
         for pair in _opposite_pairs(cells[a], signs[a]):
-            if excess >= 1:  # above 1 only with opposite signs in two rows: checked above
+            if excess >= 1:  # more needs opposite signs in two rows: checked above
                 return Collisions(opposite, excess)
             consider(*pair)
     return Collisions(opposite, excess)

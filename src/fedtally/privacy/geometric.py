@@ -35,8 +35,8 @@ def rate_of(variance: float) -> Fraction:
     """Return the rate of geometric noise with a given variance, as an exact fraction.
 
     The sampler and the accountant both call this function: so the noise that is drawn is the noise
-    that is charged. The rate is rounded down to a multiple of 2^-40, which can only add noise. If
-    the multiple is 0, the rate is 2^-40, with less noise than asked for.
+    that is charged. The rate is rounded down to a multiple of 2^-40, so that there is at least the
+    noise that was asked for. One exception: a rate below 2^-40 becomes 2^-40, with less noise.
 
     Args:
         variance: the variance of the noise, above 0. It is 2 q / (1 - q)^2 for q = e^-rate.

@@ -27,7 +27,7 @@ from fedtally.crypto.prg import MAX_STREAM_BYTES, Masking
 from fedtally.kernels import Inversion
 
 MAX_DRAWS = MAX_STREAM_BYTES // 16  # one draw uses at most two words of 8 bytes
-MAX_VARIANCE = 2.0**30  # its table has about a million entries
+MAX_VARIANCE = 2.0**30  # a table of this variance has about a million entries
 MIN_GAUSSIAN_VARIANCE = 2.0**-6  # below it, nearly every draw rounds to 0
 MIN_SKELLAM_VARIANCE = 2.0**-40  # enough for the share of one client among 2^20
 
