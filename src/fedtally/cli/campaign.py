@@ -583,8 +583,8 @@ def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
 
     Args:
         folder: the folder of the campaign.
-        by_hand: True: an operator asked for it, perhaps before all rounds have landed. False: the
-            campaign is complete.
+        by_hand: True: an operator asked for the end, perhaps before all rounds have landed. False:
+            the campaign is complete.
 
     Raises:
         InvalidInputError: a session is open, no round has landed, or the campaign has not begun.

@@ -116,12 +116,11 @@ def _check_server(output: str, before: str, text: str) -> None:
 
     Args:
         output: the path of the file to replace.
-        before: the text of the file; "": there is none.
+        before: the text of the file; "": the file is missing, or cannot be read as text.
         text: the text of the new configuration.
 
     Raises:
-        InvalidInputError: another command of fedtally made the file, or it is of another
-            server.
+        InvalidInputError: fedtally made the file for another server, or with another command.
     """
     older = before.partition("\n")[0]
     made = _MADE.search(older)
@@ -144,12 +143,12 @@ def _check_certificates(output: str, before: str, text: str) -> None:
 
     Args:
         output: the path of the file to replace.
-        before: the text of the file; "": there is none.
+        before: the text of the file; "": the file is missing, or cannot be read as text.
         text: the text of the new configuration.
 
     Raises:
         InvalidInputError: the new configuration names another certificate or key than the older
-            one, and the file is missing.
+            one, and this certificate or key is missing.
     """
     named = re.compile(r"^ *(ssl_certificate(?:_key)?) (.+);$", re.MULTILINE)
     older = dict(named.findall(before))

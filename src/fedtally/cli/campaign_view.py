@@ -299,7 +299,7 @@ class Progress:
             self._noted, self._note_at = present, time.monotonic() + _NOTE_SECONDS
 
     def _is_complete(self) -> bool:
-        """Tell whether no session runs, and no round can have another one, now or later.
+        """Tell whether no session runs, and no round can have another session, now or later.
 
         Without the driver, two things differ: the stopping rule of the plan, which may end a
         campaign early, is not considered; and the result is False before the campaign has begun.

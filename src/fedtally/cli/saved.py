@@ -275,7 +275,8 @@ def _write_losses(kind: str, file: str, path: str) -> None:
         path: the path of the table.
 
     Raises:
-        InvalidInputError: the file is a sketch, or its plan has no differential privacy.
+        InvalidInputError: the file is a sketch, its plan has no differential privacy, the noise is
+            too little or too much for a table, or `path` is no name of a table.
     """
     import pyarrow as pa
 

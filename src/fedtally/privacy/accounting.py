@@ -704,8 +704,8 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
             have been chosen in view of what another one showed (see `epsilon`).
 
     Raises:
-        InvalidInputError: an argument is out of bounds (see `epsilon`), the other events alone
-            reach epsilon, or no variance up to 1e18 is enough.
+        InvalidInputError: an argument is refused (see `epsilon`), the other events alone reach
+            epsilon, or no variance up to 1e18 is enough.
 
     >>> event = Event("skellam", 5, "zero-out", honest_survivors=100)
     >>> round(calibrate(event, 1.0, 1e-6) ** 0.5 / (5**0.5 * noise_multiplier(1.0, 1e-6)), 4)

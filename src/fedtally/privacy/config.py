@@ -110,7 +110,7 @@ class PrivacyConfig:
         """Return the proven guarantee of the campaign for a given neighbouring relation and delta.
 
         Args:
-            relation: the neighbouring relation; add-remove only if the event has it.
+            relation: the neighbouring relation. Add-remove is refused if the event has another one.
             delta: the delta, above 0 and below 1; or 0 if the noise is geometric.
             parts: the number of rounds that the client takes part in; None: as many as the plan
                 allows.

@@ -225,10 +225,10 @@ class Event:
             opened by itself. `participations`: only the total of all of them is opened.
         honest_survivors: the number of honest clients whose shares of noise add up to `variance`.
             It is the fewest clients that may remain in a round's sum, less the clients that may be
-            corrupt. For Skellam noise, and only for it.
-        collisions: the worst collisions under the hashes of all rounds, from `certify`. Only for
-            replace-one with `max_items`, `per_release` and `silos_per_person` of 1. None: the
-            charge allows for two items that collide in all rows.
+            corrupt. Skellam noise needs it; with other noise it must be None.
+        collisions: the worst collisions under the hashes of all rounds, from `certify`. None: the
+            charge allows for two items that collide in all rows. It must be None unless the
+            relation is replace-one, and `max_items`, `per_release` and `silos_per_person` are 1.
         total_variation: the total variation distance between the noise that is drawn and the ideal
             noise, for all draws of one release together.
         trust: who must be honest, or the name of this trust. None: `distributed` for Skellam noise,
@@ -241,8 +241,8 @@ class Event:
             `participations` times, wherever these R rounds begin. The charge is for all
             contributions that this rule allows in the whole campaign (`lifetime`). None:
             `participations` is the limit for the whole campaign.
-        num_rounds: the number of rounds of the whole campaign. Given with `per_rounds`, and only
-            with it.
+        num_rounds: the number of rounds of the whole campaign, if `per_rounds` is given; else it
+            must be None.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two values contradict each other.

@@ -114,8 +114,9 @@ class Noise:
             key: 32 uniform bytes, which are used for nothing else.
             size: the number of draws, 1 .. 2^26.
             constant_time: whether to compare every draw with every entry of the table, so that the
-                time does not depend on the draw. It is for small tables (`is_small`). Whether the
-                time is really constant depends on the compiled kernels and the processor.
+                time does not depend on the draw. With a table that is not small (`is_small`), this
+                is slow. Whether the time is really constant depends on the compiled kernels and the
+                processor.
 
         Returns:
             int64 [size].
