@@ -729,7 +729,7 @@ def _those(unsent: Unsent) -> str:
 
 
 def _show_left(reporter: Reporter, is_later: bool) -> None:
-    """Tell the user what is left to do for a report of which it is open whether it is counted.
+    """Tell the user what is left to do for a report that is not yet known to be counted.
 
     Args:
         reporter: the object that makes the report.

@@ -681,7 +681,7 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
 
 
 def _missing(folder: CampaignFolder) -> str:
-    """Return a text that names the rounds of the calendar without a sum, if a campaign is over.
+    """Return a text that names the rounds of an ended campaign's calendar that have no sum.
 
     Returns:
         A text that begins with "; " and continues a sentence; "": every round has a sum, or the

@@ -108,7 +108,7 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
 
 
 def _check_server(output: str, before: str, text: str) -> None:
-    """Refuse to replace a configuration of nginx that fedtally made for another server.
+    """Refuse to replace a file that fedtally made for another server or by another command.
 
     The clients of the other server would no longer reach it. `campaign nginx` writes all campaigns
     of a host into one file, so this file may get other campaigns. The other commands write one
@@ -120,7 +120,7 @@ def _check_server(output: str, before: str, text: str) -> None:
         text: the text of the new configuration.
 
     Raises:
-        InvalidInputError: fedtally made the file for another server, or with another command.
+        InvalidInputError: fedtally made the file for another server or by another command.
     """
     older = before.partition("\n")[0]
     made = _MADE.search(older)

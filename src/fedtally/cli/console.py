@@ -52,7 +52,7 @@ _UNITS = {
     "simulate": "campaigns",
     "audit": "campaigns",
 }
-_PASSES = ("recover", "names")  # these stages do work several times: show percent, no numbers
+_PASSES = ("recover", "names")  # stages that repeat their work: percent, no numbers of items
 
 
 def show(renderable: RenderableType) -> None:
