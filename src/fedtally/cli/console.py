@@ -52,7 +52,7 @@ _UNITS = {
     "simulate": "campaigns",
     "audit": "campaigns",
 }
-_PASSES = ("recover", "names")  # stages that do the same work several times: in percent, not items
+_PASSES = ("recover", "names")  # stages that repeat their work: percent, no numbers of items
 
 
 def show(renderable: RenderableType) -> None:
@@ -258,8 +258,8 @@ def command_line(names_items: bool = True) -> str:
 class Progress:
     """Show the progress of a run's stages on stderr: bars on a terminal, plain lines elsewhere.
 
-    A short run prints no plain line. The first comes about a second after the start of the run. A
-    later stage has its first line after two seconds, and every stage a further line every ten
+    The first plain line comes about a second after the start of the run: a shorter run prints none.
+    A later stage has its first line after two seconds. Every stage has a further line every ten
     seconds. Use it in a `with` block, and call it for each step of the work.
 
     Args:
