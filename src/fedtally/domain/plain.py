@@ -55,7 +55,7 @@ class Texts:
         return self[start : start + length]
 
     def to_pylist(self) -> list[str]:
-        """Return the texts."""
+        """Return the texts as a list."""
         return list(self._texts)
 
     def holds(self, pattern: str) -> npt.NDArray[np.bool_]:

@@ -158,10 +158,10 @@ class Strings(Domain):
     """The domain of distinct strings in a given order; the id of a string is its keyed fingerprint.
 
     `encode` accepts every string, also one that is no candidate, so that its count can be estimated
-    later. `contains` and `locate` compare ids. They take a string that is no candidate for a
-    candidate with a probability of at most ``size * (len / 7 + 2) / 2^61`` over the seed. Here len
-    is the largest number of bytes of this string and of all candidates. A sketch confuses such
-    strings, too, since they have the same id.
+    later. `contains` and `locate` compare ids. So they mistake a string that is no candidate for a
+    candidate if both have the same id. A sketch counts two strings with the same id together. The
+    probability of this mistake is at most ``size * (len / 7 + 2) / 2^61`` over the seed. Here len
+    is the largest number of bytes of this string and of all candidates.
 
     Args:
         items: Text without duplicates.
@@ -342,9 +342,9 @@ def _num_spaced(text: Any) -> int:
 
 
 def _items_digest(text: Any) -> str:
-    """Return the SHA-256 of the items in hexadecimal, each after its length in bytes.
+    """Return in hexadecimal the SHA-256 of all items in order.
 
-    The length is 8 bytes, little-endian.
+    Before the bytes of each item, their number is hashed as 8 bytes, little-endian.
     """
     digest = hashlib.sha256()
     for start in range(0, len(text), _DIGEST_BLOCK):
