@@ -68,8 +68,9 @@ def fit(
 ) -> CampaignDecoder:
     """Return the decoder of some of a part's sums. This may take long: items are fitted now.
 
-    If the part was made with recovery "auto", another decoder may be returned: belief propagation
-    that turns out not to fit the sums is replaced by joint recovery (`CampaignDecoder.instead`).
+    If the part was made with recovery "auto", the decoder may be another than `recovery`: belief
+    propagation that turns out not to fit the sums is replaced by joint recovery
+    (`CampaignDecoder.instead`).
 
     Args:
         part: the part: it gives domain, plan and progress.
@@ -112,8 +113,8 @@ class Part:
         ended: how the campaign ended before its last round, JSON-able; None: it did not.
         columns: the names of the input table's columns, by role ("item", "client", "round",
             "count").
-        words: words of a public list that may be names: their hashes stand out (see
-            `Result.recognise`).
+        words: words of a public list whose hashes stand out, so that they may be names of these
+            hashes (see `Result.recognise`).
         known_fit: a fit that a decoder found in these sums before; None: a new one is made when it
             is needed.
         known_names: the names that were read from these sums before; None: they are read when
@@ -194,18 +195,18 @@ class Part:
         self.num_clients = sum(self.attendance)
 
     def prepare(self, progress: Progress | None = None, *, names: bool = True) -> None:
-        """Fit the decoder and make the intervals now. Otherwise the first question would do this.
+        """Fit the decoder and make the intervals now. Otherwise the first read would do this.
 
         Args:
             progress: called as ("recover", done, all) during the fit, and as ("names", done, all)
-                while names are read. The fit looks at each candidate several times, and reading at
-                each hash: `done` and `all` count these looks.
+                while names are read. `done` and `all` count looks: the fit looks at each candidate
+                several times, and the reading of names looks at each hash several times.
             names: whether to read names, too, if the domain is open.
 
         Raises:
             MemoryLimitError: the decoder or shrinkage must enumerate the domain, which is too
                 large.
-            InvalidInputError: there are too few rows for the kind of interval.
+            InvalidInputError: the sketches have too few rows for the kind of interval.
         """
         with reporting(self, progress):
             _ = self.decoder, self.intervals
@@ -382,8 +383,8 @@ class Part:
     def check_table_fits(self, memory: int | None) -> None:
         """Raise MemoryLimitError if a table of all candidates needs more than `memory` bytes.
 
-        Belief propagation keeps messages between candidates and counters. Their memory counts, too.
-        If `memory` is None, the bound is half of the machine's memory.
+        If the decoder is belief propagation, the table's bytes include its messages between
+        candidates and counters. If `memory` is None, the bound is half of the machine's memory.
         """
         plan = self.plan
         batches = len(landed_batches(plan.spec, self.sketches))
@@ -398,8 +399,8 @@ class Part:
         with the part's confidence, which must exceed 0. The clients are taken as a uniform sample
         of the population.
         """
-        # The sample consists of clients, not of contributions. A client that holds the same in k
-        # rounds is one draw that counts k times. If client i is in k_i rounds, the sample is worth
+        # The sample consists of clients, not of contributions. A client that holds the same item in
+        # k rounds is one draw that counts k times. If client i is in k_i rounds, the sample is worth
         # (sum k_i)^2 / sum k_i^2 independent draws (Kish 1965), and not sum k_i of them.
         squares = sum(rounds**2 * number for rounds, number in enumerate(self.attendance, start=1))
         if self.repeats_are_private:  # at worst, each person counts as often as the plan allows
@@ -413,7 +414,7 @@ class Part:
 
     @property
     def repeats_are_private(self) -> bool:
-        """Whether people of silos may count several times, and it is private how many people do.
+        """Whether people of silos may count several times. How many of them do is then private.
 
         A silo is a client with many people behind it. A person may be in several silos or rounds.
         """
