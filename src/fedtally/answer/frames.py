@@ -112,10 +112,10 @@ class Tabular(Table):
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
         """Return for each estimate whether its item stands above noise; None if that is unknown.
 
-        It is True for an item if the lower limit of its frequency exceeds 0. These limits are not
-        the `low` of the estimates: they are made to hold for all candidates at once. So with their
-        confidence, somebody holds every item that gets True. It is unknown if there are no limits,
-        and in an open domain, which has no list of candidates.
+        It is True for an item if the lower limit of its frequency exceeds 0. This limit is not the
+        `low` of the estimate: it is made to hold for all candidates at once. So with the confidence
+        of the limits, each item that gets True is an item that some client holds. The method
+        returns None if there are no limits, or if the domain is open.
         """
 
     def uncertainty(self, items: Sequence[str | int]) -> Uncertainty | None:

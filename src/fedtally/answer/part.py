@@ -400,8 +400,8 @@ class Part:
         of the population.
         """
         # The sample consists of clients, not of contributions. A client that holds the same item in
-        # k rounds is one draw that counts k times. If client i is in k_i rounds, the sample is worth
-        # (sum k_i)^2 / sum k_i^2 independent draws (Kish 1965), and not sum k_i of them.
+        # k rounds is one draw that counts k times. If client i is in k_i rounds, the sample is
+        # worth (sum k_i)^2 / sum k_i^2 independent draws (Kish 1965), not sum k_i draws.
         squares = sum(rounds**2 * number for rounds, number in enumerate(self.attendance, start=1))
         if self.repeats_are_private:  # at worst, each person counts as often as the plan allows
             assert self.plan.privacy is not None
