@@ -105,12 +105,12 @@ class Part:
         warnings: notes that a reader of the numbers needs.
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
-            no client is in more than one, or the number is private.
+            no client is in more than one round, or the numbers are private.
         num_silos: the number of silos, each counted once; None: no silo is in two of the sums. A
             silo is a client with many people behind it, such as a hospital.
         draw: how many items the bound on a client's items (max_items) dropped, JSON-able; None:
-            none were dropped, or the number is private.
-        ended: how the campaign ended before its last round, JSON-able; None: it did not.
+            no items were dropped, or the number is private.
+        ended: how the campaign ended before its last round, JSON-able; None: it had all its rounds.
         columns: the names of the input table's columns, by role ("item", "client", "round",
             "count").
         words: words of a public list whose hashes stand out, so that they may be names of these
