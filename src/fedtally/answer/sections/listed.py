@@ -79,7 +79,7 @@ def no_candidates(domain: Domain, queried: Sequence[str | int]) -> Text | None:
 
 
 def like_hashes(result: Result, queried: Sequence[Estimate]) -> list[RenderableType]:
-    """Return a list with a line on queried items that look like hashes; [] if there are none.
+    """Return a list with a line on queried items that look like hashes; [] if no item does.
 
     In an open domain the list shows a string without a name as "#" and its hash. A user who queries
     for such a text may mean the hash. But the query was taken as a text that clients hold, and the
