@@ -354,7 +354,7 @@ def trends_of(
 ) -> Trends:
     """Return the items that changed.
 
-    `sums` are the landed sums by round. The other arguments are as in `Result.trends`.
+    `sums` are the landed sums by round. All arguments but `sums` are as in `Result.trends`.
     """
     read_rounds, part = _Rounds.of(sums, history), sums.part
     window = read_rounds.usual(window)
@@ -383,7 +383,7 @@ def trends_of(
 def series_of(sums: ByRound, items: Sequence[str | int], whole: bool, history: int) -> Series:
     """Return the shares of items by round.
 
-    `sums` are the landed sums by round. The other arguments are as in `Result.series`.
+    `sums` are the landed sums by round. All arguments but `sums` are as in `Result.series`.
     """
     return _series(sums.part, _Rounds.of(sums, history), items, whole)
 

@@ -40,7 +40,7 @@ def guarantee(fields: Mapping[str, Any], rounds: str = "rounds") -> str:
 
 
 def line(plan: Plan, traffic: Mapping[str, Any] | None = None) -> str:
-    """Return in one sentence what a plan protects: how often an attacker guesses right, and epsilon.
+    """Return in one sentence what a plan protects: how often a guess can be right, and epsilon.
 
     If the plan has no privacy, or is marked not private, the sentence says this.
 
