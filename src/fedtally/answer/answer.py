@@ -145,7 +145,7 @@ class Answer(Tabular):
         """The privacy cost of all parts together to a client that takes part in every one of them.
 
         It counts only the sums of these parts. A population's ledger may have further charges, such
-        as pilots, which are not in it.
+        as pilots, which this cost does not include.
         """
         return add_up_guarantees([part.plan.privacy for part in self.parts])
 
@@ -221,8 +221,8 @@ class Answer(Tabular):
 
         It is True for an item if the lower limit of its frequency exceeds 0. This limit is not the
         `low` of the estimate: it is made to hold for all candidates at once. So with the answer's
-        confidence, each item that gets True is an item that some client holds. The method returns
-        None if the answer has no limits (confidence 0), or if the domain is open.
+        confidence, there is no item at all that gets True although nobody holds it. The method
+        returns None if the answer has no limits (confidence 0), or if the domain is open.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)

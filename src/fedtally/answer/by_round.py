@@ -49,14 +49,14 @@ class ByRound:
     def sums(self, rounds: Sequence[int]) -> list[CountSketch]:
         """Return the sums whose numbers are in `rounds`, in the order of the part's sums.
 
-        If a sum adds up several rounds, its number is that of the first of them. A number without a
-        sum is ignored.
+        If a sum adds up several rounds, its number is the number of the first of these rounds. A
+        number without a sum is ignored.
         """
         chosen = set(rounds)
         return [sketch for sketch in self.part.sketches if sketch.round in chosen]
 
     def alone(self, number: int) -> CampaignDecoder:
-        """Return a new decoder of a single sum. Its kind is that of the decoder of all sums.
+        """Return a new decoder of a single sum, by the part's recovery (`Part.decoding`).
 
         The decoder is not cached.
 

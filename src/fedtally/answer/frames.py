@@ -114,7 +114,7 @@ class Tabular(Table):
 
         It is True for an item if the lower limit of its frequency exceeds 0. This limit is not the
         `low` of the estimate: it is made to hold for all candidates at once. So with the confidence
-        of the limits, each item that gets True is an item that some client holds. The method
+        of the limits, there is no item at all that gets True although nobody holds it. The method
         returns None if there are no limits, or if the domain is open.
         """
 

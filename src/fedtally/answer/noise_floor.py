@@ -21,15 +21,15 @@ class Standing:
     """The estimates of all candidates, and the candidates that stand above noise.
 
     A candidate stands above noise if the lower limit of its frequency exceeds 0. For this, limits
-    are made that hold for all candidates at once. So with the confidence of the limits, each
-    candidate that stands above noise is held by some client.
+    are made that hold for all candidates at once. So with the confidence of the limits, there is no
+    candidate at all that stands above noise although nobody holds it.
 
     Attributes:
         frequencies: the estimates of all candidates, float64 [candidates], largest first.
         above: the positions in the domain of the candidates above noise, int64 [n], largest
             estimate first.
         shares: the estimates of the candidates above noise, float64 [n], in the same order.
-        confidence: the probability, 0 to 1, that each candidate in `above` is held by some client.
+        confidence: the probability, 0 to 1, that `above` has no candidate that nobody holds.
         is_exact: whether the estimates are exact counts, without noise.
     """
 

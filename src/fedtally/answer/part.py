@@ -266,7 +266,8 @@ class Part:
     def known_fit(self) -> FoundFit | None:
         """The fit of these sums, which makes a later decoder of the same sums faster.
 
-        It is the fit that the decoder made, or else the fit that was given. None if there is none.
+        It is the fit that the decoder made, or else the fit that was given. None if there is no
+        fit.
         Reading this starts no fit.
         """
         found = None if self.fitted is None else self.fitted.found

@@ -81,9 +81,9 @@ class Result(Part, Answer):
     Attributes:
         span: the window of rounds that the answer is about (see `window`); None: all landed rounds.
         decoding: how the sums are decoded, with the name of a decoder in place of "auto".
-        num_clients: the number of clients that took part, each counted once. In a window of rounds
-            it is the number of contributions, since it is not recorded who was in which round. If
-            clients are silos, it counts people. It is then the number of contributions, too, if it
+        num_clients: the number of clients that took part, each counted once. If clients are silos,
+            it is the number of people. It is the number of contributions instead in two cases: in a
+            window of rounds, since it is not recorded who was in which round, and for silos if it
             is private how often a person counts.
         num_contributions: the number of contributions in the sums. Frequencies are shares of this
             number.

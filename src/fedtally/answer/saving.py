@@ -43,9 +43,9 @@ class SavedResult(NamedTuple):
         domain: the candidate items.
         sketches: the landed sums.
         decoding: the settings with which the sums were decoded.
-        fit: the fit that joint recovery found; None: none was made, or the file has none.
+        fit: the fit that joint recovery found; None: no fit was made, or the file has no fit.
         evaluation: the errors compared with the truth; None: the result was not evaluated.
-        account: how the answer was made: keyword arguments of `Result`.
+        account: how the answer was made, as keyword arguments of `Result`.
     """
 
     plan: Plan

@@ -513,7 +513,7 @@ class _Column(NamedTuple):
 
     Attributes:
         sums: the numbers of the sums of these rounds. If a sum adds up several rounds, its number
-            is that of the first of them.
+            is the number of the first of these rounds.
         rounds: the numbers of these rounds, ascending.
         noise: the standard deviation of the noise on the number of clients; 0: no noise.
     """
@@ -569,16 +569,16 @@ class _Rounds(ABC):
 
     @abstractmethod
     def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
-        """Return the same as `together`, but take the number of clients as exact.
+        """Return what `together` returns, but without the noise on the number of clients.
 
-        So the standard deviations do not include the noise on this number.
+        The number counts as exact, so the standard deviations are those of the counts alone.
         """
 
     @abstractmethod
     def _values(self, ids: U64) -> RoundValues:
-        """Return the same as `by_round`, but take the numbers of clients as exact.
+        """Return what `by_round` returns, but without the noise on the numbers of clients.
 
-        So the standard deviations do not include the noise on these numbers.
+        The numbers count as exact, so the standard deviations are those of the counts alone.
         """
 
     def together(self, ids: U64, places: Bools) -> tuple[Measured, float]:

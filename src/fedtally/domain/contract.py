@@ -134,7 +134,7 @@ class Domain(ABC):
     def inside(self, items: Any) -> npt.NDArray[np.bool_]:
         """Return whether each item is a candidate, bool[n]; False for items of the wrong kind.
 
-        `contains` raises an error for an item of the wrong kind.
+        Unlike this method, `contains` raises an error for an item of the wrong kind.
 
         >>> from fedtally.domain import IntegerRange
         >>> IntegerRange(1, 9).inside(["7", "tea", None, 8.5, "12"]).tolist()

@@ -20,12 +20,12 @@ _MIN, _MAX = -(1 << 63), (1 << 63) - 1
 class IntegerRange(Domain):
     """The public domain of all integers from ``first`` to ``last``, at most 2^63 of them.
 
-    Items are integers, or text that writes them in decimal. ``7.0`` is accepted as 7, since tables
-    write integers in this form in columns with missing values.
+    Items are integers, or text that writes them in decimal. The text ``7.0`` is accepted as 7,
+    since tables write integers in this form in columns with missing values. Floats are refused.
 
     Args:
-        first: The smallest integer, at least -2^63.
-        last: The largest integer, at most 2^63 - 1; included.
+        first: The smallest integer of the range, at least -2^63.
+        last: The largest integer of the range, at most 2^63 - 1.
 
     >>> years = IntegerRange(-50, 2026)
     >>> years.size, years.locate(["-50", "0"])
@@ -101,7 +101,7 @@ class IntegerSet(Domain):
         public: Whether everybody may know the integers. Keep False if they come from private data.
 
     Raises:
-        InvalidInputError: There are no values, or one is no integer or outside the bounds.
+        InvalidInputError: There are no values, a value is no integer, or it is out of bounds.
 
     >>> plates = IntegerSet([7, 42, 7])
     >>> plates, plates.locate([42]), plates.contains([7, 8])

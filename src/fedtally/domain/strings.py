@@ -69,7 +69,7 @@ class Dictionary(Domain):
         public: Whether everybody may know the items, which is usual for a dictionary.
 
     Raises:
-        InvalidInputError: There is no item, or one is repeated.
+        InvalidInputError: There is no item, or an item is repeated.
 
     >>> drinks = Dictionary(["tea", "coffee"])
     >>> drinks.encode(["coffee", "tea", "coffee"]), drinks.labels([0])
@@ -159,9 +159,9 @@ class Strings(Domain):
 
     `encode` accepts every string, also one that is no candidate, so that its count can be estimated
     later. `contains` and `locate` compare ids. So they mistake a string that is no candidate for a
-    candidate if both have the same id. A sketch counts two strings with the same id together. The
-    probability of this mistake is at most ``size * (len / 7 + 2) / 2^61`` over the seed. Here len
-    is the largest number of bytes of this string and of all candidates.
+    candidate if both have the same id. The probability of this mistake is at most
+    ``size * (len / 7 + 2) / 2^61`` over the seed. Here len is the largest number of bytes of this
+    string and of all candidates. A sketch counts two strings with the same id together.
 
     Args:
         items: Text without duplicates.
@@ -169,7 +169,8 @@ class Strings(Domain):
         public: Whether everybody may know the items. Keep False if they come from private data.
 
     Raises:
-        InvalidInputError: There is no item, one occurs twice, or two have the same fingerprint.
+        InvalidInputError: There is no item, an item occurs twice, or two items have the same
+            fingerprint.
 
     >>> words = Strings(["tea", "coffee"], bytes(32))
     >>> words.locate(["coffee"]), words.contains(["cola"]), words.encode(["cola"]).shape
