@@ -110,9 +110,9 @@ class Answer(Tabular):
 
     @property
     def not_private(self) -> str:
-        """The warning that a part used the option `not_private`; "" if no part used it.
+        """The warning that a part is marked `not_private`; "" if no part is marked.
 
-        It is the `Part.not_private` of the first part that used the option.
+        It is the `Part.not_private` of the first marked part.
         """
         return next((part.not_private for part in self.parts if part.not_private), "")
 

@@ -721,7 +721,8 @@ def _label(rank: int, item: str | int, drawn: Set[int], narrow: bool = False) ->
     """Return the label of an item as matplotlib can draw it, shortened in the middle if it is long.
 
     Letters outside `drawn` (the code points that the fonts have) become the replacement character.
-    Two items may then look alike, so such a label begins with the item's rank.
+    Two items may then look alike, so a label with a replacement character begins with the item's
+    rank.
 
     Args:
         rank: the place of the item in the list, from 1.

@@ -54,7 +54,7 @@ class Table(ABC):
         return self.to_arrow(memory).to_pandas()
 
     def to_pandas(self, memory: int | None = None) -> Any:
-        """Return the same as `to_frame`. Other libraries call this name."""
+        """Return the data frame of `to_frame`. Other libraries call this name."""
         return self.to_frame(memory)
 
     def to_polars(self, memory: int | None = None) -> Any:

@@ -680,7 +680,7 @@ def _experts(result: Result) -> list[dict[str, Any]]:
         planned["calendar"] = str(plan.calendar)
     if not private.get("rho_delta"):  # rho holds with probability 1: no exception to show
         private.pop("rho_delta", None)
-    private.pop("in_a_row", None)  # the rows before these say it in words
+    private.pop("in_a_row", None)  # `sections.privacy.rows` says it in words
     return [
         section(
             "Plan and decoder",

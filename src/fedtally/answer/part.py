@@ -447,10 +447,10 @@ class Part:
 
     @property
     def not_private(self) -> str:
-        """The warning that every output of a run with the option `not_private` shows; else "".
+        """The warning in every output of a run that is marked `not_private`; "" for other runs.
 
-        Such a run adds noise, but uses what a private run must not use, such as true counts. A run
-        without any differential privacy has "", too.
+        A marked run adds noise, but uses what a private run must not use, such as true counts. A
+        run without any differential privacy has no mark, so this is "".
         """
         return (
             NOT_PRIVATE if self.plan.privacy is not None and self.plan.privacy.not_private else ""

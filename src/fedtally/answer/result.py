@@ -40,8 +40,8 @@ class Result(Part, Answer):
 
     A sum has landed if the server has it. Estimates are counts over the clients of all landed
     rounds. A contribution is what one client adds in one round, so a client of three rounds makes
-    three. A frequency is a count divided by the number of contributions. The sums are decoded at
-    the first question that needs it.
+    three contributions. A frequency is a count divided by the number of contributions. The sums are
+    decoded at the first read of a value that needs a decoder.
 
     Args:
         plan: the campaign's plan.
@@ -51,7 +51,8 @@ class Result(Part, Answer):
         decoding: how the sums are decoded.
         truth: the true counts, if a simulation knows them and evaluation was asked for; else None.
         warnings: notes that a reader of the numbers needs.
-        missing: the number of rows that were dropped because they lacked an item, client or round.
+        missing: the number of input rows that were dropped because they lacked an item, client or
+            round.
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         sizing: how the sketch's size was chosen for a target, JSON-able; None: the size was given,
             or follows from a number of bytes.
@@ -94,8 +95,8 @@ class Result(Part, Answer):
     Raises:
         IncompatibleError: the sums, or an open domain, do not fit the plan.
         InvalidInputError: nobody took part; `attendance` does not add up to the contributions in
-            the sums; there are more silos than in all sums together; or the plan guarantees
-            privacy, and a sum has no noise or another plan's noise.
+            the sums; `num_silos` is larger than the sum of the silos of all sums; or the plan
+            guarantees privacy, and a sum has no noise or another plan's noise.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -267,8 +268,8 @@ class Result(Part, Answer):
 
         Frequencies are shares of the contributions in the window. The decoder may fit rounds
         outside the window, too, if this makes the errors smaller. Estimates may also use rounds
-        near the window as a prior; limits do not use this prior. At most six fits are cached; each
-        takes up to 12 bytes for each candidate, row and round.
+        near the window as a prior; limits do not use this prior. At most six fits are cached. A fit
+        takes up to 12 bytes for each candidate, row of the sketch and round.
 
         Args:
             asked: "all": this result itself; "last:K": the last K rounds that landed; "A..B": the
@@ -311,9 +312,10 @@ class Result(Part, Answer):
         return part
 
     def _of(self, rounds: Sequence[int]) -> Result:
-        """Return the answer of the sums with these numbers, not yet decoded.
+        """Return a new `Result` of the sums with these numbers. Its decoder is not fitted yet.
 
-        The number of a sum is its round; if it adds up several rounds, the first of them.
+        The number of a sum is its round. If a sum adds up several rounds, its number is the number
+        of the first of these rounds.
         """
         # It is not recorded who was in which round. So the numbers of clients and silos of all
         # rounds say nothing of the window.

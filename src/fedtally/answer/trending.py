@@ -455,7 +455,7 @@ def _of(found: Changes, chosen: I64) -> Changes:
 
 
 def _since(part: Part, read_rounds: _Rounds, found: Changes, chosen: I64) -> dict[str | int, int]:
-    """Return, by the labels of the listed items, the number of the first round of the new level."""
+    """Return a dict: the label of each listed item -> the first round of its new level."""
     labels = part.domain.labels(chosen)
     return {
         item: read_rounds.columns[int(found.since[place])].rounds[0]
@@ -489,11 +489,12 @@ def _series(part: Part, read_rounds: _Rounds, items: Sequence[str | int], whole:
 
 
 def _limits(measured: Measured, clients: float | F64, confidence: float) -> Limits:
-    """Return limits of shares of `clients`, clipped to 0 and 1, shaped like the measured counts.
+    """Return the limits of items' shares, clipped to 0 and 1, in the shape of the measured counts.
 
     Args:
         measured: counts of items and their standard deviations, in clients.
-        clients: the number of clients that the shares are of. An array gives one for each column.
+        clients: the counts are divided by this number of clients. An array has one number for each
+            column.
         confidence: the confidence of the limits. A limit is at least one client away from the
             count.
     """
@@ -571,14 +572,14 @@ class _Rounds(ABC):
     def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
         """Return what `together` returns, but without the noise on the number of clients.
 
-        The number counts as exact, so the standard deviations are those of the counts alone.
+        The number counts as exact, so the standard deviations include only errors of the counts.
         """
 
     @abstractmethod
     def _values(self, ids: U64) -> RoundValues:
         """Return what `by_round` returns, but without the noise on the numbers of clients.
 
-        The numbers count as exact, so the standard deviations are those of the counts alone.
+        The numbers count as exact, so the standard deviations include only errors of the counts.
         """
 
     def together(self, ids: U64, places: Bools) -> tuple[Measured, float]:

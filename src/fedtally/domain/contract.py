@@ -147,7 +147,7 @@ class Domain(ABC):
             return found
         try:
             return self.contains(items)
-        # One bad item made this package, a codec or Arrow refuse the whole column.
+        # A single bad item is enough for an error of this package, a codec or Arrow.
         except arrow.errors(ValueError, OverflowError):
             # Try each half, down to single items. This is fast if few items are bad.
             middle = len(items) // 2

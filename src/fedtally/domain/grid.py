@@ -25,7 +25,7 @@ class Grid(Domain):
 
     Cells are numbered row by row from the south-west, each row from west to east. Items are
     "latitude,longitude" text, or a numeric (n, 2) array. A point on the edge between two cells
-    belongs to the northern or eastern one; the north and east edges of the grid belong to its last
+    belongs to the northern or eastern cell. The north and east edges of the grid belong to its last
     row and column. Edges are exact: each is the float64 nearest to its decimal value. So a
     coordinate that is written like an edge lies on the edge. NaN is outside.
 

@@ -87,7 +87,7 @@ def line(result: Result) -> str:
 
 
 def left_out(result: Result, listed: Sequence[Estimate]) -> str:
-    """Return in words how many candidates below half a client a list leaves out.
+    """Return in words how many candidates a list leaves out, if all are below half a client.
 
     The text is "" in each of these cases:
 

@@ -281,11 +281,13 @@ def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> lis
 
 
 def _off(estimate: Estimate, half: float, high: float | None, digits: int) -> str:
-    """Return the error of an estimate as text in points; an upper limit if it may be 0.
+    """Return the error of an estimate as text in points.
+
+    If the estimate cannot be told from 0, the text is an upper limit of the share instead.
 
     Args:
         estimate: the estimate.
-        half: how far it may be off, as a share.
+        half: how far the estimate may be off, as a share.
         high: the upper limit of the share, shown if the estimate cannot be told from 0; None:
             unknown.
         digits: the number of decimals.
