@@ -267,8 +267,7 @@ class Part:
         """The fit of these sums, which makes a later decoder of the same sums faster.
 
         It is the fit that the decoder made, or else the fit that was given. None if there is no
-        fit.
-        Reading this starts no fit.
+        fit yet. Reading this starts no fit.
         """
         found = None if self.fitted is None else self.fitted.found
         return self._known_fit if found is None else found

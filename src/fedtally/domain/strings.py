@@ -1,7 +1,7 @@
 """Domains of listed text: `Dictionary` uses positions as ids, `Strings` uses keyed fingerprints.
 
 The fingerprint of n bytes under the key (k, k2) is computed modulo p = 2^61 - 1. Split the bytes
-into chunks of 7 bytes; the last may be shorter. Read each as a little-endian integer m. Start with
+into chunks of 7 bytes; the last may be shorter. A chunk is a little-endian integer m. Start with
 h = n + 1. For each chunk, set h = (h k + m) mod p. The fingerprint is h k2 mod p.
 
 Two distinct strings of at most s bytes have equal fingerprints with a probability of at most

@@ -17,7 +17,7 @@ _LONGEST = 16  # the most terminal columns of a round's label in a table
 
 
 def fields(trends: Trends) -> dict[str, Any]:
-    """Return the JSON fields on the items that changed: list, rounds, and the rate of the list.
+    """Return the JSON fields on the items that changed: list, rounds, and the list's error rate.
 
     "window", "against" and "rounds" are the windows of `Trends`, and "changed" has a dict for each
     `Change`.

@@ -258,9 +258,10 @@ def _doubts(
 def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> list[Column]:
     """Return the columns of errors: among these clients, then for a wider population.
 
-    There is no column if an estimate has no limits, and only the second column if counts are exact.
-    For an item that cannot be told from 0, the columns show upper limits of its share. Both columns
-    have the same number of decimals: otherwise rounding could make the larger error look smaller.
+    If an estimate has no limits, there are no columns. If counts are exact, there is only the
+    second column. For an item that cannot be told from 0, the columns show upper limits of its
+    share. Both columns have the same number of decimals: otherwise rounding could make the larger
+    error look smaller.
 
     Args:
         estimates: the estimates, in the order of the rows.

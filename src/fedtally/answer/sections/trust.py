@@ -218,7 +218,7 @@ def screened(told: Mapping[str, Any]) -> str:
     missed = [found for found in told["rounds"] if "votes" not in found]
     if not looked:
         return f"off: {missed[0]['why']}" if missed else "off: no cohort landed"
-    # the round that comes nearest to a limit, or exceeds one by most
+    # the round that comes nearest to a limit, or exceeds a limit by most
     worst = max(
         looked,
         key=lambda found: max(
