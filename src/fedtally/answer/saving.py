@@ -43,9 +43,9 @@ class SavedResult(NamedTuple):
         domain: the candidate items.
         sketches: the landed sums.
         decoding: the settings with which the sums were decoded.
-        fit: the fit that joint recovery found; None: none was made, or the file has none.
+        fit: the fit that joint recovery found; None: no fit was made, or the file has no fit.
         evaluation: the errors compared with the truth; None: the result was not evaluated.
-        account: how the answer was made: keyword arguments of `Result`.
+        account: how the answer was made, as keyword arguments of `Result`.
     """
 
     plan: Plan
@@ -62,7 +62,8 @@ def save(result: SavedResult, path: str | os.PathLike[str]) -> None:
 
     Estimates are not written: whoever reads the file decodes the sums again, with any settings. If
     there are at least 2^20 candidates and joint recovery has decoded the sums, its fit is written.
-    In an open domain, the names that were read are written.
+    In an open domain, the names that were read are written. The errors of an evaluation are written
+    if there was one.
     """
     kept, fitted = _fit_parts(result)
     account = dict(result.account)
@@ -188,8 +189,8 @@ def _round_labels(labels: Any, plan: Plan) -> list[str] | None:
         plan: the plan in the file.
 
     Raises:
-        InvalidInputError: the value is no list of texts, the labels are not as many as the rounds
-            of the plan, or two are equal.
+        InvalidInputError: the value is no list of texts, the number of labels is not the plan's
+            number of rounds, or two labels are equal.
     """
     if labels is None:
         return None
