@@ -144,8 +144,8 @@ def _rows_of_csv(
         resolved = columns.resolve(names, name)
         if layout.header and _is_one_line(stream):  # Arrow would report a damaged file
             return
-        # In a table of one column a blank line is a row whose item is missing. Arrow would then take
-        # one before the header for the header.
+        # In a table of one column a blank line is a row whose item is missing. Arrow would take a
+        # blank line before the header for the header.
         is_single = len(names) == 1
         if is_single and layout.header:
             stream.skip_blank_lines()
