@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -1428,6 +1429,97 @@ def test_an_answer_that_takes_long_is_asked_for_again(
     asyncio.run(asks())
     assert len(set(answers)) == 1
     check_landed(world, 0, 1, 2)
+
+
+def test_another_query_drops_no_answer_that_nobody_has_fetched(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = world.processes["helper"]
+    helper.channel.patience = 0.0
+    server = helper.releases[0].server
+    answer, asked = server.answer, list[bytes]()
+
+    def counted(query: bytes) -> bytes:
+        asked.append(query)
+        return answer(query)
+
+    monkeypatch.setattr(server, "answer", counted)
+
+    async def asks() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        tending = world.tending()
+        tending._look(tending.closings.read())
+        world.now += 1000
+        await tending.step()
+        query = tending.leader.resume()
+        place = f"https://helper{world.path_of()}/query"
+        async with world.channel as http:
+            assert (await http.post(place, content=b"no query")).status_code == 202
+            await asyncio.wait({helper.channel._answers[0].task})
+            # a query that was refused is in nobody's way
+            assert (await http.post(place, content=query)).status_code == 202
+            await asyncio.wait({helper.channel._answers[0].task})
+            assert (await http.post(place, content=b"another query")).status_code == 409
+            found = await http.post(place, content=query)
+            assert found.status_code == 200
+            assert asked == [b"no query", query, b"another query"]
+            assert found.content == answer(query)
+        await world.land()
+
+    asyncio.run(asks())
+    check_landed(world, 0, 1, 2)
+
+
+def test_who_waits_for_an_old_answer_drops_no_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two requests wait for one answer, and a third comes after the first of them has it."""
+    parameters = SimpleNamespace(n_max=8)
+    release: Any = SimpleNamespace(server=SimpleNamespace(parameters=parameters))
+    found = channel.Channel("plan", [release], cast("Any", None), print)
+    bodies: list[asyncio.Future[bytes]] = []
+    works: list[asyncio.Future[bytes]] = []
+
+    async def body(_: Any) -> bytes:
+        bodies.append(asyncio.get_running_loop().create_future())
+        return await bodies[-1]
+
+    async def work(*_: Any) -> bytes:
+        works.append(asyncio.get_running_loop().create_future())
+        return await works[-1]
+
+    monkeypatch.setattr(channel, "body_of", body)
+    monkeypatch.setattr(channel, "length_of", lambda *_: 0)
+    monkeypatch.setattr(found, "_of", work)
+
+    async def turns() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def asks() -> None:
+        first, second, third = (
+            asyncio.create_task(found._query(cast("Any", None), 0)) for _ in range(3)
+        )
+        await turns()
+        bodies[0].set_result(b"query")
+        await turns()
+        # wakes the third between the first and the second
+        found._answers[0].task.add_done_callback(lambda _: bodies[2].set_result(b"query"))
+        bodies[1].set_result(b"query")
+        await turns()
+        works[0].set_result(b"answer")
+        assert [(await one).body for one in (first, second)] == [b"answer"] * 2
+        await turns()
+        assert len(works) == 2 and not third.done()
+        # whoever asks for the new answer waits for it, and begins no further work
+        fourth = asyncio.create_task(found._query(cast("Any", None), 0))
+        await turns()
+        bodies[3].set_result(b"query")
+        await turns()
+        works[1].set_result(b"again")
+        assert [(await one).body for one in (third, fourth)] == [b"again"] * 2
+        assert len(works) == 2 and not found._answers
+
+    asyncio.run(asks())
 
 
 def test_a_helper_that_fails_says_so_to_its_operator_and_the_leader_asks_again(
