@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import sqlite3
 import ssl
@@ -19,6 +20,7 @@ from typing import Any, cast
 import pytest
 
 pytest.importorskip("starlette")
+pytest.importorskip("prometheus_client")
 httpx = pytest.importorskip("httpx")
 
 from aggregate_world import NOW, PEOPLE, SIDES, STRANGER, World, certificate, made, plan_of
@@ -34,6 +36,7 @@ from fedtally.campaign.transports.https.channel import Asking, ChannelError
 from fedtally.campaign.transports.https.closing import Tending
 from fedtally.campaign.transports.https.join import Heard
 from fedtally.campaign.transports.https.listen import served
+from fedtally.campaign.transports.https.operate import Counts
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
 from fedtally.campaign.transports.https.reporting import Begin, Beginning, Never, Sending, carried
 from fedtally.campaign.transports.https.resource import (
@@ -320,6 +323,41 @@ def test_the_age_of_the_oldest_report_that_is_not_judged(world: World) -> None:
         assert tending.leader.unjudged == 0 and tending.oldest == NOW + 100
 
     asyncio.run(aged())
+
+
+def test_prometheus_hears_when_a_release_closes(world: World) -> None:
+    """As a Unix time: while it is open, the time that is set, then when it began to close."""
+    leader, helper = world.processes["leader"], world.processes["helper"]
+    tending = world.tending()
+    seen = [
+        Standing(leader.folder, leader.releases, [tending]),
+        Standing(helper.folder, helper.releases, []),
+    ]
+    log = logging.getLogger("unheard")
+    registries = [Counts(each.metrics, lambda: world.now, log).registry for each in seen]
+
+    def told() -> list[float | None]:
+        name = "fedtally_release_closes_at_seconds"
+        return [each.get_sample_value(name, {"release": "0"}) for each in registries]
+
+    async def closes() -> None:
+        await world.send(0, 1, 2)
+        await tending.step()
+        assert told() == [None, None]
+        Closings(leader.folder.path).change(0, at=NOW + 500)
+        await tending.step()
+        assert told() == [NOW + 500, None]
+        world.now += 600  # nothing ran in the meantime
+        tending._look(tending.closings.read())
+        assert told() == [NOW + 600, None]
+        world.now += 1000
+        await tending.run(asyncio.sleep)
+        assert tending.is_over and told() == [NOW + 600, None]
+
+    asyncio.run(closes())
+    # a process that begins anew knows it, too
+    again = Standing(leader.folder, leader.releases, [world.tending()])
+    assert [one["closes_at"] for one in again.metrics()] == [NOW + 600]
 
 
 def test_how_many_are_judged_is_never_below_zero(
