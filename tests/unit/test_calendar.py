@@ -200,6 +200,27 @@ def test_what_does_not_go_with_a_calendar_is_refused():
         dataclasses.replace(weekly(), calendar=None)
 
 
+def test_delta_is_compared_with_people_each_of_whom_counts_once():
+    """In 28 days with one round in any 7 a client counts four times in num_clients."""
+    plan = weekly()
+    assert plan.protection.lifetime == 4
+    number = plan.num_clients // 4
+    assert plan.fleet == number == 1250
+
+    def with_delta(delta):
+        return dataclasses.replace(plan, privacy=dataclasses.replace(plan.privacy, delta=delta))
+
+    for delta in (1.01 / plan.num_clients, 0.99 / number):
+        assert with_delta(delta).privacy.delta == delta
+    message = r"must be below 1 / \(num_clients / 4 rounds of a client\), 0.0008, got 0.0008"
+    with pytest.raises(InvalidInputError, match=message):
+        with_delta(1 / number)
+    # without a calendar nobody says how often a client comes
+    terms = propose(epsilon=1.0, delta=1.01 / 5000, rows=5, width=100, participations=4)
+    with pytest.raises(InvalidInputError, match="must be below 1 / num_clients"):
+        dataclasses.replace(PLAN, calendar=None, privacy=terms)
+
+
 def test_an_event_of_fewer_rounds_than_the_plan_has_is_refused():
     terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=100, per_rounds=7, num_rounds=27)
     with pytest.raises(InvalidInputError, match=r"event.num_rounds must be that of the plan, 28"):
