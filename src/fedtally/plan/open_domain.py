@@ -466,18 +466,18 @@ def _least_cohort(guesses: Guesses) -> float | None:
 def _longest(guesses: Guesses) -> int | None:
     """Return the largest maximum length of strings, in bytes, that is enough to meet the target.
 
-    It is below the present maximum length, and at most 127 bytes above the length of the names that
-    must be read. Returns None if no shorter length is enough.
+    It is below the present maximum length. Returns None if no shorter length is enough.
     """
     longest, length = guesses.domain.max_length, guesses.length
 
     def suffices(bound: int) -> bool:
-        shorter = guesses.of(guesses.design.with_length(bound))
-        return bound < longest and _smallest(shorter) is not None
+        if bound >= longest:
+            return False
+        return _smallest(guesses.of(guesses.design.with_length(bound))) is not None
 
     if not suffices(length):
         return None
-    for step in (64, 32, 16, 8, 4, 2, 1):
+    for step in (128, 64, 32, 16, 8, 4, 2, 1):  # together above the most bytes of a name, 192
         if suffices(length + step):
             length += step
     return length

@@ -249,7 +249,8 @@ class Plan:
         check_event(privacy.event, opened)
         check_candidates(privacy, self.candidates)
         check_number(privacy, self.clients, self.summing)
-        check_delta(privacy, self.clients, self.num_clients)
+        rounds = 1 if self.calendar is None else self.protection.lifetime
+        check_delta(privacy, self.clients, self.num_clients, rounds)
         check_honest(privacy, self.clients, self.summing, self.protection)
 
     def _check_secure_sum(self, agreed: Terms) -> None:

@@ -161,6 +161,8 @@ class Cap:
             parts = Counter(charge.plan for charge in charges)
             counted = [event.of_parts(parts[plan]) for plan, event in campaigns.items()]
         total = Composition.of(under_demand(counted, self.relation), self.delta)
+        # `under_demand` may count two servers as one trusted server; what is proven is about both.
+        total = replace(total, trust=" and ".join(sorted({str(one.trust) for one in counted})))
         return total if self.per_days is None or len(charges) == 1 else replace(total, alone=None)
 
     @property

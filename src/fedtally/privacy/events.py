@@ -667,12 +667,13 @@ def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
     demand is for zero-out and an event is of add-remove (a plan of silos that hides how many people
     they have), all events get add-remove. This makes the cost of the other events a little higher.
 
+    No plan of two servers has add-remove, since they see the number of reports. Its event becomes
+    that of one trusted server, with the noise of one of the two servers. It then costs at least as
+    much: a client without items changes no number of reports, and pays for one more counter.
+
     Args:
         events: the events of the campaigns, of any relations.
         relation: the relation of the demand, zero-out or replace-one.
-
-    Raises:
-        InvalidInputError: an event of two servers would get add-remove, which it cannot have.
 
     >>> silo = Event("skellam", 3, "add-remove", honest_survivors=4)
     >>> client = Event("skellam", 3, "zero-out", honest_survivors=4)
@@ -680,10 +681,21 @@ def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
     ['add-remove', 'add-remove']
     >>> [str(event.relation) for event in under_demand([silo], Relation.REPLACE_ONE)]
     ['replace-one']
+    >>> servers = Event("rounded-gaussian", 3, "zero-out", trust="distributed")
+    >>> [str(event.relation) for event in under_demand([silo, servers], Relation.ZERO_OUT)]
+    ['add-remove', 'add-remove']
     """
     is_hidden = any(event.relation.hides_number for event in events)
     if relation is Relation.ZERO_OUT and is_hidden:
-        return [replace(event, relation=Relation.ADD_REMOVE, collisions=None) for event in events]
+        return [
+            replace(
+                event,
+                relation=Relation.ADD_REMOVE,
+                collisions=None,
+                trust=Trust.CENTRAL if event.draws_of_sum > 1 else event.trust,
+            )
+            for event in events
+        ]
     return [event.under(relation) for event in events]
 
 

@@ -84,7 +84,7 @@ def check_number(terms: PrivacyConfig, clients: Clients, summing: Summing) -> No
         )
 
 
-def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int) -> None:
+def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int, rounds: int = 1) -> None:
     """Refuse a delta that is at least 1 divided by the number of people.
 
     With such a delta, the guarantee would even hold if the item of a person drawn at random were
@@ -95,15 +95,18 @@ def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int) -> Non
         terms: the plan's terms of privacy.
         clients: the kind of clients: persons or silos.
         num_clients: the number of clients of all rounds together.
+        rounds: with a calendar, the most rounds of one client, in each of which `num_clients`
+            counts it; else 1.
 
     Raises:
         InvalidInputError: delta is at least 1 divided by the number of people, and the plan is not
             marked `not_private`.
     """
-    people = num_clients * clients.people
+    people = max(1, num_clients // rounds) * clients.people
     if terms.delta * people < 1 or terms.not_private:
         return
-    number = "num_clients" if clients.kind == "persons" else "(num_clients times people)"
+    each = "num_clients" if rounds == 1 else f"(num_clients / {rounds} rounds of a client)"
+    number = each if clients.kind == "persons" else "(num_clients times people)"
     raise InvalidInputError(
         f"privacy.delta must be below 1 / {number}, {1 / people:g}, got {terms.delta:g}: publishing"
         f" the item of one {clients.counted[0]} drawn at random would be as private; guarantee a"

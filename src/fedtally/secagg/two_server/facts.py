@@ -185,24 +185,29 @@ class BatchFacts:
     def _answer(self) -> bytes:
         return b"answer" + b"".join(self.range)
 
-    def may_hear(self, digest: bytes) -> bool:
-        """Return whether the leader may accept an answer: no different answer is recorded.
-
-        Args:
-            digest: the SHA-256 of the answer, 32 bytes.
-        """
-        return self._journal.kept(self._answer) in (None, digest)
-
-    def hear(self, digest: bytes) -> bool:
-        """Record the answer that the leader accepts, unless an answer is recorded already.
+    def check_first(self, digest: bytes) -> None:
+        """Refuse an answer if a different one is recorded.
 
         Args:
             digest: the SHA-256 of the answer, 32 bytes.
 
-        Returns:
-            Whether the recorded answer is now this answer.
+        Raises:
+            BatchRefusedError: another answer is recorded.
         """
-        return self._journal.keep(self._answer, digest) == digest
+        if self._journal.kept(self._answer) not in (None, digest):
+            raise _second_answer()
+
+    def hear(self, digest: bytes) -> None:
+        """Record the answer that the leader accepts.
+
+        Args:
+            digest: the SHA-256 of the answer, 32 bytes.
+
+        Raises:
+            BatchRefusedError: another answer is recorded.
+        """
+        if self._journal.keep(self._answer, digest) != digest:
+            raise _second_answer()
 
 
 def end_of_query(entry: bytes) -> int:
@@ -234,3 +239,9 @@ def parts_of(entry: bytes, size: int) -> tuple[bytes, bytes]:
             "the journal keeps the batch of another server; each server has its own journal"
         )
     return query, message
+
+
+def _second_answer() -> BatchRefusedError:
+    return BatchRefusedError(
+        "another answer to this query was heard before; the helper answers once"
+    )

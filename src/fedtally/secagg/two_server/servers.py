@@ -1046,6 +1046,8 @@ class Leader(_Server):
         body = body_of(answer, Kind.ANSWER, self._context, HELPER, most)
         if body is None or body[:32] != self._batch:
             raise BatchRefusedError("this is no answer to the query of this batch")
+        heard = hashlib.sha256(answer).digest()
+        self._facts.check_first(heard)  # before it is charged
         self._make_reservation()  # after a restart nothing may have been charged yet
         try:
             total = self._check.whole(self._share, body[32:])
@@ -1053,7 +1055,7 @@ class Leader(_Server):
             raise BatchRefusedError(f"the answer cannot be read: {error}") from error
         # The answer is recorded before its sum is checked. If a helper could try several answers,
         # it would learn about the sum from which of them are refused.
-        self._hear_once(answer)
+        self._hear_once(answer, heard)
         entries = self._check.entries(total, self.count, any_entries=self._takes_any_entries)
         if entries is None:
             self._state = BatchState.ABORTED
@@ -1065,19 +1067,16 @@ class Leader(_Server):
         self._state, self._total = BatchState.DONE, entries
         return entries.copy()
 
-    def _hear_once(self, answer: bytes) -> None:
-        heard = hashlib.sha256(answer).digest()
+    def _hear_once(self, answer: bytes, heard: bytes) -> None:
+        self._facts.check_first(heard)  # another process may have heard one meanwhile
         # The helper may erase its answer once the sum is saved. So the leader stores the answer
         # before its journal records that there is one. The stored answer is sealed: together with
         # the leader's share in the journal it gives the sum.
-        if self._reports is not None and self._facts.may_hear(heard):
+        if self._reports is not None:
             own = self._key.public
             sealed = seal(own, Secret(answer), Label.TWO_SERVER_ANSWER, *self._facts.range)
             self._reports.keep_answer(sealed)
-        if not self._facts.hear(heard):
-            raise BatchRefusedError(
-                "another answer to this query was heard before; the helper answers once"
-            )
+        self._facts.hear(heard)
 
     @property
     def kept_answer(self) -> bytes | None:
