@@ -12,12 +12,14 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Sums
 
 if TYPE_CHECKING:
+    from fedtally.secagg.config import TwoServerConfig
     from fedtally.secagg.params import Parameters
 
 _SERVER_SEES = "; it sees exact sums, and adds the noise"
 _LEADER_SEES = "; the leader sees exact sums, and adds the noise"
 _SEVERAL = 4  # if a round has more sums than this, losing one of them leaves out few clients
-_APART = "the two servers do not work together, and neither chose the list of keys"
+_NOT_TOGETHER = "the two servers do not work together"
+_APART = f"{_NOT_TOGETHER}, and neither chose the list of keys"
 
 
 def seen(traffic: Mapping[str, Any]) -> str:
@@ -387,16 +389,15 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         trusted = f"the server sees what each {whom} sends (--secure-sum secagg: only sums)"
         said = "ideal: of a trusted server (--secure-sum names a protocol)"
         return [("Trust", trusted), ("Secure sum", said)]
-    # If a server adds the noise, it sees the sums before. The row "Trust" must say so.
-    is_central = plan.protection.of_release() is not None
     if not isinstance(agreed, SecAggConfig):
-        helpers = _helping(agreed.corrupt, whom, _listed(plan), "one of them")
         return [
-            ("Trust", f"{_APART}; {helpers}{_LEADER_SEES * is_central}"),
+            ("Trust", _trust_in_two(plan, agreed)),
             ("Secure sum", f"two servers; at least {agreed.min_batch:,} clients in a sum"),
             ("", validity(agreed.validity)),
         ]
     p = agreed.parameters
+    # If the server adds the noise, it sees the sums before. The row "Trust" must say so.
+    sees = _SERVER_SEES if plan.protection.of_release() is not None else ""
     server = {
         Adversary.SEMI_HONEST: "the server follows the protocol (--adversary active: it may lie)",
         Adversary.ACTIVE: "the server may lie, but did not choose the list of keys",
@@ -410,10 +411,31 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         f" {p.max_dropout_ppm / 1e4:g} % may drop out"
     )
     return [
-        ("Trust", f"{server}; {helpers}{_SERVER_SEES * is_central}"),
+        ("Trust", f"{server}; {helpers}{sees}"),
         ("Secure sum", text),
         ("", honesty(p.honest_survivors)),
     ]
+
+
+def _trust_in_two(plan: Plan, agreed: TwoServerConfig) -> str:
+    """Return in words whom a plan for two servers trusts.
+
+    Args:
+        plan: the plan.
+        agreed: its terms of the secure sum.
+    """
+    whom, terms = counted.who(plan), plan.privacy
+    helpers = _helping(agreed.corrupt, whom, _listed(plan), "one of them")
+    if terms is None or terms.not_private or plan.protection.of_server() is None:
+        # If a server adds the noise, it sees the sums before, and the text must say so.
+        is_central = plan.protection.of_release() is not None
+        return f"{_APART}; {helpers}{_LEADER_SEES if is_central else ''}"
+    # The noise of one honest server is enough. C only bounds in how large a crowd a client is.
+    return (
+        f"{_NOT_TOGETHER}: epsilon then holds however many {whom}s are corrupt; for at least"
+        f" {agreed.honest_survivors:,} honest {whom}s in a sum, neither chose the list of keys, and"
+        f" {helpers}"
+    )
 
 
 def cautions(plan: Plan) -> list[str]:
