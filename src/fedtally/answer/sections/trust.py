@@ -234,7 +234,7 @@ def screened(told: Mapping[str, Any]) -> str:
     elif worst["verdict"] == "poisoned":
         who = f"{worst['cohorts']:,} cohorts do not fit honest clients:"
     else:
-        of = f"{worst['cohorts'] - worst['stand_out']:,} of " * (not fits)
+        of = "" if fits else f"{worst['cohorts'] - worst['stand_out']:,} of "
         who = f"{of}{worst['cohorts']:,} cohorts fit honest clients:"
     figures = (
         f"votes {worst['votes']:.2f} (limit {worst['votes_limit']:.2f}), mean square"
@@ -273,7 +273,7 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     """
     method, noun = traffic["method"], counted.who(plan)
     central = plan.protection.of_release() is not None
-    adds = ", and added the noise" * central
+    adds = ", and added the noise" if central else ""
     reader = "what noised sums show: what it protects is above"
     if plan.privacy is None:
         reader = f"what exact sums show, also of what few {noun}s hold"
@@ -288,7 +288,8 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     exact = "noised" if plan.protection.sums is Sums.NOISED else "exact"
     sums = f"{exact} sums over at least {traffic['min_survivors']:,} {noun}s{adds}"
     if method == "two-server":
-        proven = "; it is trusted to refuse wrong reports" * (traffic.get("validity") == "proofs")
+        has_proofs = traffic.get("validity") == "proofs"
+        proven = "; it is trusted to refuse wrong reports" if has_proofs else ""
         helpers = _helping(traffic["corrupt"], noun, _listed(plan), "one of them")
         rows += [
             ("The two servers", "who took part"),
@@ -403,7 +404,7 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         Adversary.ACTIVE: "the server may lie, but did not choose the list of keys",
     }[p.adversary]
     helpers = _helping(p.corrupt, whom, _listed(plan))
-    graph, of_list = p.graph(p.n_max), " of the list" * plan.summing.is_listed
+    graph, of_list = p.graph(p.n_max), " of the list" if plan.summing.is_listed else ""
     sizes = in_range(p.n_min, p.n_max)
     text = (
         f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
@@ -470,8 +471,9 @@ def _none_to_spare(plan: Plan) -> str:
     if plan.num_clients - sums * p.n_min >= sums or in_round > _SEVERAL:
         return ""
     fewest, _ = cohort_sizes(p.n_max, None, p.adversary)
-    way = f" (--cohort {p.n_max} --cohort-min {fewest} lets it begin with fewer)"
-    way *= fewest < p.n_min
+    way = ""
+    if fewest < p.n_min:
+        way = f" (--cohort {p.n_max} --cohort-min {fewest} lets it begin with fewer)"
     lost = "there is no answer"
     if sums > 1:
         lost = f"its other {p.n_min - 1:,} are not counted"
