@@ -778,7 +778,7 @@ def test_the_command_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFi
 def test_the_command_says_which_part_of_a_plan_it_ran(
     name: str, clients: int, said: str, noise: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = AuditResult(Audit(planned(name)), clients, (), (), None, None, {})
+    found = AuditResult(Audit(planned(name)), clients, (), (), None, None, {}, name == "add-remove")
     show(view(found))
     shown = " ".join(capsys.readouterr().out.split())
     assert f" Made up {said}" in shown

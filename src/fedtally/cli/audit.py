@@ -129,10 +129,9 @@ def _clients(found: AuditResult) -> str:
     """
     from fedtally.answer import amounts, sections
 
-    plan, terms = found.audit.plan, found.audit.plan.privacy
-    assert terms is not None
+    plan = found.audit.plan
     most, where = plan.max_round_clients, "in each round"
-    if terms.event.relation.hides_number:
+    if found.is_hidden:
         most, where = plan.num_clients, "in all rounds together"
     made = f"{amounts.counted(found.clients, sections.counted.who(plan))} {where}"
     if found.clients >= most:
