@@ -33,6 +33,8 @@ from fedtally.campaign import release as engine
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.server import FrequencyServer
 from fedtally.cli.app import run as command
+from fedtally.cli.audit import view
+from fedtally.cli.console import show
 from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
@@ -796,6 +798,41 @@ def test_the_command_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFi
     )
     assert [release["rounds"] for release in found["releases"]] == [[0, 2], [2, 4]]
     assert found["epsilon"]["guaranteed"] == 1.0 and found["false_alarm"] == FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("name", "clients", "said", "noise"),
+    [
+        (
+            "secagg, cohorts and dropouts",
+            12,
+            "12 clients in each round, of up to 24 of the plan: 1 cohort of up to 2",
+            "planned is that of all 12 clients; the guarantee counts on 8 honest ones that stay",
+        ),
+        (
+            "secagg, cohorts and dropouts",
+            24,
+            "24 clients in each round: as many as the plan may have",
+            "planned is that of all 24 clients; the guarantee counts on 8 honest ones that stay",
+        ),
+        ("central", 40, "40 clients in each round, of up to 60 of the plan", ""),
+        ("add-remove", 90, "90 clients in all rounds together, of up to", ""),
+        (
+            "two servers",
+            12,
+            "12 clients in each round",
+            "planned is that of both servers; the guarantee counts on one of them",
+        ),
+    ],
+)
+def test_the_command_says_which_part_of_a_plan_it_ran(
+    name: str, clients: int, said: str, noise: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = AuditResult(Audit(planned(name)), clients, (), (), None, None, {}, name == "add-remove")
+    show(view(found))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f" Made up {said}" in shown
+    assert f" Noise {noise}" in shown if noise else " Noise " not in shown
 
 
 def test_the_command_fails_where_the_noise_is_wrong(

@@ -441,7 +441,9 @@ def test_by_owner_gives_distinct_ids_of_each() -> None:
         (lambda p, i, w: FrequencyClient.of_people(p, i[:0], w[:0]), "one person at least"),
         (lambda p, i, w: FrequencyClient.of_people(p, i[:2], w[:2], 1), "must hold an item"),
         (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [1.0, math.nan]), "a missing label"),
-        (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [None, "a"]), "can be sorted"),
+        (lambda p, i, w: FrequencyClient.of_people(p, i[:1], [None]), "a missing label"),
+        (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [None, "a"]), "a missing label"),
+        (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [object(), 1]), "can be sorted"),
         (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [[1], [1, 2]]), "can be sorted"),
     ],
 )

@@ -501,6 +501,7 @@ def lines_by_round(
     *,
     since: Mapping[str | int, int] | None = None,
     confidence: float = 0.95,
+    held: str = "in each round",
     title: str = "Shares by round",
     narrow: bool = False,
     note: str = "",
@@ -516,6 +517,7 @@ def lines_by_round(
         labels: the labels of rounds by number. A round without a label shows its number.
         since: for each item that changed, the number of the first round of its new level.
         confidence: the confidence of the limits, 0 to 1, for the line below the title.
+        held: where limits hold with this confidence, for the same line: in each round or in all.
         title: the title, which says what the lines show.
         narrow: whether the figure is for a phone.
         note: a text above the lines.
@@ -541,7 +543,7 @@ def lines_by_round(
     axes.set_ylabel("share, in %")
     axes.grid(axis="y", color="0.9")
     circled = "; circles: first rounds of new levels" if since else ""
-    bands = f"bands: {100 * confidence:.12g} % limits in each round{circled}"
+    bands = f"bands: {100 * confidence:.12g} % limits {held}{circled}"
     width = _NARROW_TITLE_LINE + 16 if narrow else _TITLE_LINE
     lines = (textwrap.fill(text, width) for text in (title, bands))
     axes.set_title("\n".join(lines), loc="left", fontsize="medium")

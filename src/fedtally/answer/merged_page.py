@@ -253,8 +253,9 @@ def _protected(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
         (", ".join(those) if len(those) < len(names) else "Each result", " ".join(lines))
         for lines, those in _by_result(names, protected)
     ]
-    together = [("Together", _together(merged, names))]
-    return rows + together * any(part.plan.privacy for part in merged.parts)
+    if any(part.plan.privacy for part in merged.parts):
+        rows.append(("Together", _together(merged, names)))
+    return rows
 
 
 def _learned(merged: Answer, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -342,7 +343,7 @@ def _short(
     said = {sections.privacy.line(part.plan, part.secure_sum) for part in results}
     private = "each result has its own: --details lists them"
     if len(said) == 1:
-        private = f"{'each alone: ' * bool(results[0].plan.privacy)}{said.pop()}"
+        private = f"{'each alone: ' if results[0].plan.privacy else ''}{said.pop()}"
     least, most = (
         amounts.size(end(part.plan.bytes_per_client for part in results)) for end in (min, max)
     )

@@ -147,16 +147,14 @@ def load(path: str | os.PathLike[str]) -> SavedResult:
 def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """Return what a file says about how its answer was made, as keywords of `Result`.
 
-    The command, the names, the warnings, the secure sum, the sizing, the draw, the early end and
-    the labels of rounds are checked here. `Result` checks attendance and silos. The other entries
-    are not checked.
+    All entries are checked here, except attendance and silos, which `Result` checks.
 
     Args:
         meta: the header of the file.
         plan: the plan in the file.
 
     Raises:
-        InvalidInputError: an entry that is checked has the wrong type, or does not fit the plan.
+        InvalidInputError: an entry has the wrong type, or does not fit the plan.
     """
     command, names = meta["command"], meta["names"]
     if not isinstance(command, str):
@@ -166,16 +164,16 @@ def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     return {
         "command": command,
         "warnings": provenance.texts("warnings", meta["warnings"]),
-        "missing": meta["missing"],
+        "missing": validate.integer(0, missing=meta["missing"]),
         "secure_sum": provenance.secure_sum(meta["secure_sum"], plan),
         "sizing": provenance.sizing(meta["sizing"]),
-        "timings": meta["timings"],
+        "timings": provenance.timings(meta["timings"]),
         "attendance": meta["attendance"],
         "num_silos": meta["silos"],
         "draw": provenance.draw(meta["draw"]),
         "ended": provenance.ended(meta.get("ended"), plan),  # missing if all rounds took place
-        "columns": meta["columns"],
-        "words": meta["words"],
+        "columns": provenance.columns(meta["columns"]),
+        "words": provenance.texts("words", meta["words"]),
         "known_names": names,
         "round_labels": _round_labels(meta["round_labels"], plan),
     }

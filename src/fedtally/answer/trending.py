@@ -144,6 +144,16 @@ class Series(Table):
         """The items of the points, each once, in the order of the points."""
         return list(dict.fromkeys(point.item for point in self.points))
 
+    @property
+    def held(self) -> str:
+        """Where limits hold with the confidence, in words: in each round, or in all at once.
+
+        A point may be of several rounds with the same hashes, a batch.
+        """
+        are_batches = any(point.round < point.last_round for point in self.points)
+        one, several = ("batch", "batches") if are_batches else ("round", "rounds")
+        return f"in all {several} at once" if self.whole else f"in each {one}"
+
     def of(self, item: str | int) -> list[Point]:
         """Return the points of an item, in the order of the rounds; [] if no point is about it."""
         return [point for point in self.points if point.item == item]
@@ -192,6 +202,7 @@ class Series(Table):
             labels,
             since=since,
             confidence=self.confidence,
+            held=self.held,
             title=title,
             narrow=narrow,
             note=self.not_private,

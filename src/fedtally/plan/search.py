@@ -285,12 +285,14 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
 def wider(design: Design, factor: float) -> Design:
     """Return the design with its sketch's width multiplied by `factor`, rounded up.
 
-    Rows, schedule and `origin` stay, so that `origin.width` is still the width before the first
-    call. Only a design with a sketch of a list of candidates may be given: a `spelling` would be
-    dropped, and a histogram would become a sketch.
+    Rows and schedule stay. So does `origin`, but for the width and for the predicted error, which
+    is not known of the new width. Only a design with a sketch of a list of candidates may be given:
+    a `spelling` would be dropped, and a histogram would become a sketch.
     """
     schedule, rows, width, *_ = design.chosen
-    return design.with_size(schedule, rows, math.ceil(factor * width)).sized_by(design.sizing)
+    width = math.ceil(factor * width)
+    origin = replace(design.sizing, width=width, linf=None)
+    return design.with_size(schedule, rows, width).sized_by(origin)
 
 
 def recovery_with(design: Design) -> str:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fedtally.base import validate
+from fedtally.base.shares import whole_share
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.crypto.prg import MAX_BITS
@@ -300,7 +301,7 @@ def _two_server_terms(
         length=counters,
         bits=bits,
         n_max=batches.n_max,
-        min_batch=batches.n_min - int(summation.borne * batches.n_min),
+        min_batch=batches.n_min - whole_share(summation.borne, batches.n_min),
         corrupt=batches.corrupt,
         largest_entry=largest_entry,
     )

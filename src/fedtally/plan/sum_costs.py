@@ -13,6 +13,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from fedtally.base.shares import whole_share
 from fedtally.crypto.prg import lane
 from fedtally.plan import Plan
 from fedtally.plan.costs import noise_work
@@ -96,7 +97,8 @@ def lines_of_sum(
         rows: the mean number of rows that a silo reads from its own table, see `Crowd`; 0 if
             clients are persons.
     """
-    return LINES[plan.summing.kind](Crowd(plan, size, int(dropout * size), identities, rows))
+    gone = whole_share(dropout, size)
+    return LINES[plan.summing.kind](Crowd(plan, size, gone, identities, rows))
 
 
 def _planes(entries: int, bits: int) -> int:

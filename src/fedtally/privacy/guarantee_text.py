@@ -411,10 +411,18 @@ def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarant
     Args:
         campaigns: the privacy terms of each campaign; None for a campaign without privacy.
 
+    Raises:
+        InvalidInputError: there is no campaign.
+
     >>> from fedtally.privacy.config import propose
     >>> print(add_up_guarantees([propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)] * 2))
     epsilon 1.457 at delta 1e-06 (zero-out, central trust, gaussian-composition)
     """
+    if not campaigns:
+        raise InvalidInputError(
+            "campaigns must be at least one, got none: give the privacy terms of each, or None for"
+            " one without privacy"
+        )
     private = [terms for terms in campaigns if terms is not None]
     not_private = any(terms.not_private for terms in private)
     # An exact sum may reveal what a client contributed. Noise in other sums does not change this.

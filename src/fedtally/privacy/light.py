@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+
+from fedtally.errors import MissingExtraError
 
 F64 = npt.NDArray[np.float64]
 
@@ -328,6 +330,12 @@ class LossGrid:
         share = math.exp(min(math.log(left) - tilt.log_scale, _OVERFLOWS))
         epsilon = self.step * (highest + tilt.mean) + self._above_mean(tilt, share)
         return math.inf if math.isnan(epsilon) else max(0.0, epsilon)
+
+    def get_delta_for_epsilon(self, epsilon: object) -> NoReturn:
+        """Raise MissingExtraError: only dp-accounting computes a delta at a given epsilon."""
+        raise MissingExtraError(
+            "the delta at a given epsilon needs dp-accounting: pip install fedtally"
+        )
 
     def _tilted(self, order: float) -> _Tilt:
         log_sum = mean = variance = 0.0

@@ -12,12 +12,14 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Sums
 
 if TYPE_CHECKING:
+    from fedtally.secagg.config import TwoServerConfig
     from fedtally.secagg.params import Parameters
 
 _SERVER_SEES = "; it sees exact sums, and adds the noise"
 _LEADER_SEES = "; the leader sees exact sums, and adds the noise"
 _SEVERAL = 4  # if a round has more sums than this, losing one of them leaves out few clients
-_APART = "the two servers do not work together, and neither chose the list of keys"
+_NOT_TOGETHER = "the two servers do not work together"
+_APART = f"{_NOT_TOGETHER}, and neither chose the list of keys"
 
 
 def seen(traffic: Mapping[str, Any]) -> str:
@@ -232,7 +234,7 @@ def screened(told: Mapping[str, Any]) -> str:
     elif worst["verdict"] == "poisoned":
         who = f"{worst['cohorts']:,} cohorts do not fit honest clients:"
     else:
-        of = f"{worst['cohorts'] - worst['stand_out']:,} of " * (not fits)
+        of = "" if fits else f"{worst['cohorts'] - worst['stand_out']:,} of "
         who = f"{of}{worst['cohorts']:,} cohorts fit honest clients:"
     figures = (
         f"votes {worst['votes']:.2f} (limit {worst['votes_limit']:.2f}), mean square"
@@ -271,7 +273,7 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     """
     method, noun = traffic["method"], counted.who(plan)
     central = plan.protection.of_release() is not None
-    adds = ", and added the noise" * central
+    adds = ", and added the noise" if central else ""
     reader = "what noised sums show: what it protects is above"
     if plan.privacy is None:
         reader = f"what exact sums show, also of what few {noun}s hold"
@@ -286,7 +288,8 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     exact = "noised" if plan.protection.sums is Sums.NOISED else "exact"
     sums = f"{exact} sums over at least {traffic['min_survivors']:,} {noun}s{adds}"
     if method == "two-server":
-        proven = "; it is trusted to refuse wrong reports" * (traffic.get("validity") == "proofs")
+        has_proofs = traffic.get("validity") == "proofs"
+        proven = "; it is trusted to refuse wrong reports" if has_proofs else ""
         helpers = _helping(traffic["corrupt"], noun, _listed(plan), "one of them")
         rows += [
             ("The two servers", "who took part"),
@@ -387,22 +390,21 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         trusted = f"the server sees what each {whom} sends (--secure-sum secagg: only sums)"
         said = "ideal: of a trusted server (--secure-sum names a protocol)"
         return [("Trust", trusted), ("Secure sum", said)]
-    # If a server adds the noise, it sees the sums without noise. The row "Trust" must say so.
-    is_central = plan.protection.of_release() is not None
     if not isinstance(agreed, SecAggConfig):
-        helpers = _helping(agreed.corrupt, whom, _listed(plan), "one of them")
         return [
-            ("Trust", f"{_APART}; {helpers}{_LEADER_SEES * is_central}"),
+            ("Trust", _trust_in_two(plan, agreed)),
             ("Secure sum", f"two servers; at least {agreed.min_batch:,} clients in a sum"),
             ("", validity(agreed.validity)),
         ]
     p = agreed.parameters
+    # If the server adds the noise, it sees the sums before. The row "Trust" must say so.
+    sees = _SERVER_SEES if plan.protection.of_release() is not None else ""
     server = {
         Adversary.SEMI_HONEST: "the server follows the protocol (--adversary active: it may lie)",
         Adversary.ACTIVE: "the server may lie, but did not choose the list of keys",
     }[p.adversary]
     helpers = _helping(p.corrupt, whom, _listed(plan))
-    graph, of_list = p.graph(p.n_max), " of the list" * plan.summing.is_listed
+    graph, of_list = p.graph(p.n_max), " of the list" if plan.summing.is_listed else ""
     sizes = in_range(p.n_min, p.n_max)
     text = (
         f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
@@ -410,10 +412,31 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         f" {p.max_dropout_ppm / 1e4:g} % may drop out"
     )
     return [
-        ("Trust", f"{server}; {helpers}{_SERVER_SEES * is_central}"),
+        ("Trust", f"{server}; {helpers}{sees}"),
         ("Secure sum", text),
         ("", honesty(p.honest_survivors)),
     ]
+
+
+def _trust_in_two(plan: Plan, agreed: TwoServerConfig) -> str:
+    """Return in words whom a plan for two servers trusts.
+
+    Args:
+        plan: the plan.
+        agreed: its terms of the secure sum.
+    """
+    whom, terms = counted.who(plan), plan.privacy
+    helpers = _helping(agreed.corrupt, whom, _listed(plan), "one of them")
+    if terms is None or terms.not_private or plan.protection.of_server() is None:
+        # If a server adds the noise, it sees the sums before, and the text must say so.
+        is_central = plan.protection.of_release() is not None
+        return f"{_APART}; {helpers}{_LEADER_SEES if is_central else ''}"
+    # The noise of one honest server is enough. C only bounds in how large a crowd a client is.
+    return (
+        f"{_NOT_TOGETHER}: epsilon then holds however many {whom}s are corrupt; for at least"
+        f" {agreed.honest_survivors:,} honest {whom}s in a sum, neither chose the list of keys, and"
+        f" {helpers}"
+    )
 
 
 def cautions(plan: Plan) -> list[str]:
@@ -448,8 +471,9 @@ def _none_to_spare(plan: Plan) -> str:
     if plan.num_clients - sums * p.n_min >= sums or in_round > _SEVERAL:
         return ""
     fewest, _ = cohort_sizes(p.n_max, None, p.adversary)
-    way = f" (--cohort {p.n_max} --cohort-min {fewest} lets it begin with fewer)"
-    way *= fewest < p.n_min
+    way = ""
+    if fewest < p.n_min:
+        way = f" (--cohort {p.n_max} --cohort-min {fewest} lets it begin with fewer)"
     lost = "there is no answer"
     if sums > 1:
         lost = f"its other {p.n_min - 1:,} are not counted"

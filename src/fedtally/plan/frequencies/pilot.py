@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from fedtally.base import validate
 from fedtally.base.roots import root
+from fedtally.base.shares import whole_share
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.plan.frequencies.power_law import power_law
@@ -79,7 +80,7 @@ class Pilot:
 
         These clients do not take part in the later campaign.
         """
-        return max(1, int(self.share * validate.integer(1, num_clients=num_clients)))
+        return max(1, whole_share(self.share, validate.integer(1, num_clients=num_clients)))
 
     def spec(self, seed: bytes) -> SketchSpec:
         """Return the parameters of the pilot's sketch, with one round and this seed of 32 bytes."""

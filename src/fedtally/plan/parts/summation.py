@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedtally.base import validate
+from fedtally.base.shares import whole_share
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.options import MAX_CORRUPT, MIN_DROPOUT
 from fedtally.plan.parts.summing import shared_out
@@ -248,7 +249,7 @@ class Summation:
         """
         sizes = [count for count in num_clients if count]
         least, corrupt = min(sizes), corrupt_clients(self.max_corrupt, max(sizes))
-        honest = least - int(self.borne * least) - corrupt
+        honest = least - whole_share(self.borne, least) - corrupt
         if honest < 1:
             raise InvalidInputError(
                 f"a round of {least} clients, of which {corrupt} may be corrupt and"
