@@ -25,6 +25,7 @@ import fedtally
 from fedtally import kernels
 from fedtally.agent.items import Items, of_file
 from fedtally.base.archive import replacing
+from fedtally.base.shares import whole_share
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, drive
 from fedtally.campaign.server import FrequencyServer
@@ -148,7 +149,7 @@ def run_round(plan: Plan, keys: Keys, dropout: float) -> list[Seen]:
     agreed, clock = plan.secure_sum, Clock()
     ids = np.arange(1, plan.num_clients + 1, dtype=np.uint64)
     people = [FrequencyClient.of_ids(plan, ids[i : i + 1]) for i in range(plan.num_clients)]
-    gone = int(dropout * plan.num_clients)
+    gone = whole_share(dropout, plan.num_clients)
     if isinstance(agreed, SecAggConfig):
         _run_secagg(plan, agreed, keys, people, gone, clock)
     else:

@@ -20,9 +20,10 @@ author = "The fedtally authors"
 copyright = "The fedtally authors, Apache License 2.0"
 version = release = fedtally.__version__
 
-sys.path.insert(0, str(Path(__file__).parent))  # for numbers_found.py and redirects.py
+sys.path.insert(0, str(Path(__file__).parent))  # for the three extensions beside this file
 extensions = [
     "myst_nb",
+    "headings_found",
     "numbers_found",
     "redirects",
     "sphinx.ext.autodoc",

@@ -2,8 +2,8 @@
 
 The limits of the share in a population are made for an item that is named beforehand. A union bound
 makes them hold for a whole list, if each is of the confidence 1 - P / (2 d) for d candidates in
-each of two tables. But limits that are made of two errors, of noise and of who was sampled, keep
-their level only about so far out. So the rule that docs/tables.md gives divides a tenth of P.
+each of two tables. But limits that are made of two errors, of noise and of who was sampled, may
+miss up to 1.25 times as often as they say. So the rule that docs/tables.md gives divides P / 1.25.
 
 The first table is exact: the probability that the population limits of one item of a histogram
 miss its share, as a multiple of what their confidence says. It is the largest over shares up to a
@@ -44,7 +44,6 @@ from fedtally.recovery.noise_law import NONE, NoiseLaw
 
 F64 = npt.NDArray[np.float64]
 CHANCE = 0.05  # that anything is wrong in both tables together
-RESERVE = 10  # the limits of a whole list may miss this many times as often as they say
 MOST = 1.25  # limits of one item miss its share at most so many times as often as they say
 RARE = 0.001  # so many misses are no chance
 SHARES = 150  # of an item, for the exact table
@@ -68,9 +67,9 @@ def confidence(candidates: int) -> float:
     """Return the confidence of one item's limits with which two tables hold as a whole.
 
     >>> round(confidence(500), 9)
-    0.999995
+    0.99996
     """
-    return 1.0 - CHANCE / RESERVE / (2 * candidates)
+    return 1.0 - CHANCE / MOST / (2 * candidates)
 
 
 def missed(noise: NoiseLaw, clients: int, level: float) -> tuple[float, float]:

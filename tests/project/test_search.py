@@ -1,4 +1,4 @@
-"""The site's search finds a number as it is written, such as a status or 20,000."""
+"""The site's search finds numbers as they are written, and sections by the words of headings."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ pytest.importorskip("sphinx")
 pytestmark = pytest.mark.promise
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
-    "index": "# Home\n\n```{toctree}\nnight\nday\n```\n",
+    "index": "# Home\n\n```{toctree}\n:hidden:\n\nnight\nday\ndawn\n```\n",
     "night": "# Night\n\nDevices say HTTP 502, and 429.\n",
-    "day": "# Day\n\n7 of 1502 devices say 4290, in 2027.\nOf 20,000 and 1,000,000 none.\n",
+    "day": "# Day\n\n7 of 1502 devices say 4290, in 2027.\nOf 20,000 and 1,000,000 none.\n"
+    "\n## How sure a share is\n\nBy its limits.\n\n## Shares of pandas\n",
+    "dawn": "# Dawn\n\nA share is sure, and pandas counts it.\n",
 }
 
 
@@ -29,7 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.mkdir()
     (source / "conf.py").write_text(
         f"import sys\nsys.path.insert(0, {str(DOCS)!r})\n"
-        'extensions = ["myst_parser", "numbers_found"]\n'
+        'extensions = ["myst_parser", "headings_found", "numbers_found"]\n'
     )
     for name, text in PAGES.items():
         (source / f"{name}.md").write_text(text)
@@ -51,19 +53,22 @@ def test_the_index_holds_numbers_of_three_digits_and_with_commas_alone(site: Pat
     browser.find() is None and os.environ.get("FEDTALLY_REQUIRE_BROWSER") != "1",
     reason="needs a Chromium",
 )
-def test_a_reader_finds_the_page_that_explains_a_number(site: Path, tmp_path: Path) -> None:
+def test_a_reader_finds_what_is_typed(site: Path, tmp_path: Path) -> None:
+    """Numbers lead to the page that explains them, and words of a heading to its section."""
     found = {}
+    numbers = ("502", "HTTP 429", "devices", "4290", "503", "20,000", "30,000", "HTTP,429")
+    words = ("how sure", "shares", "pandas", "sure shares of pandas", "the")
     with browser.Page(tmp_path, 1000) as page:
-        for typed in ("502", "HTTP 429", "devices", "4290", "503", "20,000", "30,000", "HTTP,429"):
+        for typed in numbers + words:
             page.go(f"{(site / 'search.html').as_uri()}?q={typed.replace(' ', '+')}")
             end, said = time.monotonic() + 60, ""
             while "finished" not in said and "did not match" not in said:
                 assert time.monotonic() < end, said
                 time.sleep(0.05)
                 said = page.value("document.querySelector('#search-results').textContent")
-            links = "[...document.querySelectorAll('#search-results li a')].map(a => a.textContent)"
-            found[typed] = sorted(page.value(links))
-    assert found == {
+            links = "[...document.querySelectorAll('#search-results li a')]"
+            found[typed] = page.value(f"{links}.map(a => a.textContent + new URL(a.href).hash)")
+    assert {typed: sorted(found[typed]) for typed in numbers} == {
         "502": ["Night"],
         "HTTP 429": ["Night"],
         "devices": ["Day", "Night"],
@@ -72,4 +77,13 @@ def test_a_reader_finds_the_page_that_explains_a_number(site: Path, tmp_path: Pa
         "20,000": ["Day"],
         "30,000": [],
         "HTTP,429": ["Night"],
+    }
+    sure, pandas = "Day > How sure a share is#how-sure-a-share-is", "Day > Shares of pandas"
+    pandas += "#shares-of-pandas"
+    assert {typed: found[typed] for typed in words} == {
+        "how sure": [sure, "Day", "Dawn"],  # the section, its page, and one that has it as text
+        "shares": [sure, pandas, "Day", "Dawn"],
+        "pandas": [pandas, "Day", "Dawn"],
+        "sure shares of pandas": ["Day", "Dawn"],  # no heading has all of them
+        "the": [],
     }

@@ -1453,6 +1453,35 @@ def test_a_batch_that_is_refused_is_not_charged() -> None:
     assert charged == ["leader", "helper", "helper"]  # perhaps to another ledger than at first
 
 
+def test_a_second_answer_is_refused_before_it_is_charged() -> None:
+    """Also after a restart, in a process that has charged nothing and has no sum yet."""
+    journals, charged = (MemoryJournal(), MemoryJournal()), list[str]()
+
+    def leader(name: str) -> Leader:
+        return Leader(
+            P, range(5, 6), ALLOWED, POLICY, journals[0], LEADER_KEY, None,
+            lambda: charged.append(name),
+        )  # fmt: skip
+
+    helper = Helper(P, range(5, 6), ALLOWED, POLICY, journals[1], HELPER_KEY, None)
+    first = leader("first")
+    pair = Pair(first, helper)
+    pair.receive(*REPORTS)
+    first.stop()
+    answer = helper.answer(first.query(helper.offer()))
+    total = first.finish(answer)
+    assert charged == ["first", "first"]  # for the query, and for the answer
+    entry = HEADER + 32
+    other = answer[:entry] + bytes([answer[entry] ^ 1]) + answer[entry + 1 :]
+    second = leader("second")
+    for each in (first, second):
+        with pytest.raises(BatchRefusedError, match="the helper answers once"):
+            each.finish(other)
+    assert charged == ["first", "first"]
+    assert second.finish(answer).tolist() == total.tolist()
+    assert charged == ["first", "first", "second"]  # perhaps to another ledger than at first
+
+
 def test_nothing_is_said_that_was_not_written() -> None:
     class Broken(MemoryJournal):
         full = False

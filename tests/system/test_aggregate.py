@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import sqlite3
 import ssl
@@ -13,11 +14,13 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 pytest.importorskip("starlette")
+pytest.importorskip("prometheus_client")
 httpx = pytest.importorskip("httpx")
 
 from aggregate_world import NOW, PEOPLE, SIDES, STRANGER, World, certificate, made, plan_of
@@ -33,6 +36,7 @@ from fedtally.campaign.transports.https.channel import Asking, ChannelError
 from fedtally.campaign.transports.https.closing import Tending
 from fedtally.campaign.transports.https.join import Heard
 from fedtally.campaign.transports.https.listen import served
+from fedtally.campaign.transports.https.operate import Counts
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
 from fedtally.campaign.transports.https.reporting import Begin, Beginning, Never, Sending, carried
 from fedtally.campaign.transports.https.resource import (
@@ -319,6 +323,41 @@ def test_the_age_of_the_oldest_report_that_is_not_judged(world: World) -> None:
         assert tending.leader.unjudged == 0 and tending.oldest == NOW + 100
 
     asyncio.run(aged())
+
+
+def test_prometheus_hears_when_a_release_closes(world: World) -> None:
+    """As a Unix time: while it is open, the time that is set, then when it began to close."""
+    leader, helper = world.processes["leader"], world.processes["helper"]
+    tending = world.tending()
+    seen = [
+        Standing(leader.folder, leader.releases, [tending]),
+        Standing(helper.folder, helper.releases, []),
+    ]
+    log = logging.getLogger("unheard")
+    registries = [Counts(each.metrics, lambda: world.now, log).registry for each in seen]
+
+    def told() -> list[float | None]:
+        name = "fedtally_release_closes_at_seconds"
+        return [each.get_sample_value(name, {"release": "0"}) for each in registries]
+
+    async def closes() -> None:
+        await world.send(0, 1, 2)
+        await tending.step()
+        assert told() == [None, None]
+        Closings(leader.folder.path).change(0, at=NOW + 500)
+        await tending.step()
+        assert told() == [NOW + 500, None]
+        world.now += 600  # nothing ran in the meantime
+        tending._look(tending.closings.read())
+        assert told() == [NOW + 600, None]
+        world.now += 1000
+        await tending.run(asyncio.sleep)
+        assert tending.is_over and told() == [NOW + 600, None]
+
+    asyncio.run(closes())
+    # a process that begins anew knows it, too
+    again = Standing(leader.folder, leader.releases, [world.tending()])
+    assert [one["closes_at"] for one in again.metrics()] == [NOW + 600]
 
 
 def test_how_many_are_judged_is_never_below_zero(
@@ -1428,6 +1467,97 @@ def test_an_answer_that_takes_long_is_asked_for_again(
     asyncio.run(asks())
     assert len(set(answers)) == 1
     check_landed(world, 0, 1, 2)
+
+
+def test_another_query_drops_no_answer_that_nobody_has_fetched(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = world.processes["helper"]
+    helper.channel.patience = 0.0
+    server = helper.releases[0].server
+    answer, asked = server.answer, list[bytes]()
+
+    def counted(query: bytes) -> bytes:
+        asked.append(query)
+        return answer(query)
+
+    monkeypatch.setattr(server, "answer", counted)
+
+    async def asks() -> None:
+        await world.send(0, 1, 2)
+        world.close()
+        tending = world.tending()
+        tending._look(tending.closings.read())
+        world.now += 1000
+        await tending.step()
+        query = tending.leader.resume()
+        place = f"https://helper{world.path_of()}/query"
+        async with world.channel as http:
+            assert (await http.post(place, content=b"no query")).status_code == 202
+            await asyncio.wait({helper.channel._answers[0].task})
+            # a query that was refused is in nobody's way
+            assert (await http.post(place, content=query)).status_code == 202
+            await asyncio.wait({helper.channel._answers[0].task})
+            assert (await http.post(place, content=b"another query")).status_code == 409
+            found = await http.post(place, content=query)
+            assert found.status_code == 200
+            assert asked == [b"no query", query, b"another query"]
+            assert found.content == answer(query)
+        await world.land()
+
+    asyncio.run(asks())
+    check_landed(world, 0, 1, 2)
+
+
+def test_who_waits_for_an_old_answer_drops_no_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two requests wait for one answer, and a third comes after the first of them has it."""
+    parameters = SimpleNamespace(n_max=8)
+    release: Any = SimpleNamespace(server=SimpleNamespace(parameters=parameters))
+    found = channel.Channel("plan", [release], cast("Any", None), print)
+    bodies: list[asyncio.Future[bytes]] = []
+    works: list[asyncio.Future[bytes]] = []
+
+    async def body(_: Any) -> bytes:
+        bodies.append(asyncio.get_running_loop().create_future())
+        return await bodies[-1]
+
+    async def work(*_: Any) -> bytes:
+        works.append(asyncio.get_running_loop().create_future())
+        return await works[-1]
+
+    monkeypatch.setattr(channel, "body_of", body)
+    monkeypatch.setattr(channel, "length_of", lambda *_: 0)
+    monkeypatch.setattr(found, "_of", work)
+
+    async def turns() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def asks() -> None:
+        first, second, third = (
+            asyncio.create_task(found._query(cast("Any", None), 0)) for _ in range(3)
+        )
+        await turns()
+        bodies[0].set_result(b"query")
+        await turns()
+        # wakes the third between the first and the second
+        found._answers[0].task.add_done_callback(lambda _: bodies[2].set_result(b"query"))
+        bodies[1].set_result(b"query")
+        await turns()
+        works[0].set_result(b"answer")
+        assert [(await one).body for one in (first, second)] == [b"answer"] * 2
+        await turns()
+        assert len(works) == 2 and not third.done()
+        # whoever asks for the new answer waits for it, and begins no further work
+        fourth = asyncio.create_task(found._query(cast("Any", None), 0))
+        await turns()
+        bodies[3].set_result(b"query")
+        await turns()
+        works[1].set_result(b"again")
+        assert [(await one).body for one in (third, fourth)] == [b"again"] * 2
+        assert len(works) == 2 and not found._answers
+
+    asyncio.run(asks())
 
 
 def test_a_helper_that_fails_says_so_to_its_operator_and_the_leader_asks_again(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("errors_once")
 FLEET = ("--clients", "50000", "--domain-size", "2000")
+PRIVATE_BY_TWO = ("--encoding", "histogram", "--secure-sum", "two-server", "--epsilon", "1")
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -194,7 +195,29 @@ def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
         ),
         (
             ("--encoding", "histogram", "--secure-sum", "two-server", "--epsilon", "1"),
-            {"Trust": "the two servers do not work together"},
+            {
+                "Trust": "the two servers do not work together: epsilon then holds however many"
+                " clients are corrupt; for at least 45,000 honest clients in a sum, neither chose"
+                " the list of keys, and at most 2,500 of all 50,000 listed clients work with one"
+            },
+        ),
+        (
+            ("--encoding", "histogram", "--secure-sum", "two-server"),
+            {
+                "Trust": "the two servers do not work together, and neither chose the list of keys;"
+                " at most 2,500 of all 50,000 listed clients work with one of them"
+            },
+        ),
+        (
+            (*PRIVATE_BY_TWO, "--trust", "central"),
+            {
+                "Trust": "the two servers do not work together, and neither chose the list of keys;"
+                " at most 2,500 of all 50,000 listed clients work with one of them; the leader sees"
+            },
+        ),
+        (
+            (*PRIVATE_BY_TWO, "--not-private"),
+            {"Trust": "the two servers do not work together, and neither chose the list of keys"},
         ),
     ],
 )

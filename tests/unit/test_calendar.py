@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 
 from fedtally.campaign import places
 from fedtally.campaign.books import LedgerBooks
+from fedtally.campaign.periods import last_day
 from fedtally.errors import InvalidInputError, render
 from fedtally.plan import Plan
-from fedtally.plan.calendar import DAY, MAX_ROUNDS, Calendar, Recurring, read_period, read_time
+from fedtally.plan.calendar import (
+    DAY,
+    MAX_ROUNDS,
+    Calendar,
+    Recurring,
+    read_period,
+    read_time,
+    time_text,
+)
 from fedtally.privacy import accounting
 from fedtally.privacy.config import exposure, least_noise, propose
 from fedtally.privacy.events import Event
@@ -191,6 +200,27 @@ def test_what_does_not_go_with_a_calendar_is_refused():
         dataclasses.replace(weekly(), calendar=None)
 
 
+def test_delta_is_compared_with_people_each_of_whom_counts_once():
+    """In 28 days with one round in any 7 a client counts four times in num_clients."""
+    plan = weekly()
+    assert plan.protection.lifetime == 4
+    number = plan.num_clients // 4
+    assert plan.fleet == number == 1250
+
+    def with_delta(delta):
+        return dataclasses.replace(plan, privacy=dataclasses.replace(plan.privacy, delta=delta))
+
+    for delta in (1.01 / plan.num_clients, 0.99 / number):
+        assert with_delta(delta).privacy.delta == delta
+    message = r"must be below 1 / \(num_clients / 4 rounds of a client\), 0.0008, got 0.0008"
+    with pytest.raises(InvalidInputError, match=message):
+        with_delta(1 / number)
+    # without a calendar nobody says how often a client comes
+    terms = propose(epsilon=1.0, delta=1.01 / 5000, rows=5, width=100, participations=4)
+    with pytest.raises(InvalidInputError, match="must be below 1 / num_clients"):
+        dataclasses.replace(PLAN, calendar=None, privacy=terms)
+
+
 def test_an_event_of_fewer_rounds_than_the_plan_has_is_refused():
     terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=100, per_rounds=7, num_rounds=27)
     with pytest.raises(InvalidInputError, match=r"event.num_rounds must be that of the plan, 28"):
@@ -365,3 +395,20 @@ def test_a_caution_on_delta_counts_a_client_of_a_calendar_once(tmp_path):
         assert [f"1 / {fleet:,} clients" in one for one in said] == [True] * warns
     without = dataclasses.replace(plan, calendar=None, privacy=None)
     assert without.fleet == without.num_clients
+
+
+@given(calendars, st.data())
+def test_what_is_shown_so_far_ends_when_its_last_round_closes(calendar, data):
+    """The text is a day that is over when the round closes, or the time at which it closes."""
+    round = data.draw(st.integers(0, calendar.num_rounds - 1))
+    closes, text = calendar.closes(round), last_day(calendar, round)
+    if text == time_text(closes):
+        return
+    day = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    assert calendar.period >= DAY and day + DAY == closes
+
+
+def test_a_day_that_begins_within_a_day_ends_within_the_next_one():
+    assert last_day(WEEKS, 13) == "2026-12-14"
+    later = Calendar(START + timedelta(hours=6), DAY, 28)
+    assert last_day(later, 13) == "2026-12-15T06:00Z"  # not the 14th, whose night is in the round

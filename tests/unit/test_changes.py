@@ -29,6 +29,18 @@ def values(value: F64, stddev: float = 1.0, clients: float = 1000.0) -> RoundVal
     )
 
 
+@pytest.mark.filterwarnings("error")
+def test_no_item_is_no_change() -> None:
+    found = find_changes(values(np.zeros((0, 4))))
+    assert [len(part) for part in found[:5]] == [0] * 5
+    assert [len(part) for part in (*found.before, *found.after)] == [0] * 4
+    assert changes.kinds(found) == []
+    for chosen in (changes.flagged, changes.listed):
+        assert chosen(found, ALPHA).tolist() == []
+    with pytest.raises(InvalidInputError, match="at least 2 rounds"):
+        find_changes(values(np.zeros((0, 1))))
+
+
 def plain(z: list[float], square: list[float]) -> list[float]:
     """Return the e-values after each round, by sums over rounds and sizes of the change."""
     found = [1.0]

@@ -391,11 +391,20 @@ def test_norms_that_are_none(clip_norm: Any) -> None:
 
 
 def test_clients_of_too_many_items() -> None:
-    ids = np.zeros(clip.MAX_ITEMS + 1, np.uint64)
+    most = clip.MAX_ITEMS
+    ids, more = np.zeros(most + 1, np.uint64), np.zeros(most + 2, np.uint64)
+    bound = clip.Clip(spec_of(3, 8), 0, 1.0)
+
+    def of_each(ids: Any, max_items: int, words: Any = refused) -> object:
+        starts = np.array([0, 0, len(ids)])
+        return clip.bound_items_of_each(ids, starts, max_items, words, bound)
+
     calls: list[Callable[[], object]] = [
         lambda: squared_norm(spec_of(3, 8), 0, ids),
         lambda: clipped(spec_of(3, 8), 0, ids, 1.0, refused),
-        lambda: exceeding(clip.Clip(spec_of(3, 8), 0, 1.0), ids, np.array([0, len(ids)])),
+        lambda: of_each(ids, most + 1),
+        # The first bound drops an item, and leaves too many for the second one.
+        lambda: of_each(more, most + 1),
     ]
     for call in calls:
         with pytest.raises(InvalidInputError, match="items must be at most 1048576, got 1048577"):

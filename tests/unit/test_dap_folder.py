@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from collections.abc import Callable
@@ -226,3 +227,56 @@ def test_a_file_is_of_one_server(tmp_path: Path) -> None:
     folder.claim(clock=lambda: 7, random=secrets.token_bytes)
     with pytest.raises(InvalidInputError, match="is the file of the leader"):
         replace(folder, role=Role.HELPER).claim(clock=lambda: 7, random=secrets.token_bytes)
+
+
+def test_who_looks_at_a_server_finds_no_earlier_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was killed left its number, which may be that of another program by now."""
+    (tmp_path / "lock").write_text("4321\n")
+    seen: list[int | None] = []
+
+    def looking(call: Callable[..., Any]) -> Callable[..., Any]:
+        def looked(*args: Any) -> Any:
+            seen.append(holder(tmp_path))
+            found = call(*args)
+            seen.append(holder(tmp_path))
+            return found
+
+        return looked
+
+    flock = fcntl.flock
+
+    def locked(file: int, how: int) -> None:
+        flock(file, how)
+        if how & fcntl.LOCK_EX:
+            seen.append(holder(tmp_path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", locked)
+        for name in ("ftruncate", "pwrite", "replace"):
+            patched.setattr(os, name, looking(getattr(os, name)))
+        with held_by(tmp_path, 2):
+            assert holder(tmp_path) == 2
+    assert seen == [None] * 6 + [2]
+    assert holder(tmp_path) is None and os.listdir(tmp_path) == ["lock"]
+
+
+def test_of_two_servers_that_begin_at_once_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, refused = os.pwrite, []
+
+    def second(*args: Any) -> int:
+        with pytest.raises(InvalidInputError, match="about to run") as found, held_by(tmp_path, 2):
+            pass
+        refused.append(found)
+        return write(*args)
+
+    monkeypatch.setattr(os, "pwrite", second)
+    with held_by(tmp_path, 1):
+        assert holder(tmp_path) == 1
+        with pytest.raises(InvalidInputError, match="process 1 runs"), held_by(tmp_path, 3):
+            pass
+        assert holder(tmp_path) == 1
+    assert refused and os.listdir(tmp_path) == ["lock"]

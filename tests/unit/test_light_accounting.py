@@ -13,7 +13,7 @@ import pytest
 import scipy.special as scipy
 from cases import each_case
 
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.privacy import accounting, gaussian, library, light, loss_distribution
 from fedtally.privacy.accounting import Composition
 from fedtally.privacy.config import PrivacyConfig, _bound, propose
@@ -117,6 +117,13 @@ def cases(mechanism: str) -> list[list[Event]]:
         for v in VARIANCES
     ]
     return [[event] for event in events] + [[event] * 2 for event in events[::3]]
+
+
+@pytest.mark.parametrize("ask", [lambda e: accounting.delta(e, 1.0), accounting.privacy_loss])
+def test_what_only_the_libraries_compute_is_refused_by_name(ask: Any, alone: Any) -> None:
+    event = Event("skellam", 5, "zero-out", variance=89.24, honest_survivors=100)
+    with pytest.raises(MissingExtraError, match="needs dp-accounting: pip install fedtally"):
+        alone(lambda: ask(event))
 
 
 @pytest.mark.parametrize("mechanism", ["skellam", "rounded-gaussian", "geometric"])

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -220,6 +221,27 @@ def test_what_would_do_does(asked):
         for name, value in ways.items()
     ]
     assert all(smallest(design, *tight[1:]) for design in changed)
+
+
+@pytest.mark.parametrize(("needed", "longest"), [(1, 192), (16, 192), (60, 192), (7, 64)])
+def test_the_longest_names_that_fit_are_found(monkeypatch, needed, longest):
+    """Whatever fits, from the names that must be read to one byte less than what was asked."""
+
+    def with_length(bound):
+        return OpenStrings(max_length=bound).max_length  # it refuses more than 192
+
+    guesses = SimpleNamespace(
+        domain=SimpleNamespace(max_length=longest),
+        length=needed,
+        design=SimpleNamespace(with_length=with_length),
+        of=lambda bound: bound,
+    )
+    for fits in range(needed - 1, longest + 1):
+        monkeypatch.setattr(
+            open_domain, "_smallest", lambda bound, most=fits: bound if bound <= most else None
+        )
+        found = open_domain._longest(guesses)
+        assert found == (min(fits, longest - 1) if fits >= needed else None)
 
 
 def test_bytes_that_would_do_are_named():

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from fedtally.base.encoding import Encoding
+from fedtally.base.shares import whole_share
 from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange, OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Candidates, Clients, Plan, Protection, Summing, Sums, Vector
+from fedtally.plan.frequencies.pilot import Pilot
 from fedtally.plan.parts.summation import Summation
 from fedtally.privacy.config import PrivacyConfig, propose
 from fedtally.privacy.events import Relation
@@ -22,6 +24,8 @@ from fedtally.privacy.row_noise import row_noise_bound
 from fedtally.secagg import params
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.proposal import propose as propose_sum
+from fedtally.simulation.pilot_clients import draw_pilot
+from fedtally.simulation.round_tally import RoundTally
 from fedtally.sketch import CountSketch, NoiseMark, Schedule, SketchSpec, Spelling
 
 N, ROWS, WIDTH = 40, 3, 16
@@ -102,6 +106,19 @@ def test_shares_of_a_cohort_have_bounds(asked: dict[str, Any], message: str) -> 
         Summation("secagg", **asked)
     assert Summation("secagg", dropout=0.3).borne == 0.3
     assert Summation("two-server", validity="none").validity == "none"
+
+
+def test_a_share_of_clients_is_not_cut_below_a_whole_number() -> None:
+    """0.29 * 100 is 28.999...: of 100 clients 29 may drop out, and fewer honest ones are sure."""
+    for parts in range(1000):
+        for number in (0, 1, 7, 100, 997, 1000, 50_000):
+            assert whole_share(parts / 1000, number) == parts * number // 1000
+    assert int(0.29 * 100) == 28
+    assert Summation(max_dropout=0.29, max_corrupt=0.01).honest_clients([100]) == 100 - 29 - 1
+    assert Pilot(share=0.29, rows=3, width=8).clients(100) == 29
+    everybody = RoundTally(100, np.array([3], np.uint64), np.array([100]))
+    [pilot], [rest] = draw_pilot([everybody], 0.29, np.random.default_rng(0))
+    assert (pilot.num_clients, rest.num_clients) == (29, 71)
 
 
 def test_clients_prove_who_they_are_where_a_list_says_it() -> None:

@@ -16,7 +16,7 @@ from fedtally.answer.answer import Answer
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan
+from fedtally.plan import Plan, search
 from fedtally.plan.design import Design
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
@@ -25,7 +25,7 @@ from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
 from fedtally.plan.rounds import round_size_bounds
-from fedtally.plan.search import usual_schedule
+from fedtally.plan.search import usual_schedule, wider
 from fedtally.plan.sizes import TOO_UNCERTAIN, UnreachableError, size_by_model
 from fedtally.plan.ways import smallest_or_ways
 from fedtally.privacy.budget import OverspentError
@@ -460,6 +460,21 @@ def test_a_pilot_that_tells_nothing_leaves_the_plan_for_any_frequencies():
     assert sized.chosen == design.like(plan).chosen
     assert (size.rows, size.width) == (plan.rows, plan.width)
     assert "the hardest frequencies are assumed, as without a pilot" in size.message
+
+
+def test_the_size_of_a_proposal_is_that_of_its_plan(monkeypatch):
+    """Also where the first size missed the target for any frequencies and was widened."""
+    steps = []
+
+    def counted(design, factor):
+        steps.append(factor)
+        return wider(design, factor)
+
+    monkeypatch.setattr(search, "wider", counted)
+    spec = Request(rows=5, num_rounds=1, tau=0.02, recovery="median", encoding="sketch").resolve()
+    found = propose(spec, IntegerRange(1, 200), 5000, None, seed=bytes(32))
+    assert steps and (found.size.rows, found.size.width) == (found.plan.rows, found.plan.width)
+    assert found.size.linf is None  # it was predicted for the width before
 
 
 def test_a_pilot_keeps_to_max_bytes():

@@ -304,6 +304,8 @@ def test_campaigns_cost_a_client_of_all_of_them_what_the_accountant_says() -> No
     assert shares.to_dict()["trust"] == "central and distributed"
     study = add_up_guarantees([first, replace(second, not_private=True)])
     assert study.to_dict()["not_private"] and str(study).startswith("not private: epsilon")
+    with pytest.raises(InvalidInputError, match="campaigns must be at least one, got none"):
+        add_up_guarantees([])
     exact = add_up_guarantees([first, None])
     assert (
         str(exact) == "nothing is guaranteed: the sums of 1 of these 2 are exact"

@@ -13,6 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
@@ -25,7 +26,7 @@ from fedtally.answer.noise_floor import standing
 from fedtally.answer.page import write_page
 from fedtally.answer.result import Result
 from fedtally.cli import console
-from fedtally.cli.app import run
+from fedtally.cli.app import cli, run
 from fedtally.domain import OpenStrings, Unread
 from fedtally.errors import InvalidInputError
 from fedtally.store import Ledger
@@ -94,7 +95,49 @@ def test_a_title_is_no_file_and_stays_whole(
     monkeypatch: pytest.MonkeyPatch, title: list[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["fedtally", "demo", *title])
-    assert "2025/26 & more" in console.command_line()
+    with click.Context(cli):
+        assert "2025/26 & more" in console.command_line()
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("estimate a/t.csv --item km/h --query 1/2", "estimate t.csv --item km/h --query 1/2"),
+        ("estimate a/t.csv --item=km/h --client a/b", "estimate t.csv --item=km/h --client a/b"),
+        ("estimate - --save=a/r.fed --plot a/p.png", "estimate - --save=r.fed --plot p.png"),
+        ("estimate t.csv --quiet --plan a/p.toml", "estimate t.csv --quiet --plan p.toml"),
+        ("report a/r.fed -o a/r.html --title 25/26", "report r.fed -o r.html --title 25/26"),
+        ("report -oa/r.html -- a/r.fed", "report -or.html -- r.fed"),
+        ("merge a/1.fed b/2.fed a/c/ --top 5", "merge 1.fed 2.fed c --top 5"),
+        ("query a/r.fed km/h -- -1/2", "query r.fed km/h -- -1/2"),
+        ("aggregate leader run a/b --listen unix:/a/s", "aggregate leader run b --listen s"),
+        # Nothing is known of these: what may be a path is shown as one.
+        ("unknown a/b --of a/c --seed 17 --to=a/d", "unknown b --of c --seed ... --to=d"),
+        ("demo --unknown --seed 17 a/b", "demo --unknown --seed ... b"),
+    ],
+)
+def test_only_folders_of_paths_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, given: str, shown: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedtally", *given.split()])
+    with click.Context(cli):
+        assert console.command_line() == f"fedtally {shown}"
+
+
+def test_a_column_of_a_list_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "list.csv").touch()
+    words = [f"--domain={tmp_path}/list.csv:km/h", "--dictionary", f"{tmp_path}/list.csv:km/h"]
+    monkeypatch.setattr(sys, "argv", ["fedtally", "estimate", "t.csv", *words])
+    with click.Context(cli):
+        shown = console.command_line()
+    assert shown == "fedtally estimate t.csv --domain=list.csv:km/h --dictionary list.csv:km/h"
+    # Where there is no such file, what follows the colon may be a folder.
+    monkeypatch.setattr(sys, "argv", ["fedtally", "estimate", "t.csv", "--domain", "a:/home/ana"])
+    with click.Context(cli):
+        assert console.command_line() == "fedtally estimate t.csv --domain ana"
+    # Outside of a command nothing is known of its options.
+    monkeypatch.setattr(sys, "argv", ["fedtally", "estimate", "a/t.csv", "--item", "km/h"])
+    assert console.command_line() == "fedtally estimate t.csv --item h"
 
 
 def _text_of(result: fedtally.Result) -> str:

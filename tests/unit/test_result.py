@@ -222,9 +222,19 @@ def test_damaged_files(tmp_path, result):
         ("domain", {**meta["domain"], "kind": "no such"}),
         ("evaluation", {"linf": 0}),
         ("command", ["fedtally"]),
+        ("missing", "3"),
+        ("missing", -1),
+        ("timings", ["read"]),
+        ("timings", {"read": "long"}),
+        ("columns", ["word"]),
+        ("columns", {"item": "word"}),
+        ("columns", {"item": [1]}),
+        ("words", "tea"),
+        ("words", [7]),
     ]:
         archive.write(tmp_path / "bad.fed", schema, {**meta, name: change}, arrays)
-        with pytest.raises(UnreadableFileError, match="damaged"):
+        named = name if name in ("missing", "timings", "columns", "words") else ""
+        with pytest.raises(UnreadableFileError, match=f"damaged.*{named}"):
             Result.load(tmp_path / "bad.fed")
     for name in meta:  # a file lacks nothing
         rest = {entry: value for entry, value in meta.items() if entry != name}

@@ -441,7 +441,9 @@ def test_by_owner_gives_distinct_ids_of_each() -> None:
         (lambda p, i, w: FrequencyClient.of_people(p, i[:0], w[:0]), "one person at least"),
         (lambda p, i, w: FrequencyClient.of_people(p, i[:2], w[:2], 1), "must hold an item"),
         (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [1.0, math.nan]), "a missing label"),
-        (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [None, "a"]), "can be sorted"),
+        (lambda p, i, w: FrequencyClient.of_people(p, i[:1], [None]), "a missing label"),
+        (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [None, "a"]), "a missing label"),
+        (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [object(), 1]), "can be sorted"),
         (lambda p, i, w: FrequencyClient.of_people(p, i[:2], [[1], [1, 2]]), "can be sorted"),
     ],
 )
@@ -560,6 +562,31 @@ def test_a_demand_in_zero_out_counts_the_number_of_people() -> None:
     check_cap(Cap(20.0, 1e-6), [Charge("clients", "other", 0, of_clients)], charge)
     with pytest.raises(OverspentError):
         check_cap(Cap(8.0, 1e-6), [Charge("clients", "other", 0, of_clients)], charge)
+
+
+def test_a_cap_counts_a_plan_of_silos_and_one_of_two_servers() -> None:
+    """Two servers cannot hide a number, so their plan costs one more counter with its own noise."""
+    plan = plan_of()
+    assert plan.privacy is not None
+    silo = Charge("clients", plan.fingerprint, 0, plan.privacy.event)
+    event = propose_privacy(epsilon=2.0, delta=1e-7, rows=3, width=16, trust="distributed").event
+    servers = Charge("clients", "other", 0, event)
+    assert event.draws_of_sum == 2
+    cap = Cap(25.0, 1e-6)
+    check_cap(cap, [servers], silo)
+    check_cap(cap, [silo], servers)
+    total = cap.total([silo, servers])
+    assert (str(total.relation), total.trust) == ("add-remove", "distributed")
+    # what is counted of the servers is above their own cost, but below that of a replaced client
+    alone = cap.total([silo]).square
+    added = total.square - alone
+    own, replaced = (
+        accounting.gaussian_bound(event.under(one)) ** 2 for one in ("zero-out", "replace-one")
+    )
+    assert own < added < replaced
+    assert added == pytest.approx(own * (ROWS + 1) / ROWS)
+    with pytest.raises(OverspentError):
+        check_cap(Cap(8.0, 1e-6), [silo], servers)
 
 
 # ---- an accountant written from docs/privacy-proofs/silos.md alone ----

@@ -1111,6 +1111,23 @@ def test_an_empty_line_of_the_only_column_is_a_missing_item(tmp_path: Path) -> N
     assert collect(open_source(str(tmp_path / "two.csv"), Columns("item")))["missing"] == 0
 
 
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("first", [0, 1, 3])
+def test_blank_lines_at_the_start_hide_no_other_ones(
+    tmp_path: Path, first: int, end: str, private: bool
+) -> None:
+    """Blank lines before a header are no rows; all others are rows without an item."""
+    rows = ["the", "", "of", ""]
+    for header, missing in ((True, 2), (False, 2 + first)):
+        lines = [*[""] * first, *(["item"] if header else []), *rows]
+        path = write(tmp_path / f"{header}.csv", end.join(lines) + end)
+        source = open_source(path, Columns("item" if header else "1"), header=header)
+        batches = list(source.batches(private=private))
+        assert [item for batch in batches for item in batch.items.to_pylist()] == ["the", "of"]
+        assert sum(batch.dropped.incomplete for batch in batches) == missing
+
+
 # ------------------------------------------------------------------------------------ grouped items
 
 

@@ -221,6 +221,22 @@ def test_bad_studies_are_refused(bad: dict[str, object]) -> None:
         Study(**bad)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("recovery", "message"),
+    [
+        ("auto", "recovery must be joint, median, belief or direct, got 'auto'"),
+        ("direct", "'direct' is for a histogram, and the encoding is a sketch: leave"),
+        ("medium", "got 'medium'; did you mean 'median'"),
+        ("joint", "joint recovery needs at least 3 rows, got 2"),
+    ],
+)
+def test_a_decoder_that_no_study_can_use_is_refused_before_data_is_read(
+    recovery: str, message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        Study(recovery=recovery, rows=2)
+
+
 def test_no_client_is_an_error() -> None:
     with pytest.raises(InvalidInputError, match="no client"):
         run(uniform(3, 0), Study())

@@ -335,6 +335,24 @@ def test_a_chart_has_a_line_for_each_of_at_most_seven(
 
 
 @pytest.mark.extras
+@pytest.mark.parametrize(
+    ("schedule", "whole", "said"),
+    [
+        ("hybrid", False, "95 % limits in each round"),
+        ("hybrid", True, "95 % limits in all rounds at once"),
+        ("batched:2", False, "95 % limits in each batch"),
+        ("batched:2", True, "95 % limits in all batches at once"),
+    ],
+)
+def test_a_chart_says_in_what_its_limits_hold(schedule: str, whole: bool, said: str) -> None:
+    pytest.importorskip("matplotlib")
+    asked: dict[str, Any] = {**SKETCH, "schedule": schedule, "num_rounds": 4, "seed": 1}
+    result = fedtally.estimate([1, 2, 2] * 80, domain=DOMAIN, **asked)
+    figure: Any = result.series([1], whole=whole).plot()
+    assert figure.axes[0].get_title("left").endswith(f"bands: {said}")
+
+
+@pytest.mark.extras
 @pytest.mark.filterwarnings("error:Glyph")
 def test_labels_of_rounds_are_no_formulas_and_of_letters_that_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

@@ -49,10 +49,10 @@ class Answer(Tabular):
     parts lists the strings whose names at least one part read.
 
     Args:
-        parts: two results or more. They have different plans and the same domain. All have limits
-            of the same kind and confidence, or none has limits.
-        disjoint: whether no client is in two of the results. Then the limits for a wider population
-            are narrower. By default they hold whoever is in several results.
+        parts: two results or more. Their plans differ. They have the same domain, and it is public.
+            They have the same confidence and the same kind of limits.
+        disjoint: True if no client is in two of the results. Then the limits for a wider population
+            are narrower. False: these limits hold even if clients are in several results.
 
     Attributes:
         domain: the candidates.
@@ -63,8 +63,8 @@ class Answer(Tabular):
         num_contributions: the number of contributions in the sums of all parts.
 
     Raises:
-        InvalidInputError: there are fewer than two results, two have the same plan, they differ in
-            domain, confidence or kind of limits, or their domain is not public.
+        InvalidInputError: there are fewer than two results, two results have the same plan, results
+            differ in domain, confidence or kind of limits, or their domain is not public.
 
     >>> import fedtally
     >>> from fedtally.domain import IntegerRange
@@ -77,7 +77,7 @@ class Answer(Tabular):
     (300, [(1, 0.6), (2, 0.4)])
     """
 
-    disjoint = False  # `Result` has one part, and no other to share clients with
+    disjoint = False  # a `Result` keeps this value: it has one part, so nothing is combined
 
     def __init__(self, parts: Sequence[Part], *, disjoint: bool = False) -> None:
         _check_parts(parts)
@@ -110,9 +110,9 @@ class Answer(Tabular):
 
     @property
     def not_private(self) -> str:
-        """The warning for runs with `not_private`; "" if no part is marked in this way.
+        """The warning that a part is marked `not_private`; "" if no part is marked.
 
-        It is the first one that a part has (`Part.not_private`).
+        It is the `Part.not_private` of the first marked part.
         """
         return next((part.not_private for part in self.parts if part.not_private), "")
 
@@ -120,7 +120,7 @@ class Answer(Tabular):
     def alarms(self) -> tuple[str, ...]:
         """The notes which say that clients may have lied (docs/threat-model.md).
 
-        They are the first of `cautions`.
+        `cautions` begins with these notes.
         """
         return tuple(dict.fromkeys(note for part in self.parts for note in notes.alarms(part)))
 
@@ -128,7 +128,7 @@ class Answer(Tabular):
     def cautions(self) -> tuple[str, ...]:
         """The notes on data, privacy and early ends: they can change what the numbers mean.
 
-        They are the first of `warnings`, and begin with `alarms`.
+        The first of them are the `alarms`. `warnings` begins with these notes.
         """
         own = notes.on_parts(self.parts, self.num_contributions, self.disjoint)
         theirs = [note for part in self.parts for note in notes.cautions(part)]
@@ -136,7 +136,7 @@ class Answer(Tabular):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All notes for a reader of the numbers: first `cautions`, then all others."""
+        """All notes for a reader of the numbers: first `cautions`, then all other notes."""
         theirs = [note for part in self.parts for note in notes.warnings(part)]
         return tuple(dict.fromkeys([*self.cautions, *theirs]))
 
@@ -144,8 +144,8 @@ class Answer(Tabular):
     def joint_guarantee(self) -> JointGuarantee:
         """The privacy cost of all parts together to a client that takes part in every one of them.
 
-        It counts only the sums of these parts. The population's ledger also has its other charges,
-        such as pilots.
+        It counts only the sums of these parts. A population's ledger may have further charges, such
+        as pilots, which this cost does not include.
         """
         return add_up_guarantees([part.plan.privacy for part in self.parts])
 
@@ -219,10 +219,10 @@ class Answer(Tabular):
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
         """Return for each estimate whether its item stands above noise; None if that is unknown.
 
-        It is True for an item if the lower limit of its frequency exceeds 0. These limits are not
-        the `low` of the estimates: they are made to hold for all candidates at once. So with the
-        answer's confidence, somebody holds every item that gets True. It is unknown if the answer
-        has no limits (confidence 0), or if the domain is open.
+        It is True for an item if the lower limit of its frequency exceeds 0. This limit is not the
+        `low` of the estimate: it is made to hold for all candidates at once. So with the answer's
+        confidence, there is no item at all that gets True although nobody holds it. The method
+        returns None if the answer has no limits (confidence 0), or if the domain is open.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
@@ -286,12 +286,13 @@ class Answer(Tabular):
         They are shares of all contributions, and may be below 0.
 
         Args:
-            memory: the most bytes for the table; None: half of the machine's memory.
+            memory: the most bytes for a table of all candidates; None: half of the machine's
+                memory.
 
         Raises:
             InvalidInputError: the domain is open.
-            MemoryLimitError: the table would need more memory, or the domain is too large to decode
-                all candidates.
+            MemoryLimitError: the table would need more than `memory`, or the domain is too large to
+                decode all candidates.
         """
         rows = self.rows
         rows.check_listed()
@@ -307,17 +308,18 @@ class Answer(Tabular):
         """Return the limits of the frequencies of all candidates; None if the confidence is 0.
 
         The two arrays, low and high, are float64 [domain.size], by position, from 0 to 1. They do
-        not allow for selection: each holds for an item that somebody named before the estimates
-        were known. Limits of the kind "simultaneous" hold for all candidates at once.
+        not allow for selection: an item's limits hold if somebody named the item before the
+        estimates were known. Limits of the kind "simultaneous" hold for all candidates at once.
 
         Args:
-            memory: the most bytes for the table; None: half of the machine's memory.
+            memory: the most bytes for a table of all candidates; None: half of the machine's
+                memory.
             kind: the kind of the limits (see `make_intervals`); None: the kind of this answer.
 
         Raises:
-            InvalidInputError: the domain is open, or there is no such kind.
-            MemoryLimitError: the table would need more memory, or the domain is too large to decode
-                all candidates.
+            InvalidInputError: the domain is open, or `kind` is not a kind of limits.
+            MemoryLimitError: the table would need more than `memory`, or the domain is too large to
+                decode all candidates.
         """
         rows = self.rows
         rows.check_listed()
@@ -331,11 +333,11 @@ class Answer(Tabular):
         Its columns are the fields of `Estimate`, and `above_noise`. The limits do not allow for
         selection: they hold for items that somebody named beforehand. They are null if the
         confidence is 0. The entry `intervals` in the schema's metadata is the kind of the limits.
-        `above_noise` says whether the item stands above noise (see the method `above_noise`). It is
-        null where this is unknown: if there are no limits, if the domain is open, or if there are
-        more than 2^20 candidates.
+        `above_noise` says whether the item stands above noise (see the method `above_noise`). The
+        whole column is null if there are no limits, if the domain is open, or if there are more
+        than 2^20 candidates.
 
-        If the run is marked not private, a column `note` says so. If the answer covers a window of
+        If `not_private` has a warning, a column `note` repeats it. If the answer covers a window of
         rounds, a column `window` names the window.
 
         In an open domain, the rows are the strings that stand out from the noise. For one result, a
@@ -347,8 +349,8 @@ class Answer(Tabular):
             memory: the most bytes for the table; None: half of the machine's memory.
 
         Raises:
-            MemoryLimitError: the table would need more memory, or the domain is too large to decode
-                all candidates.
+            MemoryLimitError: the table would need more than `memory`, or the domain is too large to
+                decode all candidates.
         """
         import pyarrow as pa
 
@@ -396,8 +398,9 @@ class Answer(Tabular):
         drawn = [
             share * part.sampling_error(own / part.num_contributions) for share, part, own in shared
         ]
-        # The variances of different clients add up. But nobody knows who is in two results. At
-        # worst the errors go together and add up themselves; no overlap gives more.
+        # If the results share no clients, their errors are independent, and the variances add up.
+        # If results may share clients, nobody knows how many. In the worst case the errors
+        # themselves add up.
         sampling = reduce(np.hypot if self.disjoint else np.add, drawn)
         off = uncertainty(frequencies, limits, sampling)
         return {
@@ -422,8 +425,8 @@ class Answer(Tabular):
     def __len__(self) -> int:
         """Return the number of rows of `to_arrow`.
 
-        In a listed domain it is the number of candidates. In an open domain it is the number of
-        strings that stand out; with several parts, of those strings whose names were read.
+        If the domain is not open, it is the number of candidates. In an open domain, it is the
+        number of strings that stand out. With several parts, only strings with a name count.
 
         Raises:
             OverflowError: the number is too large for `len`; use `domain.size`.
@@ -440,8 +443,9 @@ class Answer(Tabular):
         """Return the ten largest estimates as an HTML table for notebooks.
 
         Control characters are escaped, and long items are shortened in the middle. A string whose
-        name was not read is shown as "#" and its hash. If there are more than 2^24 candidates, a
-        line of text with the sizes is returned, and nothing is decoded.
+        name was not read is shown as "#" and its hash. If there are more than 2^24 candidates,
+        nothing is decoded. Then the result is one line: the numbers of contributions and of
+        candidates, and a hint to name items.
         """
         rows = self.rows
         where = f" in {len(self.parts)} results" if len(self.parts) > 1 else ""
@@ -476,10 +480,10 @@ def _ids(answer: Answer, items: Sequence[str | int]) -> list[U64]:
 def _threshold(answer: Answer, reached: float) -> float | None:
     """Return the frequency that an estimate had to reach to be listed; None if it is unknown.
 
-    Limits are made around the estimates of one part before shrinkage (which pulls noisy estimates
-    together to lower their error). If these estimates chose the list, the threshold is `reached`
-    divided by the number of contributions. If they were shrunk, or several parts were added up,
-    other numbers chose the list. Then the threshold is unknown.
+    Limits are made around the estimates of a part before shrinkage, which pulls noisy estimates
+    together to lower their error. In an answer of one part without shrinkage, the same estimates
+    choose the list. Then the threshold is `reached` divided by the number of contributions. With
+    shrinkage or several parts, other numbers choose the list, so the threshold is unknown.
 
     Args:
         answer: an answer.
@@ -505,8 +509,9 @@ def _largest(blocks: Iterable[tuple[int, list[F64]]], k: int, floor: float) -> t
     """
     places, counts, totals = np.empty(0, np.int64), np.empty((0, 0)), np.empty(0)
     for start, block in blocks:
-        # Sort only rows that could enter the list: as long as it has fewer than k rows, every row
-        # from `floor` on, and later only rows that reach its last one. Sorting all would be slow.
+        # Sorting all rows would be slow, so sort only rows that could enter the list. While the
+        # list has fewer than k rows, these are all rows of at least `floor`. Later they must also
+        # reach the smallest sum in the list.
         least = max(floor, totals.min() if len(totals) == k else -np.inf)
         hits = np.flatnonzero(_total(block) >= least)
         places = np.concatenate([places, start + hits])
@@ -518,10 +523,11 @@ def _largest(blocks: Iterable[tuple[int, list[F64]]], k: int, floor: float) -> t
 
 
 def _total(counts: Sequence[F64] | F64) -> F64:
-    """Return the sum over all parts of some numbers of each item, float64 [n].
+    """Return for each item the sum of its numbers in all parts, float64 [n].
 
     Args:
-        counts: for each part of the answer the numbers of the n items, such as estimated counts.
+        counts: for each part of the answer, one number for each of the n items, such as its
+            estimated count.
     """
     total: F64 = reduce(np.add, counts)
     return total
@@ -550,8 +556,8 @@ def _check_parts(parts: Sequence[Part]) -> None:
                 f" {other.interval_kind}: run them with one {opt.intervals}"
             )
     prints = [part.plan.fingerprint for part in parts]
-    # Results of one plan have the same hashes, so the same items collide in both. Their errors
-    # would not average out, and the pooled limits would be too narrow.
+    # Results of one plan have the same hashes, so the same items collide in both results. The
+    # errors of the results would not average out, and the pooled limits would be too narrow.
     if len(set(prints)) < len(prints):
         raise InvalidInputError(
             "two of the results are of one plan: their errors are not independent; merge"
@@ -589,7 +595,7 @@ def _all_above_noise(answer: Answer, limits: Limits | None, memory: int | None) 
     Args:
         answer: an answer.
         limits: the limits of all candidates, of the answer's kind; None: there are none.
-        memory: the most bytes for the table; None: half of the machine's memory.
+        memory: the most bytes for a table of all candidates; None: half of the machine's memory.
     """
     if limits is None or answer.above_noise([]) is None or answer.domain.size > MOST_AGAIN:
         return None

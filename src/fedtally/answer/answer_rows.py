@@ -15,8 +15,8 @@ from fedtally.domain import Unread
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.linear_system import F64, I64, U64, Ids, ids_between
 
-# A notebook shows the largest items by itself only if there are at most this many candidates:
-# decoding them takes seconds.
+# A notebook shows the largest items without being asked only if there are at most this many
+# candidates: to decode them takes seconds.
 MAX_LISTED = 1 << 24
 # The most candidates to decode a second time, for limits of another kind: this takes seconds.
 MOST_AGAIN = 1 << 20
@@ -29,7 +29,7 @@ class Rows(ABC):
     integer that the sketches of the part count for this item.
     """
 
-    size = ""  # the number of candidates, as text; "" in an open domain, which has no candidates
+    size = ""  # the number of candidates, as text; "" in an open domain, where nobody lists them
 
     @property
     @abstractmethod
@@ -100,7 +100,7 @@ class Rows(ABC):
         return {"item": pa.array(self.labels(places))}
 
     def are_few(self) -> bool:
-        """Return whether a notebook can list the largest rows by itself, without a long wait."""
+        """Return whether a notebook can find the largest rows without a long wait."""
         return True
 
     def counts(self) -> list[F64]:
@@ -170,8 +170,8 @@ class Candidates(Rows):
     def check_table(self, memory: int | None) -> None:
         """Raise MemoryLimitError if a table of all candidates needs more than `memory` bytes.
 
-        Belief propagation keeps messages between candidates and counters. Their memory counts, too.
-        If `memory` is None, the bound is half of the machine's memory.
+        If the decoder is belief propagation, the table's bytes include its messages between
+        candidates and counters. If `memory` is None, the bound is half of the machine's memory.
         """
         for part in self._parts:
             part.check_table_fits(memory)
@@ -252,8 +252,8 @@ class Strings(Rows):
 class ReadStrings(Strings):
     """The strings of an answer with several parts: every name that at least one part read.
 
-    The rows are sorted by name. A string that no part could name has no row: each part has another
-    hash for it, so that its counts could not be added.
+    The rows are sorted by name. A string whose name no part read has no row. Each part has another
+    hash for it, so nobody knows which counts to add.
     """
 
     @cached_property

@@ -49,14 +49,14 @@ class ByRound:
     def sums(self, rounds: Sequence[int]) -> list[CountSketch]:
         """Return the sums whose numbers are in `rounds`, in the order of the part's sums.
 
-        If a sum adds up several rounds, its number is that of the first of them. A number without a
-        sum is ignored.
+        If a sum adds up several rounds, its number is the number of the first of these rounds. A
+        number without a sum is ignored.
         """
         chosen = set(rounds)
         return [sketch for sketch in self.part.sketches if sketch.round in chosen]
 
     def alone(self, number: int) -> CampaignDecoder:
-        """Return a new decoder of a single sum, of the same kind as the decoder of all sums.
+        """Return a new decoder of a single sum, by the part's recovery (`Part.decoding`).
 
         The decoder is not cached.
 
@@ -81,8 +81,8 @@ class ByRound:
     def decoded(self, rounds: Sequence[int], recovery: str, history: int) -> Decoded:
         """Decode a window of rounds. Return its decoders, and the rounds that they use.
 
-        One decoder gives estimates, and one gives limits. They are the same object unless other
-        rounds serve as a prior for the estimates.
+        One decoder gives estimates, and one gives limits. They are the same object unless rounds
+        outside the window serve as a prior for the estimates.
 
         Args:
             rounds: the numbers of the window's sums (see `sums`).
@@ -107,8 +107,8 @@ class ByRound:
         decoder has no such values: recovery "median" or "direct", or a fit that was given up.
 
         Args:
-            most: the most rounds to fit, up to 64. Batches are completed, so there may be more; a
-                large domain allows fewer.
+            most: the most rounds to fit, up to 64. A batch is never cut, so the fit may have more
+                rounds. A large domain allows fewer.
         """
         part, plan = self.part, self.part.plan
         if plan.is_open:

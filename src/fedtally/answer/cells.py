@@ -31,10 +31,11 @@ _TURNS = {
 def as_text(table: Any) -> tuple[Any, int]:
     r"""Return a table whose text no spreadsheet runs as a formula, and the number of changed cells.
 
-    A cell that begins like a formula gets an apostrophe before it. If a formula could begin inside
-    a cell, after a semicolon, tab or line break, the apostrophe stands there. Invisible characters
-    that change the direction of text are written as escapes such as \u202e. Numbers do not change,
-    even in a column of text. Columns of other types than text do not change.
+    A cell that begins like a formula gets an apostrophe at its start. If a formula could begin
+    inside a cell, after a semicolon, tab or line break, an apostrophe is put before the formula.
+    Invisible characters that change the direction of text are written as escapes such as \u202e.
+    Cells that are numbers do not change, even in a column of text. Columns that are not text do not
+    change.
 
     Args:
         table: a `pyarrow.Table`.

@@ -34,14 +34,14 @@ _MARKERS = "osD^vPX"
 # The most characters of an item's label, on a screen and on a phone: longer ones are shortened, so
 # that there is room for the bars.
 _LONGEST_LABEL, _LONGEST_IF_NARROW = 30, 16
-_ROUNDING = 1e-9  # limits that differ by a smaller share are equal but for rounding
+_ROUNDING = 1e-9  # limits that differ by at most this share differ only by rounding
 _LACKS = f"{UNKNOWN}: not in the fonts; numbers are ranks"
-_TITLE_LINE = 76  # characters of a title's line above a chart of seven inches
-_NARROW_TITLE_LINE = 24  # characters of a title's line above a chart for a phone
+_TITLE_LINE = 76  # the most characters in a line of the title of a chart of seven inches
+_NARROW_TITLE_LINE = 24  # the most characters in a line of the title of a chart for a phone
 
 
 class Bar(Protocol):
-    """What `top_items` draws for an item: its frequency, and its limits or None.
+    """What `top_items` draws for an item: its frequency, and its limits (None: it has no limits).
 
     `low` and `high` limit the share among these clients. `population_low` and `population_high`
     limit the share in a wider population, of which these clients are a sample.
@@ -116,14 +116,14 @@ def top_items(
     Args:
         estimates: the items with their frequencies (shares, 0 to 1) and limits, most frequent
             first.
-        num_clients: the number of clients that the frequencies are shares of.
+        num_clients: the frequencies are shares of this number, counted in `unit`.
         truth: the true share of each item; None: unknown.
-        doubtful: for each item, whether it cannot be told from 0; None: all items can.
+        doubtful: for each item, True if it cannot be told from 0; None: every item can.
         confidence: the confidence of the limits, 0 to 1, for the legend; None: not shown.
         note: a text above the panels.
         unit: the plural noun for what is counted, such as clients or contributions.
-        narrow: whether the figure is for a phone: short labels, no second panel.
-        path: the path of the image file; None: none is written.
+        narrow: True: the figure is for a phone, with short labels and without the second panel.
+        path: the path of the image file; None: no file is written.
 
     >>> class Drink(NamedTuple):
     ...     item: str
@@ -268,17 +268,18 @@ def _draw_limits(
     thin: Sequence[bool],
     label: str = "",
 ) -> None:
-    """Draw the limits of each estimate, minus its number in `origins`, as a line with ends.
+    """Draw the limits of each estimate as a line with ends, after subtracting its origin.
 
-    If no limits are wider than rounding, as for exact counts, nothing is drawn.
+    If both limits of every estimate are equal but for rounding, as for exact counts, nothing is
+    drawn.
 
     Args:
         axes: the panel.
         estimates: the listed items; item i is drawn at height i.
-        origins: for each item the share that is drawn as 0: 0.0, or the true share.
-        thin: for each item, whether it cannot be told from 0: it gets a thin line with an upper end
-            only.
-        label: the entry in the legend; "": none.
+        origins: for each item, the share that is drawn at 0 of the scale: 0.0, or the true share.
+        thin: for each item, whether it cannot be told from 0. Such an item gets a thin line with an
+            upper end only.
+        label: the entry in the legend; "": no entry.
     """
     limits = [
         (place, 100 * (e.low - origin), 100 * (e.high - origin), is_thin)
@@ -334,18 +335,19 @@ def error_against_bytes(
     """Draw the largest error against the bytes per client, on logarithmic axes.
 
     Errors are given as shares of clients, and drawn in percentage points. Each method in `curves`
-    has a curve with a band. Without `marked`, the axis of errors is linear if all errors are 0.
+    has a curve with a band. The axis of errors is linear if all errors are 0 and nothing is
+    marked.
 
     Args:
         curves: each method's points: x is the bytes per client, and the other numbers are errors.
-        costs: each further method's bytes per client: it has no curve, but a vertical line.
-        marked: single points by name, such as a plan. A logarithmic axis has no 0, so an error of 0
-            is drawn at the lower end.
+        costs: the bytes per client of further methods, by name: each is drawn as a vertical line.
+        marked: single points by name, such as a plan, drawn as stars. A logarithmic axis has no 0,
+            so an error of 0 is drawn at the lower end.
         predicted: lines without markers, by name: pairs of bytes per client and predicted error.
             Pairs with error 0 are left out.
-        target: the largest error that was asked for, drawn as a horizontal line; None: none.
+        target: the largest error that was asked for, drawn as a horizontal line; None: no line.
         title: the title of the figure.
-        path: the path of the image file; None: none is written.
+        path: the path of the image file; None: no file is written.
 
     >>> figure = error_against_bytes({"hybrid": [Point(1e3, 0.01, 0.008, 0.012)]}, {"one-hot": 5e4})
     >>> figure.axes[0].get_xlabel()
@@ -432,7 +434,7 @@ def tradeoff(
     axes.plot([plan[0]], [100 * plan[1]], "*", label="the plan", **star)
     label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
     label_ticks(axes.xaxis, _bytes_label)
-    if narrow:  # keep every second label: those such as 20 kB are wide
+    if narrow:  # labels such as "20 kB" are wide: keep every second label
         axes.set_xticks(axes.get_xticks()[::2])
     axes.set_xlabel(f"bytes per {unit}")
     axes.set_ylabel("largest error (percentage points)")
@@ -448,14 +450,13 @@ def rank_frequency(
     unit: str = "clients",
     narrow: bool = False,
 ) -> Figure:
-    """Draw all estimates against their ranks, with the noise floor, on logarithmic axes.
+    """Draw the estimates above 0 against their ranks, with the noise floor, on logarithmic axes.
 
-    The curve is blue for the items above noise, and grey for the rest.
+    The curve is blue for the items above noise, and grey for all other items.
 
     Args:
-        frequencies: the estimated shares, largest first. At least one must be above 0. Shares of 0
-            or less are not drawn.
-        number: the number of items above noise.
+        frequencies: the estimated shares, largest first. At least one must be above 0.
+        number: the number of items above noise: the first `number` items are drawn blue.
         floor: the noise floor, above 0: an estimate below this share may be noise alone.
         unit: the plural noun for what is counted.
         narrow: whether the figure is for a phone.
@@ -500,6 +501,7 @@ def lines_by_round(
     *,
     since: Mapping[str | int, int] | None = None,
     confidence: float = 0.95,
+    held: str = "in each round",
     title: str = "Shares by round",
     narrow: bool = False,
     note: str = "",
@@ -515,10 +517,11 @@ def lines_by_round(
         labels: the labels of rounds by number. A round without a label shows its number.
         since: for each item that changed, the number of the first round of its new level.
         confidence: the confidence of the limits, 0 to 1, for the line below the title.
+        held: where limits hold with this confidence, for the same line: in each round or in all.
         title: the title, which says what the lines show.
         narrow: whether the figure is for a phone.
         note: a text above the lines.
-        path: the path of the image file; None: none is written.
+        path: the path of the image file; None: no file is written.
 
     >>> class Share(NamedTuple):
     ...     round: int
@@ -540,7 +543,7 @@ def lines_by_round(
     axes.set_ylabel("share, in %")
     axes.grid(axis="y", color="0.9")
     circled = "; circles: first rounds of new levels" if since else ""
-    bands = f"bands: {100 * confidence:.12g} % limits in each round{circled}"
+    bands = f"bands: {100 * confidence:.12g} % limits {held}{circled}"
     width = _NARROW_TITLE_LINE + 16 if narrow else _TITLE_LINE
     lines = (textwrap.fill(text, width) for text in (title, bands))
     axes.set_title("\n".join(lines), loc="left", fontsize="medium")
@@ -617,7 +620,7 @@ def _label_rounds(
 def _spread_ranks(number: int) -> list[int]:
     """Return ranks from 1 to `number` for drawing a curve: ascending, dense at first, then sparse.
 
-    Both ends are among them.
+    1 and `number` are among the ranks.
 
     >>> _spread_ranks(5), len(_spread_ranks(30_000)) < 400
     ([1, 2, 3, 4, 5], True)
@@ -720,7 +723,8 @@ def _label(rank: int, item: str | int, drawn: Set[int], narrow: bool = False) ->
     """Return the label of an item as matplotlib can draw it, shortened in the middle if it is long.
 
     Letters outside `drawn` (the code points that the fonts have) become the replacement character.
-    Two items may then look alike, so such a label begins with the item's rank.
+    Two items may then look alike, so a label with a replacement character begins with the item's
+    rank.
 
     Args:
         rank: the place of the item in the list, from 1.

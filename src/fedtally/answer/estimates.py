@@ -11,7 +11,7 @@ import numpy as np
 from fedtally.recovery.limits import Limits
 from fedtally.recovery.linear_system import F64
 
-_TINY = 1e-12  # replaces a variance of 0, by which squares are divided
+_TINY = 1e-12  # replaces a variance of 0 in a denominator
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,9 @@ def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
     centre = np.clip(frequencies, *limits)
     below, above = centre - limits.low, limits.high - centre
     near, far = centre - np.hypot(below, sampling), centre + np.hypot(above, sampling)
-    # The sampling error is that at the estimate. Noise that makes a rare item's estimate too low
-    # makes it too small, so a limit also allows for the sampling error at the limit itself.
+    # `sampling` is computed from the estimate. If noise makes the estimate of a rare item too low,
+    # `sampling` is too small. So a limit also allows for the sampling error of a share that equals
+    # the limit.
     other_near, other_far = _shares_at_the_limit(centre, below, above, sampling)
     reached = Limits(np.minimum(near, other_near), np.maximum(far, other_far))
     clients, population = (
@@ -107,9 +108,10 @@ def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
 def _shares_at_the_limit(centre: F64, below: F64, above: F64, sampling: F64) -> tuple[F64, F64]:
     """Return the shares p with (p - centre)^2 = a^2 + w p (1 - p), below and above the centre.
 
-    Here w is z^2 / n of n clients, so that w p (1 - p) is the squared sampling error at p, and a is
-    the distance to the limit among the clients. Without it these are Wilson's limits. The distance
-    to the further one of them is `sampling`, from which w follows.
+    The squared sampling error of a share p among n clients is w p (1 - p) with w = z^2 / n. The
+    distance from the centre to the limit among the clients is a: `below` on the lower side, `above`
+    on the upper side. For a = 0, the shares p are Wilson's limits. Then the further one of the two
+    shares has the distance `sampling` from the centre, which gives w.
     """
     centre = np.clip(centre, 0.0, 1.0)
     further = np.clip(np.where(centre < 0.5, centre + sampling, centre - sampling), 0.0, 1.0)
@@ -137,11 +139,11 @@ def is_told_from_zero(estimate: Estimate) -> bool:
 
 
 def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> list[Estimate]:
-    """Return the estimates, with the lower limit 0 for each item that perhaps nobody holds.
+    """Return the estimates, with the lower limit 0 for each item that does not stand above noise.
 
     The limits of a list hold on average over its items: at 95 %, one in twenty may be wrong. So in
     a long list, an item may be pure noise although its own limits exclude 0. `above` rests on
-    limits that hold for all items at once.
+    limits that hold for all items at once. Estimates without limits do not change.
 
     Args:
         estimates: the listed estimates.

@@ -63,7 +63,7 @@ _WRITERS: Mapping[str, Callable[[Any, str], int]] = {_CSV: _write_csv, _PARQUET:
 
 
 def check_table_fits(size: int, memory: int | None, held: int = 0, lighter: str = "") -> None:
-    """Raise MemoryLimitError if a table of `size` candidates needs more memory than allowed.
+    """Raise MemoryLimitError if a table of `size` candidates needs more bytes than `memory`.
 
     Args:
         size: the number of candidates.

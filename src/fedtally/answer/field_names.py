@@ -62,9 +62,10 @@ _NAMES_OF_SILOS = {  # instead of `_NAMES` where clients are silos: frequencies 
 
 
 def told(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields without those that tell a reader nothing.
+    """Return the fields, but leave out fields that tell a reader nothing.
 
-    These are fields that are None, and people=1, which means that each client is one person.
+    A field is left out if it is None. The field `people` is left out if it is 1: each client is
+    then one person.
 
     >>> told({"rows": 7, "people": 1, "spelling": None})
     {'rows': 7}

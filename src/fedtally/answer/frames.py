@@ -54,7 +54,7 @@ class Table(ABC):
         return self.to_arrow(memory).to_pandas()
 
     def to_pandas(self, memory: int | None = None) -> Any:
-        """Return the same as `to_frame`. Other libraries call this name."""
+        """Return the data frame of `to_frame`. Other libraries call this name."""
         return self.to_frame(memory)
 
     def to_polars(self, memory: int | None = None) -> Any:
@@ -112,10 +112,10 @@ class Tabular(Table):
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
         """Return for each estimate whether its item stands above noise; None if that is unknown.
 
-        It is True for an item if the lower limit of its frequency exceeds 0. These limits are not
-        the `low` of the estimates: they are made to hold for all candidates at once. So with their
-        confidence, somebody holds every item that gets True. It is unknown if there are no limits,
-        and in an open domain, which has no list of candidates.
+        It is True for an item if the lower limit of its frequency exceeds 0. This limit is not the
+        `low` of the estimate: it is made to hold for all candidates at once. So with the confidence
+        of the limits, there is no item at all that gets True although nobody holds it. The method
+        returns None if there are no limits, or if the domain is open.
         """
 
     def uncertainty(self, items: Sequence[str | int]) -> Uncertainty | None:

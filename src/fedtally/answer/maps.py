@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_CELLS_SEEN = 60  # a map with fewer cells from end to end has no closer views: each can be seen
+_CELLS_SEEN = 60  # a map with fewer cells from end to end gets no closer view: cells can be seen
 _CROWD = 4  # the fewest cells close together that get a closer view
 _CENTRES = 200  # crowds are looked for only around this many of the most frequent cells
 _LETTER: dict[str, Any] = {
@@ -143,7 +143,7 @@ def _side_by_side(centres: Sequence[Sequence[float]]) -> Any:
 
 
 def _stretch(latitudes: Sequence[float]) -> float:
-    """Return the length of a degree of latitude divided by that of a degree of longitude.
+    """Return how many times as long a degree of latitude is as a degree of longitude.
 
     The ratio is taken half-way between the smallest and the largest latitude. It is at most 10.
     """
@@ -196,8 +196,8 @@ def _drawn_height(places: Any, step: float, narrow: bool) -> float:
 def _crowds(places: Any, shares: Any, step: float) -> list[tuple[float, float, float, float]]:
     """Return the bounds of areas in which many cells lie close together, to be drawn closer.
 
-    Areas around more frequent cells come first. The list is empty if no cells crowd, or if the map
-    spans so few cells that each can be seen on it.
+    Areas around more frequent cells come first. The list is empty if no area has many cells, or if
+    the map spans fewer than `_CELLS_SEEN` cells.
 
     Args:
         places: (latitude, longitude) of each cell's centre in degrees, float64 [cells, 2].

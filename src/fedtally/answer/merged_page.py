@@ -201,7 +201,7 @@ def _parts(merged: Answer, names: Sequence[str]) -> Iterable[tuple[str, Part]]:
 def _banner(merged: Answer, names: Sequence[str]) -> str:
     """Return the warning at the top of the page; "" if all results are private.
 
-    If some results are private, the warning names the others.
+    If only some results are private, the warning names the results that are not private.
 
     Args:
         merged: the merged answer.
@@ -216,10 +216,10 @@ def _banner(merged: Answer, names: Sequence[str]) -> str:
 
 
 def _privacy(merged: Answer, names: Sequence[str]) -> str:
-    """Return a sentence on what protects clients in each result, and in all together.
+    """Return a sentence on what protects clients in each result, and in all results together.
 
-    Returns "" if this differs from result to result, or if some results are not private: then other
-    sections of the page say what protects clients.
+    Returns "" if the protection differs from result to result, or if a result is not private: then
+    other sections of the page say what protects clients.
 
     Args:
         merged: the merged answer.
@@ -253,8 +253,9 @@ def _protected(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
         (", ".join(those) if len(those) < len(names) else "Each result", " ".join(lines))
         for lines, those in _by_result(names, protected)
     ]
-    together = [("Together", _together(merged, names))]
-    return rows + together * any(part.plan.privacy for part in merged.parts)
+    if any(part.plan.privacy for part in merged.parts):
+        rows.append(("Together", _together(merged, names)))
+    return rows
 
 
 def _learned(merged: Answer, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -296,7 +297,7 @@ def _holding(merged: Answer) -> str:
 def _names(paths: Sequence[str]) -> list[str]:
     """Return the base name of each file; equal names get their place in `paths`, from 1.
 
-    A folder's name is left out, since it may be a person's.
+    Names of folders are left out, since they may name a person.
 
     >>> _names(["jan/r.fed", "feb/r.fed", "all.fed"])
     ['r.fed #1', 'r.fed #2', 'all.fed']
@@ -342,7 +343,7 @@ def _short(
     said = {sections.privacy.line(part.plan, part.secure_sum) for part in results}
     private = "each result has its own: --details lists them"
     if len(said) == 1:
-        private = f"{'each alone: ' * bool(results[0].plan.privacy)}{said.pop()}"
+        private = f"{'each alone: ' if results[0].plan.privacy else ''}{said.pop()}"
     least, most = (
         amounts.size(end(part.plan.bytes_per_client for part in results)) for end in (min, max)
     )
@@ -417,8 +418,8 @@ def _of(those: Sequence[str], names: Sequence[str]) -> str:
 def _together(merged: Answer, names: Sequence[str]) -> str:
     """Return in words the joint privacy cost to a client or person that is in all results.
 
-    The text has epsilon, and how often a guess is right. If some results have exact sums, it names
-    these results, and says that all together are not private.
+    The text has epsilon, and how often an attacker's guess about the client can be right. If some
+    results have exact sums, it names these results, and says that all together are not private.
 
     Args:
         merged: the merged answer.
@@ -436,5 +437,5 @@ def _together(merged: Answer, names: Sequence[str]) -> str:
     found = [right_guesses(each) for each in (joint.guarantee, joint.replace_one) if each]
     if joint.not_private or not found:
         return said
-    right = " %, or for two sets of items ".join(dict.fromkeys(found))  # once if both are the same
+    right = " %, or for two sets of items ".join(dict.fromkeys(found))  # equal shares stand once
     return f"{said}; a guess is right in at most {right} % of cases"

@@ -21,15 +21,15 @@ class Standing:
     """The estimates of all candidates, and the candidates that stand above noise.
 
     A candidate stands above noise if the lower limit of its frequency exceeds 0. For this, limits
-    are made that hold for all candidates at once. So with the confidence of the limits, somebody
-    holds every candidate that stands above noise.
+    are made that hold for all candidates at once. So with the confidence of the limits, there is no
+    candidate at all that stands above noise although nobody holds it.
 
     Attributes:
         frequencies: the estimates of all candidates, float64 [candidates], largest first.
         above: the positions in the domain of the candidates above noise, int64 [n], largest
             estimate first.
         shares: the estimates of the candidates above noise, float64 [n], in the same order.
-        confidence: the probability, 0 to 1, with which somebody holds every candidate in `above`.
+        confidence: the probability, 0 to 1, that `above` has no candidate that nobody holds.
         is_exact: whether the estimates are exact counts, without noise.
     """
 
@@ -44,9 +44,9 @@ class Standing:
         """The noise floor: the share below which an estimate may be noise alone.
 
         If n candidates stand above noise, it lies between the n-th largest estimate and the next,
-        so that n estimates exceed it. These need not be exactly the n candidates, since limits
-        differ a little from item to item. It is 0 if all or no candidates stand above noise, and if
-        estimates are exact.
+        so that n estimates exceed it. The candidates with these n estimates may be others than the
+        n candidates above noise, since limits differ a little from item to item. The floor is 0 if
+        all or no candidates stand above noise, or if estimates are exact.
         """
         number = len(self.above)
         if self.is_exact or not 0 < number < len(self.frequencies):
@@ -58,9 +58,9 @@ class Standing:
 def standing(result: Answer) -> Standing | None:
     """Return the estimates of all candidates, and which candidates stand above noise.
 
-    `Standing` says what this means. Returns None if there are no limits, or if the domain is open
-    (it has no list of candidates then). Returns None also for more than `MOST_AGAIN` candidates: to
-    decode them all again would take too long.
+    Returns None if there are no limits, or if the domain is open (it has no list of candidates
+    then). Returns None also for more than `MOST_AGAIN` candidates: to decode them all again would
+    take too long.
 
     >>> import fedtally
     >>> found = standing(fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], seed=1))

@@ -92,9 +92,9 @@ def on_parts(parts: Sequence[Part], num_contributions: int, disjoint: bool) -> I
 
 
 def on_reports(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
-    """Yield notes on reports to two servers: how many were refused, or that none has a proof.
+    """Yield notes on reports to two servers: how many were refused, or that reports have no proofs.
 
-    Nothing is yielded if the sums were made in another way.
+    Nothing is yielded if clients did not report to two servers.
 
     Args:
         plan: the plan of the campaign.
@@ -157,8 +157,9 @@ def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
 
     A cohort is a group of clients that are summed together. Screening compares the sums of the
     cohorts of a round. Clients are dealt to cohorts at random, so cohorts of honest clients have
-    similar sums. Nothing is yielded if there was no screening, or it is "off". That sums could not
-    be checked is an alarm only if screening was to refuse them, or earlier findings are lost.
+    similar sums. Nothing is yielded if there was no screening, or if it was "off". Sums that could
+    not be checked give an alarm in two cases: screening was set to "refuse", or the findings of an
+    earlier run are lost.
 
     Args:
         plan: the plan of the campaign.
@@ -172,7 +173,7 @@ def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
         where = f" of round {found['round'] + 1}" if plan.num_rounds > 1 else ""
         cohorts = f"the {found['cohorts']} cohorts{where}"
         if found["verdict"] == "not screened":
-            # no cohorts: an earlier run's findings are lost, and they may have been an alarm
+            # "cohorts" is 0 if an earlier run's findings are lost. There may have been an alarm.
             is_lost = not found["cohorts"]
             if refuses or is_lost:
                 what = "the sum" if is_lost else "the sums of the cohorts"
@@ -228,7 +229,8 @@ def on_draw(plan: Plan, draw: Mapping[str, Any] | None, has_rounds: bool) -> Ite
 
     Args:
         plan: the plan of the campaign.
-        draw: the field `draw` of a result: how many items were left out; None: none, or private.
+        draw: the field `draw` of a result: how many items were left out; None: no item was left
+            out, or the number is private.
         has_rounds: whether the input table has a column of rounds. Then the bound applies to the
             items of a client in each round.
     """
@@ -256,8 +258,9 @@ def on_repeats(
         plan: the plan of the campaign.
         num_contributions: the number of contributions in the sums.
         num_clients: the number of different clients that made them; None: unknown or private.
-        is_private: used if `num_clients` is None: whether it is private, and not just unknown. Then
-            the note has no number at all: notes must not depend on private data.
+        is_private: read only if `num_clients` is None. True: the number of clients is private, and
+            the note has no number at all, since notes must not depend on private data. False: the
+            number is unknown.
     """
     one, many = plan.nouns
     who = f"{one} of several rounds{' or silos' * plan.is_of_silos}"
@@ -352,7 +355,7 @@ def _on_lists(odd: Oddities, shown: Callable[[str], str]) -> Iterator[str]:
 def on_candidates(domain: Domain) -> Iterator[str]:
     """Yield a note if the candidates are not public, and one if two of them may share an id.
 
-    An id is the integer that sketches count. Candidates may share one if ids are hashes.
+    An id is the integer that sketches count. Two candidates may have one id if ids are hashes.
     """
     if not domain.public:
         yield (

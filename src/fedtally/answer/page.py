@@ -34,7 +34,9 @@ from fedtally.plan import Plan
 
 LIST, ASKED, CHANGED = "Most frequent items", "Items asked for", "Items that changed"
 _MOST_CHANGES = 20  # the most changed items that a page lists
-_FEWEST_OF_CURVE = 10  # items above noise: with fewer, a curve by rank says no more than the list
+# The fewest items above noise for which a page draws a curve by rank. With fewer such items, the
+# curve says no more than the list.
+_FEWEST_OF_CURVE = 10
 _BOUNDS = ("epsilon", "delta", "rho")  # fields that begin so are upper bounds: rounded up only
 
 
@@ -145,7 +147,7 @@ class Listed:
         draw: a function that draws the top items as bars. Its argument says whether it is for a
             phone.
         truth: a function that returns the true frequencies of items, or None if they are unknown.
-        left_out: a text on the candidates that the list leaves out; "": none.
+        left_out: a text on the candidates that the list of top items leaves out; "": no text.
         standing: the estimates of all candidates, and the candidates above noise; None: unknown.
     """
 
@@ -167,7 +169,7 @@ class Content:
         title: the title.
         origin: the line below the title: sources and day.
         question: a sentence on what is counted.
-        banner: the warning above everything if the result is not private; "": none.
+        banner: the warning at the top of the page; "": the result is private, and has no warning.
         verdict: sentences on what was found, and how sure it is.
         privacy: one sentence on what protects clients; "": the banner or the sections say it.
         tables: the lists of estimates; `table` returns each.
@@ -175,7 +177,7 @@ class Content:
         sections: the sections; `section` returns each.
         experts: the sections that are folded at first; `section` returns each.
         drawn: a sentence on the items that the bound on a client's items (max_items) left out; "":
-            none.
+            no sentence.
         changes: the changes over the rounds, which `changed` returns; None: they are unknown.
     """
 
@@ -281,10 +283,14 @@ def changed(result: Result) -> dict[str, Any] | None:
     """Return what changed over a result's rounds, for the template: a dict of three entries.
 
     "lines" has sentences; "table" and "figure" are None if no item changed. If the result is about
-    a window, the changes are of all landed rounds. Returns None if it is unknown what changed: the
-    input has no column of rounds (rounds were then drawn at random), all rounds have the same
-    hashes, the domain is open, the answer has no limits, or the decoder has no values for single
-    rounds.
+    a window, the changes are still those over all landed rounds. Returns None if it is unknown what
+    changed, in each of these cases:
+
+    - the input has no column of rounds (rounds were then drawn at random),
+    - all rounds have the same hashes,
+    - the domain is open,
+    - the answer has no limits,
+    - the decoder has no values for single rounds.
     """
     if result.columns and "round" not in result.columns:
         return None
@@ -341,10 +347,10 @@ def _tabled(
 
     Args:
         caption: the caption; `LIST` makes a table with ranks.
-        columns: the other columns.
-        rows: the rows. Each has "cells", the first of which is the item, and "is_doubtful": whether
-            its item cannot be told from 0.
-        doubts: a text on rows that cannot be told from 0; "": none.
+        columns: the headings of all further columns. Their `values` are not read.
+        rows: the rows. A row has "cells", one for each column, of which the item is the first. It
+            also has "is_doubtful": whether its item cannot be told from 0.
+        doubts: a text on rows that cannot be told from 0; "": no text.
     """
     return {
         "caption": caption,
@@ -409,7 +415,8 @@ class Numbers:
         head: the heading of the column.
         values: the number of each row, or None for an empty cell.
         show: a function that writes a number as text.
-        group: a heading above this and neighbouring columns; "": none.
+        group: a heading above this column and neighbouring columns with the same `group`; "": no
+            such heading.
         alone: the heading to use if the group's heading is not shown, as on a phone; "": `head`.
     """
 
@@ -439,7 +446,7 @@ def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, 
     told = "cannot be told from 0 (in grey)."
     doubts = f"{sum(grey):,} of these {len(rows):,} {told}" * any(grey)
     if grey != sorted(grey) and of.shares_counters:
-        # Explain why an item with a larger share may be in grey, and one with a smaller share not.
+        # Explain why an item may be in grey although an item with a smaller share is not.
         doubts += " An item's margin depends on the items in its counters."
     if caption == LIST and of.left_out:
         doubts += f" {of.left_out}."
@@ -551,7 +558,7 @@ class Figure(NamedTuple):
     Attributes:
         draw: a function that draws it and returns a matplotlib figure. Its argument says whether it
             is for a phone.
-        caption: the caption; "": none.
+        caption: the caption; "": no caption.
         alt: the text for readers who do not see the figure.
     """
 
@@ -602,8 +609,8 @@ def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
 def _curve(of: Listed) -> list[Figure]:
     """Return a list with the curve of all estimates by rank; [] if there is no curve.
 
-    There is none if the noise floor is unknown or 0, or if fewer than 10 candidates stand above
-    noise: the list then shows the same.
+    There is no curve if the noise floor is unknown or 0, or if fewer than 10 candidates stand above
+    noise: the list then says as much as a curve.
     """
     from fedtally.answer import charts
 
@@ -673,7 +680,7 @@ def _experts(result: Result) -> list[dict[str, Any]]:
         planned["calendar"] = str(plan.calendar)
     if not private.get("rho_delta"):  # rho holds with probability 1: no exception to show
         private.pop("rho_delta", None)
-    private.pop("in_a_row", None)  # the rows before these say it in words
+    private.pop("in_a_row", None)  # `sections.privacy.rows` says it in words
     return [
         section(
             "Plan and decoder",

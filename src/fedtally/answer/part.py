@@ -68,8 +68,9 @@ def fit(
 ) -> CampaignDecoder:
     """Return the decoder of some of a part's sums. This may take long: items are fitted now.
 
-    If the part was made with recovery "auto", another decoder may be returned: belief propagation
-    that turns out not to fit the sums is replaced by joint recovery (`CampaignDecoder.instead`).
+    If the part was made with recovery "auto", the decoder may be another than `recovery`: belief
+    propagation that turns out not to fit the sums is replaced by joint recovery
+    (`CampaignDecoder.instead`).
 
     Args:
         part: the part: it gives domain, plan and progress.
@@ -104,16 +105,16 @@ class Part:
         warnings: notes that a reader of the numbers needs.
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
-            no client is in more than one, or the number is private.
+            no client is in more than one round, or the numbers are private.
         num_silos: the number of silos, each counted once; None: no silo is in two of the sums. A
             silo is a client with many people behind it, such as a hospital.
         draw: how many items the bound on a client's items (max_items) dropped, JSON-able; None:
-            none were dropped, or the number is private.
-        ended: how the campaign ended before its last round, JSON-able; None: it did not.
+            no items were dropped, or the number is private.
+        ended: how the campaign ended before its last round, JSON-able; None: it had all its rounds.
         columns: the names of the input table's columns, by role ("item", "client", "round",
             "count").
-        words: words of a public list that may be names: their hashes stand out (see
-            `Result.recognise`).
+        words: words of a public list whose hashes stand out, so that they may be names of these
+            hashes (see `Result.recognise`).
         known_fit: a fit that a decoder found in these sums before; None: a new one is made when it
             is needed.
         known_names: the names that were read from these sums before; None: they are read when
@@ -194,18 +195,18 @@ class Part:
         self.num_clients = sum(self.attendance)
 
     def prepare(self, progress: Progress | None = None, *, names: bool = True) -> None:
-        """Fit the decoder and make the intervals now. Otherwise the first question would do this.
+        """Fit the decoder and make the intervals now. Otherwise the first read would do this.
 
         Args:
             progress: called as ("recover", done, all) during the fit, and as ("names", done, all)
-                while names are read. The fit looks at each candidate several times, and reading at
-                each hash: `done` and `all` count these looks.
+                while names are read. `done` and `all` count looks: the fit looks at each candidate
+                several times, and the reading of names looks at each hash several times.
             names: whether to read names, too, if the domain is open.
 
         Raises:
             MemoryLimitError: the decoder or shrinkage must enumerate the domain, which is too
                 large.
-            InvalidInputError: there are too few rows for the kind of interval.
+            InvalidInputError: the sketches have too few rows for the kind of interval.
         """
         with reporting(self, progress):
             _ = self.decoder, self.intervals
@@ -265,8 +266,8 @@ class Part:
     def known_fit(self) -> FoundFit | None:
         """The fit of these sums, which makes a later decoder of the same sums faster.
 
-        It is the fit that the decoder made, or else the fit that was given. None if there is none.
-        Reading this starts no fit.
+        It is the fit that the decoder made, or else the fit that was given. None if there is no
+        fit yet. Reading this starts no fit.
         """
         found = None if self.fitted is None else self.fitted.found
         return self._known_fit if found is None else found
@@ -382,8 +383,8 @@ class Part:
     def check_table_fits(self, memory: int | None) -> None:
         """Raise MemoryLimitError if a table of all candidates needs more than `memory` bytes.
 
-        Belief propagation keeps messages between candidates and counters. Their memory counts, too.
-        If `memory` is None, the bound is half of the machine's memory.
+        If the decoder is belief propagation, the table's bytes include its messages between
+        candidates and counters. If `memory` is None, the bound is half of the machine's memory.
         """
         plan = self.plan
         batches = len(landed_batches(plan.spec, self.sketches))
@@ -398,9 +399,9 @@ class Part:
         with the part's confidence, which must exceed 0. The clients are taken as a uniform sample
         of the population.
         """
-        # The sample consists of clients, not of contributions. A client that holds the same in k
-        # rounds is one draw that counts k times. If client i is in k_i rounds, the sample is worth
-        # (sum k_i)^2 / sum k_i^2 independent draws (Kish 1965), and not sum k_i of them.
+        # The sample consists of clients, not of contributions. A client that holds the same item in
+        # k rounds is one draw that counts k times. If client i is in k_i rounds, the sample is
+        # worth (sum k_i)^2 / sum k_i^2 independent draws (Kish 1965), not sum k_i draws.
         squares = sum(rounds**2 * number for rounds, number in enumerate(self.attendance, start=1))
         if self.repeats_are_private:  # at worst, each person counts as often as the plan allows
             assert self.plan.privacy is not None
@@ -413,7 +414,7 @@ class Part:
 
     @property
     def repeats_are_private(self) -> bool:
-        """Whether people of silos may count several times, and it is private how many people do.
+        """Whether people of silos may count several times. How many of them do is then private.
 
         A silo is a client with many people behind it. A person may be in several silos or rounds.
         """
@@ -445,10 +446,10 @@ class Part:
 
     @property
     def not_private(self) -> str:
-        """The warning that every output of a run with the option `not_private` shows; else "".
+        """The warning in every output of a run that is marked `not_private`; "" for other runs.
 
-        Such a run adds noise, but uses what a private run must not use, such as true counts. A run
-        without any differential privacy has "", too.
+        A marked run adds noise, but uses what a private run must not use, such as true counts. A
+        run without any differential privacy has no mark, so this is "".
         """
         return (
             NOT_PRIVATE if self.plan.privacy is not None and self.plan.privacy.not_private else ""

@@ -285,9 +285,9 @@ def _costs(proposal: Proposal, bill: Bill) -> Table:
 def _halved(proposal: Proposal) -> tuple[Table | None, str]:
     """Return two values: a table of changes to the plan, and a text.
 
-    Each change, such as more bytes or more clients, halves the plan's error without the others. If
-    there is a table, the text is "". If there is no such change, the table is None and the text is
-    the reason. In an open domain the table is None and the text is "".
+    Each change in the table, such as more bytes or more clients, halves the plan's error by itself.
+    If there is a table, the text is "". If no change halves the error, the table is None and the
+    text is the reason. In an open domain the table is None and the text is "".
     """
     from fedtally.plan import tradeoff
 
@@ -309,7 +309,8 @@ def _halved(proposal: Proposal) -> tuple[Table | None, str]:
 def _changed(proposal: Proposal, found: Halved) -> tuple[str, str, str]:
     """Return the table row of a plan with half the error, as three texts.
 
-    They are: what changes, the new plan's bytes per client, and the options to type instead.
+    They are: what changes, the new plan's bytes per client, and the options for the new plan, which
+    replace those of this plan.
 
     Args:
         proposal: the plan, and the error that it was chosen for.

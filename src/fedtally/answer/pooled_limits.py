@@ -74,7 +74,8 @@ class PooledLimits:
     def all(self, blocks: Iterable[Sequence[Ids]]) -> Limits:
         """Return the limits of all items, float64 [items] each, clipped to 0 and 1.
 
-        They do not allow for selection: each holds as if its item was named beforehand.
+        They do not allow for selection: an item's limits hold if somebody named the item before the
+        estimates were known.
 
         Args:
             blocks: the items in blocks. For each block, a list with the ids of its items in each
@@ -112,10 +113,11 @@ class PooledLimits:
 def _pooled(
     made: Sequence[Intervals], shares: F64, parts: Sequence[Part], kind: str
 ) -> Intervals | None:
-    """Return intervals for the frequencies in all parts together; None if there are none.
+    """Return intervals for the frequencies in all parts together, or None.
 
-    For one part they are its own intervals. For several parts they are merged, if the decoders
-    allow it (see `merged_intervals`). If not, the caller must combine the limits of the parts.
+    For one part they are its own intervals. For several parts, the intervals are merged if the
+    decoders allow it (see `merged_intervals`). Otherwise the result is None, and the caller must
+    combine the limits of the parts.
 
     Args:
         made: the intervals of each part, at the same confidence.

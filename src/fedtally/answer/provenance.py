@@ -191,6 +191,37 @@ def sizing(said: object) -> dict[str, Any] | None:
     return found
 
 
+def timings(said: object) -> dict[str, float]:
+    """Check the field `timings` of a file: the seconds of each stage. Return it as a dict.
+
+    Args:
+        said: the field's value in the file.
+
+    Raises:
+        InvalidInputError: the value is no table, or an entry is no number.
+
+    >>> timings({"read": "long"})
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: timings.read must be a number, got 'long'
+    """
+    return _table("timings", said, dict.fromkeys(said, float) if isinstance(said, Mapping) else {})
+
+
+def columns(said: object) -> dict[str, list[str]]:
+    """Check the field `columns` of a file: names of the input's columns, by role. Return a dict.
+
+    Args:
+        said: the field's value in the file.
+
+    Raises:
+        InvalidInputError: the value is no table, or an entry is no list of texts.
+    """
+    return {
+        part: texts(f"columns.{part}", names) for part, names in _table("columns", said, {}).items()
+    }
+
+
 def texts(name: str, said: object) -> list[str]:
     """Return `said` if it is a list of texts.
 

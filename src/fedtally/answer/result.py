@@ -40,8 +40,8 @@ class Result(Part, Answer):
 
     A sum has landed if the server has it. Estimates are counts over the clients of all landed
     rounds. A contribution is what one client adds in one round, so a client of three rounds makes
-    three. A frequency is a count divided by the number of contributions. The sums are decoded at
-    the first question that needs it.
+    three contributions. A frequency is a count divided by the number of contributions. The sums are
+    decoded at the first read of a value that needs a decoder.
 
     Args:
         plan: the campaign's plan.
@@ -51,22 +51,24 @@ class Result(Part, Answer):
         decoding: how the sums are decoded.
         truth: the true counts, if a simulation knows them and evaluation was asked for; else None.
         warnings: notes that a reader of the numbers needs.
-        missing: the number of rows that were dropped because they lacked an item, client or round.
+        missing: the number of input rows that were dropped because they lacked an item, client or
+            round.
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         sizing: how the sketch's size was chosen for a target, JSON-able; None: the size was given,
             or follows from a number of bytes.
         timings: the seconds of each stage.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
-            no client is in more than one, or the number is private.
+            no client is in more than one round, or the numbers are private.
         num_silos: the number of silos, each counted once; None: no silo is in two of the sums.
         draw: how many items the bound on a client's items (max_items) dropped, JSON-able; None:
-            none were dropped, or the number is private.
+            no items were dropped, or the number is private.
         ended: how the campaign ended before its last round, JSON-able, from `campaign.ending`;
-            None: it did not.
+            None: it had all its rounds.
         columns: the names of the input table's columns by role ("item", "client", "round",
             "count"). It has the roles that the source is known to have. A column without a name has
             an empty list.
-        words: words of a public list that may be names: their hashes stand out (see `recognise`).
+        words: words of a public list whose hashes stand out, so that they may be names of these
+            hashes (see `recognise`).
         known_fit: a fit that joint recovery found in these sums before; None: a new one is made
             when it is needed.
         known_names: the names of an open domain that were read from these sums before; None: they
@@ -80,22 +82,21 @@ class Result(Part, Answer):
     Attributes:
         span: the window of rounds that the answer is about (see `window`); None: all landed rounds.
         decoding: how the sums are decoded, with the name of a decoder in place of "auto".
-        num_clients: the number of clients that took part, each counted once. In a window of rounds
-            it is the number of contributions, since it is not recorded who was in which round. It
-            is also the number of contributions if clients are silos, and how often a person counts
-            is private.
+        num_clients: the number of clients that took part, each counted once. If clients are silos,
+            it is the number of people. It is the number of contributions instead in two cases: in a
+            window of rounds, since it is not recorded who was in which round, and for silos if it
+            is private how often a person counts.
         num_contributions: the number of contributions in the sums. Frequencies are shares of this
             number.
         num_silos: the number of silos that took part, each counted once; 0 if clients are no silos.
-            If they are, the other numbers count people. In a window of rounds, `num_silos` is an
-            upper bound.
+            In a window of rounds, it is an upper bound.
         command: the command that made the answer; "": no command did.
 
     Raises:
         IncompatibleError: the sums, or an open domain, do not fit the plan.
         InvalidInputError: nobody took part; `attendance` does not add up to the contributions in
-            the sums; there are more silos than in all sums together; or the plan guarantees
-            privacy, and a sum has no noise or another plan's noise.
+            the sums; `num_silos` is larger than the sum of the silos of all sums; or the plan
+            guarantees privacy, and a sum has no noise or another plan's noise.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -204,8 +205,8 @@ class Result(Part, Answer):
     ) -> Result:
         """Return a new answer from the same sums, decoded with other settings.
 
-        A setting that is None stays as it is. This answer does not change. If it is about a window
-        of rounds, so is the new one.
+        A setting that is None stays as it is. This answer does not change. If this answer is about
+        a window of rounds, the new answer is about the same window.
 
         Args:
             recovery: the name of the decoder, or "auto".
@@ -247,7 +248,8 @@ class Result(Part, Answer):
     def _by_round(self) -> ByRound:
         return ByRound(self, self.round_labels)
 
-    # If this is the answer of a window: the answer of all rounds, and the argument `history`.
+    # Set only in the answer of a window: the answer of all rounds, and `history`, an argument of
+    # `window`.
     _taken_from: tuple[Result, int] | None = None
 
     @property
@@ -265,9 +267,9 @@ class Result(Part, Answer):
         """Return the answer for some rounds only (a window), from sums that landed.
 
         Frequencies are shares of the contributions in the window. The decoder may fit rounds
-        outside the window, too, if this makes the errors smaller. It may also use rounds near the
-        window as a prior, which limits do not use. At most six fits are cached; each takes up to 12
-        bytes for each candidate, row and round.
+        outside the window, too, if this makes the errors smaller. Estimates may also use rounds
+        near the window as a prior; limits do not use this prior. At most six fits are cached. A fit
+        takes up to 12 bytes for each candidate, row of the sketch and round.
 
         Args:
             asked: "all": this result itself; "last:K": the last K rounds that landed; "A..B": the
@@ -310,9 +312,10 @@ class Result(Part, Answer):
         return part
 
     def _of(self, rounds: Sequence[int]) -> Result:
-        """Return the answer of the sums with these numbers, not yet decoded.
+        """Return a new `Result` of the sums with these numbers. Its decoder is not fitted yet.
 
-        The number of a sum is its round; if it adds up several rounds, the first of them.
+        The number of a sum is its round. If a sum adds up several rounds, its number is the number
+        of the first of these rounds.
         """
         # It is not recorded who was in which round. So the numbers of clients and silos of all
         # rounds say nothing of the window.
@@ -343,15 +346,16 @@ class Result(Part, Answer):
 
         An item is listed if its e-value (evidence for a change, see `recovery.changes`) is large
         enough. On average, at most a share `alpha` of the list did not change. This holds for the
-        list of any one look, on whatever day, but not for the lists of many looks together. The
-        size of a change is the difference of the estimates in two windows of rounds.
+        list of a single call, on whatever day it is made. It does not hold for the lists of several
+        calls taken together. The size of a change is the difference of the estimates in two windows
+        of rounds.
 
         Args:
             window: the rounds of the current shares, as for `window`, but not "all". If several
                 rounds have the same hashes, "last:1" means all of the last such rounds.
-            against: the number of landed sums before the window to compare it with; None: all that
-                are in the history. A sum may add up several rounds. Rounds with the same hashes are
-                taken together, so there may be more.
+            against: the window is compared with this number of landed sums before it; None: with
+                all earlier sums in the history. A sum may add up several rounds. Sums with the same
+                hashes are not separated, so more sums than `against` may be used.
             alpha: the share of listed items that may be unchanged, above 0 and below 1.
             history: the most landed rounds to examine, from 2 on; more than 64 mean 64.
             progress: called as in `prepare`.
@@ -380,7 +384,7 @@ class Result(Part, Answer):
         history: int = LONGEST,
         progress: Progress | None = None,
     ) -> Series:
-        """Return the shares of items in each of the last landed rounds, with limits.
+        """Return the shares of items in each of the last landed rounds, with limits (see `Series`).
 
         Args:
             items: the items; a repeated item is used once.
@@ -474,7 +478,7 @@ class Result(Part, Answer):
         estimate minus truth.
 
         Args:
-            path: the path of the image file, which ends in .png, .svg or .pdf; None: none is
+            path: the path of the image file, which ends in .png, .svg or .pdf; None: no file is
                 written.
             k: the most items to draw, most frequent first.
             estimates: the estimates to draw instead of the k largest; None: the k largest.
@@ -504,12 +508,12 @@ class Result(Part, Answer):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write sums, plan and candidates to one file, whole or not at all.
 
-        Estimates and true counts are not written. If the candidates were taken from the input, they
-        are the clients' own items, and the file has them.
+        Estimates and true counts are not written. If `evaluate` computed errors, they are written.
+        If the candidates were taken from the input, they are the clients' own items, and the file
+        has them.
 
         Raises:
-            InvalidInputError: the answer is about a window, so that its estimates rest on other
-                rounds, too; or the file cannot be written.
+            InvalidInputError: the answer is about a window, or the file cannot be written.
         """
         if self.span is not None:
             raise InvalidInputError(

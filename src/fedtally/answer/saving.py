@@ -43,9 +43,9 @@ class SavedResult(NamedTuple):
         domain: the candidate items.
         sketches: the landed sums.
         decoding: the settings with which the sums were decoded.
-        fit: the fit that joint recovery found; None: none was made, or the file has none.
+        fit: the fit that joint recovery found; None: no fit was made, or the file has no fit.
         evaluation: the errors compared with the truth; None: the result was not evaluated.
-        account: how the answer was made: keyword arguments of `Result`.
+        account: how the answer was made, as keyword arguments of `Result`.
     """
 
     plan: Plan
@@ -62,7 +62,8 @@ def save(result: SavedResult, path: str | os.PathLike[str]) -> None:
 
     Estimates are not written: whoever reads the file decodes the sums again, with any settings. If
     there are at least 2^20 candidates and joint recovery has decoded the sums, its fit is written.
-    In an open domain, the names that were read are written.
+    In an open domain, the names that were read are written. The errors of an evaluation are written
+    if there was one.
     """
     kept, fitted = _fit_parts(result)
     account = dict(result.account)
@@ -146,16 +147,14 @@ def load(path: str | os.PathLike[str]) -> SavedResult:
 def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """Return what a file says about how its answer was made, as keywords of `Result`.
 
-    The command, the names, the warnings, the secure sum, the sizing, the draw, the early end and
-    the labels of rounds are checked here. `Result` checks attendance and silos. The other entries
-    are not checked.
+    All entries are checked here, except attendance and silos, which `Result` checks.
 
     Args:
         meta: the header of the file.
         plan: the plan in the file.
 
     Raises:
-        InvalidInputError: an entry that is checked has the wrong type, or does not fit the plan.
+        InvalidInputError: an entry has the wrong type, or does not fit the plan.
     """
     command, names = meta["command"], meta["names"]
     if not isinstance(command, str):
@@ -165,16 +164,16 @@ def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     return {
         "command": command,
         "warnings": provenance.texts("warnings", meta["warnings"]),
-        "missing": meta["missing"],
+        "missing": validate.integer(0, missing=meta["missing"]),
         "secure_sum": provenance.secure_sum(meta["secure_sum"], plan),
         "sizing": provenance.sizing(meta["sizing"]),
-        "timings": meta["timings"],
+        "timings": provenance.timings(meta["timings"]),
         "attendance": meta["attendance"],
         "num_silos": meta["silos"],
         "draw": provenance.draw(meta["draw"]),
         "ended": provenance.ended(meta.get("ended"), plan),  # missing if all rounds took place
-        "columns": meta["columns"],
-        "words": meta["words"],
+        "columns": provenance.columns(meta["columns"]),
+        "words": provenance.texts("words", meta["words"]),
         "known_names": names,
         "round_labels": _round_labels(meta["round_labels"], plan),
     }
@@ -188,8 +187,8 @@ def _round_labels(labels: Any, plan: Plan) -> list[str] | None:
         plan: the plan in the file.
 
     Raises:
-        InvalidInputError: the value is no list of texts, the labels are not as many as the rounds
-            of the plan, or two are equal.
+        InvalidInputError: the value is no list of texts, the number of labels is not the plan's
+            number of rounds, or two labels are equal.
     """
     if labels is None:
         return None

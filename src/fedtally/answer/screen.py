@@ -33,7 +33,9 @@ _LINES_IF_NARROW = 50  # the most lines if there are fewer columns, once all hin
 _LISTED = 20  # the items for which `LINES` has room
 
 
-_NARROWEST_PURPOSE = 24  # with fewer columns beside it, a hint's purpose stands below its command
+# The fewest terminal columns for a long purpose beside its hint's command. With fewer columns,
+# purposes stand below their commands.
+_NARROWEST_PURPOSE = 24
 
 
 def answer(
@@ -148,8 +150,8 @@ class Screen:
             more = f"{amounts.counted(hidden, 'more note')}, and " if hidden else ""
             last = [(self.how, f"{more}how the answer was made"), *self.hints[:hints]]
             view = facts([*self.rows, *notes[:shown], *next_rows(last)])
-            # A narrow terminal wraps lines. Without this exception it would show hardly any notes.
-            # Hints get no exception: they are left out first.
+            # A narrow terminal wraps lines, so `LINES` lines would show hardly any notes. It may
+            # show more lines, but only once all hints are left out.
             most = LINES if hints or options.max_width >= 80 else _LINES_IF_NARROW
             if taken + len(console.render_lines(view, options, pad=False)) <= most:
                 break

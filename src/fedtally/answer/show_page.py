@@ -61,7 +61,7 @@ def show_page(shown: Mapping[str, Any]) -> str:
         "last": str(len(shown["levels"]) - 1),
         "version": metadata.version("fedtally"),
     }
-    # Replace all placeholders in one pass. Otherwise those inside an inserted text would be
+    # Replace all placeholders in one pass. Otherwise a placeholder inside an inserted text would be
     # replaced, too.
     return re.sub(r"{{(\w+)}}", lambda found: texts[found[1]], template)
 
@@ -136,7 +136,8 @@ def _table(shown: Mapping[str, Any], rows: int = 8) -> str:
     """Return the first `rows` words with their estimates as HTML, for readers without JavaScript.
 
     There is a column for each level of noise. An estimate that cannot be told from 0 is shown as
-    "lost". `shown` is as in `show_page`.
+    "lost". A last row has the largest probability that one phone is recognised. `shown` is as in
+    `show_page`.
     """
     levels = shown["levels"]
     truth = np.bincount(shown["held"], minlength=len(shown["words"])).tolist()

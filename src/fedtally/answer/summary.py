@@ -17,7 +17,7 @@ from fedtally.base.text import escaped, in_number, shortened
 _LONGEST = 40  # characters of an item's name within a sentence
 _MOST_NAMED = 2  # the most sources that a title names
 _MOST_SAID = 3  # the most items that a picture's alternative text names
-_ROUNDING = 1e-9  # errors up to this share are only rounding, and are shown as none
+_ROUNDING = 1e-9  # errors up to this share are only rounding, and count as no error
 
 
 def source_names(sources: Sequence[str]) -> list[str]:
@@ -84,8 +84,8 @@ _MONTHS = (
 def holding(part: Part) -> str:
     """Return the verb that says how an item belongs to what is counted, such as "is held by".
 
-    If the items of clients with more than max_items items were drawn at random, or may have been
-    (privacy hides it), the verb says so.
+    A client with more than max_items items counts a random draw of them. If a client drew items, or
+    if privacy hides whether one did, the verb says so.
 
     >>> import fedtally
     >>> holding(fedtally.estimate(["tea", "milk"], seed=1))

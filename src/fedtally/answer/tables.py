@@ -34,9 +34,10 @@ class Column:
         rank: if there is no room, columns are left out in the order of their ranks, 1 first.
             Columns of the same rank are left out together. 0: the column is never left out.
         wishes: whether the column is less important than readable names. Then it is left out if
-            names would be cut to fewer than `_WISHED` characters. Another column is left out only
-            if names would be cut to fewer than `_SHORTEST` characters.
-        group: a heading above this and neighbouring columns; "": none.
+            names would be cut to fewer than `_WISHED` characters. If False, the column is left out
+            only if names would be cut to fewer than `_SHORTEST` characters.
+        group: a heading above this column and neighbouring columns with the same `group`; "": no
+            such heading.
         justify: the alignment; "left" for words.
     """
 
@@ -61,9 +62,9 @@ class FittedTable:
         folds: whether long names are wrapped onto several lines. Otherwise they are shortened.
         shares: the number that each row's bar shows. The bars stand to the right of the first
             column in `after`. (): no bars.
-        styles: the style of each row; (): none.
+        styles: the style of each row; (): rows have no style.
         line: a row's index, and a text that is shown as a line above this row; None: no line.
-        note: a text below the rows; None: none.
+        note: a text below the rows; None: no text.
     """
 
     heading: str
@@ -213,9 +214,8 @@ def _taken(columns: Sequence[Column]) -> int:
 def elided(label: Text, columns: int) -> Text:
     """Return a label of at most `columns` characters of the terminal, shortened in the middle.
 
-    A label that fits is returned unchanged.
-
-    Both ends are kept, since items often differ at their ends.
+    A label that fits is returned unchanged. Of a longer label, both ends are kept, since items
+    often differ at their ends.
 
     >>> elided(printable("https://example.org/1"), 9).plain
     'http…rg/1'

@@ -1,10 +1,11 @@
 """The items that changed over the rounds of a campaign, and the shares of items by round.
 
 An item is listed if its e-value (evidence for a change, see `recovery.changes`) is large enough: a
-change of level then explains the item's values much better than no change does. The error rate of
-the list holds for any one look, on whatever day; its proof assumes normal errors
-(`recovery.changes`). The size of a change is the difference between the item's shares in two
-windows of rounds. These shares and their limits use no prior from rounds outside the window.
+change of level then explains the item's values much better than no change does. A look is one list
+of changed items. The error rate holds for any single look, on whatever day. Its proof assumes
+normal errors (`recovery.changes`). The size of a change is the difference between the item's shares
+in two windows of rounds. The share in a window, and its limits, use no prior from rounds outside
+this window.
 """
 
 from __future__ import annotations
@@ -57,13 +58,14 @@ class Change:
         change_low, change_high: the limits of `change`.
         since: the likeliest first round of the new level: the round's label, or its number if it
             has none.
-        since_low, since_high: the first and the last round that may well be the first of the new
-            level.
-        log_e: the natural logarithm of the e-value, which is the evidence for a change: a larger
-            one speaks more for it.
+        since_low, since_high: the earliest and the latest round that may well be the first round of
+            the new level.
+        log_e: the natural logarithm of the e-value: the larger it is, the stronger is the evidence
+            for a change.
         flagged: whether a stricter rule lists the item, too. With a probability of at least 1 -
-            alpha, no unchanged item ever meets the stricter rule, at any look. If old rounds were
-            left out (`Trends.earlier`), this holds only for all looks at the examined rounds.
+            alpha, no unchanged item meets the stricter rule at any of all looks (lists made on
+            different days). If old rounds were left out (`Trends.earlier`), this holds only for all
+            looks at the examined rounds.
     """
 
     item: str | int
@@ -142,6 +144,16 @@ class Series(Table):
         """The items of the points, each once, in the order of the points."""
         return list(dict.fromkeys(point.item for point in self.points))
 
+    @property
+    def held(self) -> str:
+        """Where limits hold with the confidence, in words: in each round, or in all at once.
+
+        A point may be of several rounds with the same hashes, a batch.
+        """
+        are_batches = any(point.round < point.last_round for point in self.points)
+        one, several = ("batch", "batches") if are_batches else ("round", "rounds")
+        return f"in all {several} at once" if self.whole else f"in each {one}"
+
     def of(self, item: str | int) -> list[Point]:
         """Return the points of an item, in the order of the rounds; [] if no point is about it."""
         return [point for point in self.points if point.item == item]
@@ -160,7 +172,7 @@ class Series(Table):
         """Return a matplotlib figure with a line and a band for each item; also write it to `path`.
 
         Args:
-            path: the path of the image file, which ends in .png, .svg or .pdf; None: none is
+            path: the path of the image file, which ends in .png, .svg or .pdf; None: no file is
                 written.
             narrow: whether the figure is for a phone.
 
@@ -190,6 +202,7 @@ class Series(Table):
             labels,
             since=since,
             confidence=self.confidence,
+            held=self.held,
             title=title,
             narrow=narrow,
             note=self.not_private,
@@ -200,8 +213,8 @@ class Series(Table):
 class Trends(Table):
     """The items that changed, the latest change first, as a table of `Change`.
 
-    On average, at most a share `alpha` of the listed items did not change. This holds for the list
-    of any one look, on whatever day, but not for the lists of many looks together.
+    On average, at most a share `alpha` of the listed items did not change. This holds for a single
+    list, made on whatever day. It does not hold for several lists taken together.
 
     Attributes:
         changed: the rows of the table.
@@ -310,7 +323,7 @@ class Trends(Table):
         A circle marks the round of each item's change.
 
         Args:
-            path: the path of the image file, which ends in .png, .svg or .pdf; None: none is
+            path: the path of the image file, which ends in .png, .svg or .pdf; None: no file is
                 written.
             narrow: whether the figure is for a phone.
 
@@ -352,7 +365,7 @@ def trends_of(
 ) -> Trends:
     """Return the items that changed.
 
-    The arguments are as in `Result.trends`, and `sums` are the landed sums by round.
+    `sums` are the landed sums by round. All arguments but `sums` are as in `Result.trends`.
     """
     read_rounds, part = _Rounds.of(sums, history), sums.part
     window = read_rounds.usual(window)
@@ -381,7 +394,7 @@ def trends_of(
 def series_of(sums: ByRound, items: Sequence[str | int], whole: bool, history: int) -> Series:
     """Return the shares of items by round.
 
-    The arguments are as in `Result.series`, and `sums` are the landed sums by round.
+    `sums` are the landed sums by round. All arguments but `sums` are as in `Result.series`.
     """
     return _series(sums.part, _Rounds.of(sums, history), items, whole)
 
@@ -453,7 +466,7 @@ def _of(found: Changes, chosen: I64) -> Changes:
 
 
 def _since(part: Part, read_rounds: _Rounds, found: Changes, chosen: I64) -> dict[str | int, int]:
-    """Return, by the labels of the listed items, the number of the first round of the new level."""
+    """Return a dict: the label of each listed item -> the first round of its new level."""
     labels = part.domain.labels(chosen)
     return {
         item: read_rounds.columns[int(found.since[place])].rounds[0]
@@ -487,11 +500,12 @@ def _series(part: Part, read_rounds: _Rounds, items: Sequence[str | int], whole:
 
 
 def _limits(measured: Measured, clients: float | F64, confidence: float) -> Limits:
-    """Return limits of shares of `clients`, clipped to 0 and 1, shaped like the measured counts.
+    """Return the limits of items' shares, clipped to 0 and 1, in the shape of the measured counts.
 
     Args:
         measured: counts of items and their standard deviations, in clients.
-        clients: the number of clients that the shares are of. An array gives one for each column.
+        clients: the counts are divided by this number of clients. An array has one number for each
+            column.
         confidence: the confidence of the limits. A limit is at least one client away from the
             count.
     """
@@ -511,7 +525,7 @@ class _Column(NamedTuple):
 
     Attributes:
         sums: the numbers of the sums of these rounds. If a sum adds up several rounds, its number
-            is that of the first of them.
+            is the number of the first of these rounds.
         rounds: the numbers of these rounds, ascending.
         noise: the standard deviation of the noise on the number of clients; 0: no noise.
     """
@@ -567,16 +581,16 @@ class _Rounds(ABC):
 
     @abstractmethod
     def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
-        """Return the same as `together`, but take the number of clients as exact.
+        """Return what `together` returns, but without the noise on the number of clients.
 
-        So the standard deviations do not include the noise on this number.
+        The number counts as exact, so the standard deviations include only errors of the counts.
         """
 
     @abstractmethod
     def _values(self, ids: U64) -> RoundValues:
-        """Return the same as `by_round`, but take the numbers of clients as exact.
+        """Return what `by_round` returns, but without the noise on the numbers of clients.
 
-        So the standard deviations do not include the noise on these numbers.
+        The numbers count as exact, so the standard deviations include only errors of the counts.
         """
 
     def together(self, ids: U64, places: Bools) -> tuple[Measured, float]:
@@ -584,7 +598,7 @@ class _Rounds(ABC):
 
         A column is one round, or several rounds with the same hashes. The counts are a `Measured`:
         values and standard deviations in clients, float64 [n] each. If the number of clients is
-        noisy, shares of it are, too; the standard deviations include this error.
+        noisy, every share of this number is noisy, too. The standard deviations include that error.
 
         Args:
             ids: the ids of the items, uint64 [n].
@@ -629,7 +643,7 @@ class _Rounds(ABC):
             sums: the numbers of the window's sums (see `_Column.sums`).
 
         Raises:
-            InvalidInputError: the window has only a part of a column, or begins before the first
+            InvalidInputError: the window has only a part of a column, or a sum that is in no
                 column.
         """
         wanted = set(sums)

@@ -129,8 +129,8 @@ class LandedRounds:
     def chosen(self, asked: str) -> list[int]:
         """Return the numbers of the sums in a window, ascending.
 
-        The number of a sum is its round, from 0. If a sum adds up several rounds, its number is
-        that of the first of them.
+        The number of a sum is its round, from 0. If a sum adds up several rounds, its number is the
+        number of the first of these rounds.
 
         Args:
             asked: "last:K": the last K landed rounds; or "A..B": the rounds from A to B, both

@@ -1,6 +1,7 @@
 """Files with arrays and a JSON header, in NumPy's format .npz without pickled objects.
 
-`write` and `replacing` write a file completely or not at all. `drafted` does the same for a folder.
+`write` and `replacing` write a file completely or not at all. With `drafted` a folder is made
+completely or not at all.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def write(
             exists already keeps its permissions.
 
     Raises:
-        InvalidInputError: the file cannot be written, see `replacing`.
+        InvalidInputError: the path goes through a link that somebody else may have planted, or the
+            file cannot be written.
     """
     with replacing(path, private=private) as temporary, open(temporary, "wb") as file:
         _put(file, _entries(schema, meta, arrays), None)
@@ -228,8 +230,9 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
 
 
 # A function that bounds the arrays of a file. Its arguments are the header, and the unpacked size
-# in bytes that each entry declares. It returns the most bytes for the values of each array; None:
-# only the limits of compression apply. If it does not name an array, the file is refused.
+# in bytes that each entry declares. It returns for each array the most bytes for its values; None:
+# no such bound. If the file has an array that is missing from this result, the file is refused.
+# All entries must also keep to the limits of `_most`.
 Limits = Callable[[Mapping[str, Any], Mapping[str, int]], Mapping[str, int | None]]
 
 
@@ -244,7 +247,7 @@ def drafted(path: Path) -> Iterator[Path]:
         path: the final path of the folder, which must not exist.
 
     Raises:
-        InvalidInputError: the folder, or a file in the block, cannot be written.
+        InvalidInputError: the block, or making the folder, raises OSError.
     """
     draft = path.with_name(f".{path.name}.new")
     try:
@@ -272,12 +275,12 @@ def read(
     Args:
         path: the path of the file.
         schema: the schema that the file must have; None: any.
-        limits: a function that returns the most bytes for each array, see `Limits`; None: no such
-            limits.
+        limits: a function that bounds the bytes of each array, see `Limits`; None: only the limits
+            of `_most` apply.
 
     Raises:
-        UnreadableFileError: the file does not exist, has another format or another schema, is
-            damaged, or unpacks to more bytes than its limits allow.
+        UnreadableFileError: the file does not exist, is damaged, or has a wrong format or schema;
+            an array is above its limit, or `limits` does not name it.
     """
     with _opened(path) as archive:
         meta = archive.meta(schema)
@@ -288,7 +291,8 @@ def schema_of(path: str | os.PathLike[str]) -> str:
     """Return the schema of a file: the name and version of its format. No array is read.
 
     Raises:
-        UnreadableFileError: the file does not exist, has another format, or is damaged.
+        UnreadableFileError: the file does not exist, is damaged, or has a wrong format; or its
+            header is above its limit (`_most`).
     """
     with _opened(path) as archive:
         return archive.schema
@@ -306,12 +310,12 @@ def unpack(
         data: the bytes.
         name: what the bytes are, for error messages.
         schema: the schema that the bytes must have.
-        limits: a function that returns the most bytes for each array, see `Limits`; None: no such
-            limits.
+        limits: a function that bounds the bytes of each array, see `Limits`; None: only the limits
+            of `_most` apply.
 
     Raises:
-        UnreadableFileError: the bytes have another format or another schema, are damaged, or unpack
-            to more bytes than their limits allow.
+        UnreadableFileError: the bytes are damaged, or have a wrong format or schema; an array is
+            above its limit, or `limits` does not name it.
     """
     archive = _Archive(io.BytesIO(data), name)
     return archive.meta(schema), archive.arrays(limits)
@@ -371,7 +375,7 @@ class _Archive:
             schema: the schema that the file must have; None: any.
 
         Raises:
-            UnreadableFileError: the file has another schema.
+            UnreadableFileError: the schema of the file is not `schema`.
         """
         if schema is not None and self.schema != schema:
             raise UnreadableFileError(
@@ -384,12 +388,12 @@ class _Archive:
         """Return the arrays by name.
 
         Args:
-            limits: a function that returns the most bytes for each array, see `Limits`; None: no
-                such limits.
+            limits: a function that bounds the bytes of each array, see `Limits`; None: only the
+                limits of `_most` apply.
 
         Raises:
-            UnreadableFileError: an array is larger than allowed or not expected, or the bytes are
-                damaged.
+            UnreadableFileError: an array is above its limit, `limits` does not name it, or the
+                bytes are damaged.
         """
         names = self._sizes.keys() - {_HEADER}
         most: Mapping[str, int | None] = dict.fromkeys(names)
@@ -412,8 +416,8 @@ class _Archive:
             raise UnreadableFileError(f"{self._name} {_FOREIGN}") from error
 
     def _values(self, name: str) -> npt.NDArray[Any]:
-        # This cannot fill the memory: zipfile unpacks at most the size that an entry declares, and
-        # the callers have checked this size.
+        # Reading cannot fill the memory: zipfile unpacks at most the size that an entry declares,
+        # and the callers have checked this size.
         with self._file.open(f"{name}.npy") as entry:
             values: npt.NDArray[Any] = np.lib.format.read_array(entry, allow_pickle=False)
             if entry.read(1):  # also makes zipfile compare the checksum, at the end of the entry

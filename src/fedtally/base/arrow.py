@@ -11,7 +11,7 @@ from fedtally.errors import MissingExtraError
 
 @cache
 def is_installed() -> bool:
-    """Return whether PyArrow is installed, without importing it, which takes a while."""
+    """Return whether PyArrow is installed. It is not imported, since an import takes a while."""
     try:
         return find_spec("pyarrow") is not None
     except ModuleNotFoundError:  # an import hook that hides PyArrow raises this

@@ -1,8 +1,8 @@
 """Counts of what a campaign leaves out of the rows that it reads.
 
 A campaign leaves out rows that lack a value, items outside the domain, and items beyond the bound
-on a client's items (max_items). They are counted by reason. The counts of all parts of a table can
-be added, so all reports of the campaign show the same counts.
+on a client's items (max_items). Each of these three reasons has its own count. A table may be read
+in parts: the counts of the parts are added.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 
 class Draw(NamedTuple):
-    """What the bound on a client's items (max_items) did, counted in pairs (client, item).
+    """What the bound on a client's items (max_items) did. A pair is a client and one of its items.
 
     Attributes:
         clients: the number of clients. A client counts once for each round that the rows name for
@@ -20,7 +20,7 @@ class Draw(NamedTuple):
         several: the number of these clients that hold more than one item.
         pairs: the number of distinct pairs before items are dropped at random.
         kept: the number of pairs that are left.
-        most: the most items of one client: with this bound, no pair would be dropped.
+        most: the most items of one client. If max_items were this number, no pair would be dropped.
     """
 
     clients: int = 0
@@ -73,8 +73,8 @@ class Dropped(NamedTuple):
     def told(self, *, is_private: bool) -> Dropped:
         """Return the counts that may be shown to people.
 
-        Under privacy this is `NOTHING` (no rows, and None as `over_max_items`), since the counts
-        depend on items. Otherwise it is this object.
+        Under privacy this is `NOTHING`, since the counts depend on items: both numbers of rows are
+        0, and `over_max_items` is None. Otherwise it is this object.
         """
         return NOTHING if is_private else self
 

@@ -45,9 +45,10 @@ class Encoding(Named, option="encoding"):
     def exposure(self, rows: int, max_items: int, contributions: int = 1) -> Exposure:
         """Return how much one client can change the counters of a sum, in the worst case.
 
-        In a sketch, all items may have the same counter in each row, and signs that add up. In a
+        In a sketch, all items may have one counter and one sign in common in each row. In a
         histogram, no two items share a counter: if one contribution replaces another, the worst
-        case is that they change different counters. Proof: docs/privacy-proofs/sensitivity.md.
+        case is that the two contributions change different counters. Proof:
+        docs/privacy-proofs/sensitivity.md.
 
         Args:
             rows: the number of counters that one item changes.

@@ -1,4 +1,4 @@
-"""Lazy imports: a name of a package imports its module on first use, and no other module."""
+"""Lazy imports: a package imports the module of a name only when the name is first used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def loader(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], 
 
     Args:
         package: the name of the package.
-        homes: for each module of the package, by name: the names that the package exports from it.
+        homes: maps the name of a module of the package to the names that the module defines.
 
     >>> loader("fedtally.base", {"encoding": ["ENCODINGS"]})("other")
     Traceback (most recent call last):

@@ -21,11 +21,11 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def real_path(path: str | os.PathLike[str]) -> Path:
     """Return an absolute path without symbolic links. The file need not exist.
 
-    A link is followed if this user or root made it. It is also followed if its folder belongs to
-    this user or root and nobody else may write to the folder.
+    A link is followed if it belongs to this user or root. It is also followed if its folder belongs
+    to this user or root and nobody else may write to the folder.
 
     Raises:
-        InvalidInputError: somebody else may have planted a link, or links lead in a circle.
+        InvalidInputError: a link is not followed, or the path has more than 40 links.
 
     >>> real_path("/./").parts
     ('/',)

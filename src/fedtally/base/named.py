@@ -33,7 +33,7 @@ class Named(StrEnum):
         """Return the member with the value `name`.
 
         Raises:
-            InvalidInputError: there is no such member; the message lists all members.
+            InvalidInputError: no member has this value; the message lists all values.
         """
         try:
             return cls(name)

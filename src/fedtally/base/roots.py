@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import copysign
 
 _RELATIVE = 4 * math.ulp(1.0)  # the relative error of a root; floats allow hardly less
-_STEPS = 1000  # not reached in practice: bisection alone takes far fewer steps
+_STEPS = 1000  # the most steps; not reached in practice: bisection alone takes far fewer
 
 
 def root(
@@ -24,7 +24,7 @@ def root(
     """Return where a continuous function is 0, by Brent's method.
 
     It takes the same steps as `scipy.optimize.brentq`, so both return the same bits. If the
-    function is nearly a line or a parabola, it takes few steps. In practice it hardly takes more
+    function is nearly a line or a parabola, it takes few steps. In practice it rarely takes more
     steps than bisection.
 
     Args:
@@ -32,8 +32,8 @@ def root(
         low: one end of the interval.
         high: the other end.
         ends: the values f(low) and f(high) if they are known; None: they are computed.
-        within: the largest distance of the result from the exact root, above 0. A rounding error of
-            9e-16 times the root comes on top.
+        within: a number above 0: the largest distance of the result from the exact root. A rounding
+            error of 9e-16 times the root comes on top.
 
     Raises:
         ValueError: the values at both ends have the same sign.

@@ -6,10 +6,10 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import accumulate
 
-# In a regular expression's brackets: the signs that begin a formula of a spreadsheet, = + - @, and
-# their full-width forms.
+# The signs that begin a formula of a spreadsheet, = + - @, and their full-width forms. They are
+# written as a regular expression needs them between brackets.
 FORMULA_SIGNS = r"=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}"
-UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # is shown in place of a letter that no font has
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # stands in figures for a letter that their fonts lack
 
 
 def escaped(text: str) -> str:
@@ -43,7 +43,7 @@ def shortened(text: str, columns: int) -> str:
 
 
 def one_of(unit: str) -> str:
-    """Return the singular of a plural noun, such as the unit of an answer.
+    """Return the singular of a plural noun that names what an answer counts, such as "people".
 
     >>> one_of("people"), one_of("contributions")
     ('person', 'contribution')

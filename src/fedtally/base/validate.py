@@ -124,7 +124,7 @@ def share(**named: Any) -> float:
 def as_share(number: float) -> str:
     """Return a hint to append to a message about a wrong share.
 
-    The hint is "" unless the number may be a percentage, from 1 to below 100.
+    A number from 1 to below 100 may be meant as a percentage. For other numbers the hint is "".
 
     >>> as_share(95), as_share(0.5)
     ('; 95 % is 0.95', '')
@@ -135,12 +135,11 @@ def as_share(number: float) -> str:
 def size(**named: Any) -> int:
     """Return the keyword's value, a number of bytes, as an int.
 
-    The value is an integer or a text such as "32kB". A text that means a fraction of a byte is
-    rounded.
+    The value is an integer of at least 1, or a text such as "32kB". A text must mean more than 0.5
+    and less than 2^62 bytes; fractions of a byte are rounded.
 
     Raises:
-        InvalidInputError: the value is an integer below 1, or is neither an integer nor such a
-            text; or a text means 0.5 bytes or less, or 2^62 bytes or more.
+        InvalidInputError: the value is neither such an integer nor such a text.
 
     >>> size(max_bytes="32kB"), size(max_bytes="64KiB"), size(max_bytes="1.5 mb"), size(memory=17)
     (32000, 65536, 1500000, 17)
@@ -219,8 +218,8 @@ def table(
     Args:
         name: the name of the table in the error.
         values: the value that was read.
-        known: the names of the entries.
-        optional: the known entries that may be missing.
+        known: the names that entries may have. An entry with another name is an error.
+        optional: the names in `known` whose entries may be missing.
 
     Raises:
         InvalidInputError: the value is no table, or an entry is missing or unknown.

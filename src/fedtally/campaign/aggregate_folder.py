@@ -13,6 +13,7 @@ folder of its own::
       closings.json   at a leader: when each release closes
       state.json      the state of the process and its releases, for the command `status`
       lock            locked by the process that runs the server; contains its PID
+      lock.new        the same for a process that is about to run the server
       result.fed      at a leader: the answer
       retired         exists if `retire` has marked the folder, to destroy the key
 

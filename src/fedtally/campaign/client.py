@@ -192,7 +192,10 @@ class FrequencyClient:
                         f"people must name the person of each of {len(ids)} ids, got labels of"
                         f" shape {labels.shape}"
                     )
-                elif (labels != labels).any():
+                # A missing number or time is unequal to itself; None is not.
+                elif (labels != labels).any() or (
+                    labels.dtype == object and any(label is None for label in labels)
+                ):
                     problem = "people must name a person for each id, got a missing label"
                 else:
                     client._ids, client._starts = by_owner(ids, labels)

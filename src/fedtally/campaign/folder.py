@@ -24,7 +24,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
 from fedtally.campaign.ending import is_known
 from fedtally.campaign.enrolment import load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_server_key
-from fedtally.campaign.places import check_ledger, check_mark, text_in, write_candidates
+from fedtally.campaign.places import check_ledger, check_mark, locked, text_in, write_candidates
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
@@ -478,7 +478,7 @@ class CampaignFolder:
         """
         place = self.path / f"{LOCK}.new"
         try:
-            file = _locked(place)
+            file = locked(place)
         except BlockingIOError:
             self._check_free()
             raise InvalidInputError(
@@ -678,27 +678,6 @@ def check_begun(folder: CampaignFolder) -> None:
             f"{folder.path} has not begun, so it has nothing to go on with: fedtally campaign run"
             f" {folder.path}"
         )
-
-
-def _locked(place: Path) -> int:
-    """Open a file, lock it, and return its handle; the file is made if it does not exist.
-
-    Raises:
-        BlockingIOError: another process has locked the file.
-        OSError: the file cannot be opened.
-    """
-    while True:
-        file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file), place.lstat()):
-                    return file
-        except BaseException:
-            os.close(file)
-            raise
-        # another process renamed the file before it was locked: try again with a new file
-        os.close(file)
 
 
 def _checked_plan(path: str | os.PathLike[str]) -> Plan:

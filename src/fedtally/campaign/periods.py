@@ -108,17 +108,21 @@ def periods_of(plan: Plan, session: int) -> Periods:
 
 
 def last_day(calendar: Calendar, round: int) -> str:
-    """Return the last day that is over when a round's period ends, in UTC, as text.
+    """Return the last day of a round's period, in UTC, as text.
 
-    If the period ends at midnight, this is its last day. Otherwise the period also has a part of
-    the next day. If periods are shorter than a day, the text is the time at which the period ends.
+    If the period ends within a day, the text is the time at which it ends. So it is, too, if
+    periods are shorter than a day.
 
     >>> from datetime import UTC, datetime
     >>> last_day(Calendar(datetime(2026, 12, 1, tzinfo=UTC), DAY, 28), 13)
     '2026-12-14'
+    >>> last_day(Calendar(datetime(2026, 12, 1, 6, tzinfo=UTC), DAY, 28), 13)
+    '2026-12-15T06:00Z'
     """
     closes = calendar.closes(round)
-    return time_text(closes) if calendar.period < DAY else str((closes - DAY).date())
+    is_midnight = closes == closes.replace(hour=0, minute=0, second=0)
+    is_days = calendar.period >= DAY and is_midnight
+    return str((closes - DAY).date()) if is_days else time_text(closes)
 
 
 def missing_text(rounds: list[int]) -> str:

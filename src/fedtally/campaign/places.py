@@ -10,7 +10,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,43 +32,83 @@ def held_by(folder: Path, number: int) -> Iterator[None]:
     from writing. The store (the database) does: once a later process opens it, an earlier one
     cannot write.
 
+    The file is locked and contains the PID before it gets its name. Otherwise another process could
+    find the lock and read the PID of an earlier process in it.
+
     Args:
         folder: the folder.
         number: the PID of this process.
 
     Raises:
-        InvalidInputError: another process has locked the folder, or it cannot be locked.
+        InvalidInputError: another process has locked the folder or is about to, or the folder
+            cannot be locked.
     """
-    place = folder / LOCK
+    file = _named_lock(folder, number)
     try:
-        file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        yield
+    finally:
+        os.close(file)
+
+
+def _named_lock(folder: Path, number: int) -> int:
+    """Lock a new file that contains a PID, rename it to the folder's lock; return its handle.
+
+    Raises:
+        InvalidInputError: see `held_by`.
+    """
+    place = folder / f"{LOCK}.new"
+    try:
+        file = locked(place)
+        try:
+            _check_free(folder)
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{number}\n".encode(), 0)
+            os.replace(place, folder / LOCK)
+        except BaseException:
+            place.unlink(missing_ok=True)
+            os.close(file)
+            raise
+    except BlockingIOError:
+        _check_free(folder)
+        raise InvalidInputError(f"another process is about to run {folder}: try again") from None
     except OSError as error:
         raise InvalidInputError(
             f"cannot open the lock {place} ({error.strerror}): run it as the user that may write"
             f" {folder}"
         ) from None
-    try:
+    return file
+
+
+def locked(place: Path) -> int:
+    """Open a file, lock it, and return its handle; the file is made if it does not exist.
+
+    Raises:
+        BlockingIOError: another process has locked the file.
+        OSError: the file cannot be opened.
+    """
+    while True:
+        file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidInputError(
-                f"process {_number_in(file)} runs {folder}: end it first, by SIGTERM"
-            ) from None
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{number}\n".encode(), 0)
-        yield
-    finally:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file), place.lstat()):
+                    return file
+        except BaseException:
+            os.close(file)
+            raise
+        # another process renamed the file before it was locked: try again with a new file
         os.close(file)
 
 
 def holder(folder: Path) -> int | None:
     """Return the PID of the process that runs a folder's server.
 
-    Returns None if no process runs it, or if the lock cannot be read. If a process has locked the
-    folder and not written its PID yet, the result is 0 or the PID of an earlier process.
+    Returns None if no process runs it, or if the lock cannot be read.
     """
     try:
-        file = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # With O_NONBLOCK, `open` does not wait if the file is a pipe, for example.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+        file = os.open(folder / LOCK, flags)
     except OSError:
         return None
     try:
@@ -78,6 +118,12 @@ def holder(folder: Path) -> int | None:
     finally:
         os.close(file)
     return None
+
+
+def _check_free(folder: Path) -> None:
+    """Raise an error if another process runs a folder's server."""
+    if (other := holder(folder)) is not None:
+        raise InvalidInputError(f"process {other} runs {folder}: end it first, by SIGTERM")
 
 
 def _number_in(file: int) -> int:

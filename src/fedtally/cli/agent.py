@@ -489,7 +489,7 @@ def _over(settings: Settings, campaign: Campaign, record: ClientRecord, now: flo
 
 
 def _refusals(settings: Settings, campaign: Campaign, now: float) -> list[str]:
-    """Return every reason, in words, why the agent would not take part now; empty: it would."""
+    """Return every reason, in words, why the agent would not take part now; [] if it would."""
     from fedtally.agent.agent import refusals
 
     return refusals(
@@ -564,17 +564,19 @@ def _accept(
         settings: the settings of the agent.
         plan: the path of the plan.
         now: the time, Unix seconds.
-        allow_list: the path of the list of clients; None: there is none.
-        signature: the path of the registrar's signature; None: there is none.
-        fingerprint: the fingerprint that the plan must have, 64 digits; None: any.
-        until: the last day of the plan; None: the default.
-        yes: whether the owner is not asked.
-        by_consent: whether the owner's standing consent ([consent] in agent.toml) must cover the
-            plan; the owner is not asked then.
+        allow_list: the path of the list of clients; None: the plan comes without a list.
+        signature: the path of the registrar's signature; None: the plan comes without a signature.
+        fingerprint: the fingerprint that the plan must have, 64 digits; None: it may have any.
+        until: the last day of the plan. None: the last day in the registrar's signature; if
+            agent.toml names no registrar, 90 days from now.
+        yes: True: the plan is accepted without asking the owner.
+        by_consent: True: the plan is accepted only if the owner's standing consent ([consent] in
+            agent.toml) covers it, and the owner is not asked.
 
     Raises:
-        InvalidInputError: a file is not valid, the owner does not confirm, or the agent would not
-            take part; the reasons are printed.
+        InvalidInputError: a file or `until` is not valid, the plan has another fingerprint, or the
+            owner does not confirm. Or the agent would not take part, or the consent that
+            `by_consent` demands does not cover the plan; then the reasons are printed.
     """
     from fedtally.campaign.enrolment import day_of
 
@@ -672,12 +674,13 @@ def _reporter(folder: str, fingerprint: str | None, release: int | None) -> Repo
 
     Args:
         folder: the folder of the agent's settings.
-        fingerprint: the fingerprint of an accepted plan; None: the only open one.
-        release: the number of the release; None: the only one.
+        fingerprint: the fingerprint of an accepted plan. None: the only accepted plan that is not
+            over; if all are over, the only accepted plan.
+        release: the number of the release; None: the only release of the plan.
 
     Raises:
-        InvalidInputError: there is no such plan or release; there are several and none is named; or
-            this user may not write the agent's record.
+        InvalidInputError: the plan or the release does not exist; the argument is None, and several
+            plans or releases fit; or this user may not write the agent's record.
     """
     import secrets
     import time
@@ -726,14 +729,15 @@ def _those(unsent: Unsent) -> str:
 
 
 def _show_left(reporter: Reporter, is_later: bool) -> None:
-    """Say what is left to do for a report whose fate (whether it is counted) is still open.
+    """Tell the user what is left to do for a report that is not yet known to be counted.
 
     Args:
         reporter: the object that makes the report.
-        is_later: True: a server did not take the report yet. False: the user stopped the command.
+        is_later: True: a server did not take the report yet, and an error says what is left. False:
+            the user stopped the command, and a printed line says what is left.
 
     Raises:
-        UnsentError: `is_later` is True; the message says what is left. Otherwise it is printed.
+        UnsentError: `is_later` is True.
     """
     unsent = reporter.unsent
     left = (

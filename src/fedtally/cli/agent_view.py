@@ -26,7 +26,8 @@ def show_asked(settings: Settings, campaign: Campaign, before: Campaign | None) 
     Args:
         settings: the settings of the agent.
         campaign: the plan, with its files.
-        before: the plan that the owner accepted last; None: there is none.
+        before: the plan that the owner accepted last; None: the owner has accepted no plan yet, and
+            nothing is compared.
     """
     from fedtally.answer import tables
 
@@ -80,7 +81,7 @@ def _server_row(campaign: Campaign) -> tuple[str, str]:
 
 
 def _strangers_rows(settings: Settings, plan: Plan) -> list[tuple[str, str]]:
-    """Return the row (name, text) that says how many strangers may be in a session.
+    """Return a list with the row (name, text) that says how many strangers may be in a session.
 
     Strangers are clients that the owner does not know. The list is empty if the plan has no
     sessions (runs of the secure sum).
@@ -171,10 +172,10 @@ def _renewal(record: ClientRecord, cap: Cap | None, now: int) -> dict[str, Any]:
     """Return the fields for JSON about a cap that limits the privacy cost of any N days.
 
     Returns:
-        A dict with `per_days`: N; `spent_in_all`: the epsilon of everything that the client ever
-        took part in, or None; `renews`: when the oldest participation of the last N days stops to
-        count, Unix seconds, or None. The dict is empty if the cap limits the cost of all time, or
-        if there is no cap.
+        A dict with three entries. `per_days`: N. `spent_in_all`: the epsilon of everything that the
+        client ever took part in; None: nothing was charged. `renews`: when the oldest participation
+        of the last N days stops counting, Unix seconds; None: the client took part in nothing in
+        these days. The dict is empty if the cap limits the cost of all time, or if there is no cap.
     """
     from fedtally.privacy.budget import DAY
 

@@ -166,7 +166,7 @@ def init_leader(
 
 
 def _time(text: str) -> int:
-    """Read a time that is to come from a text, and return it as Unix seconds.
+    """Read a time in the future from a text, and return it as Unix seconds.
 
     Raises:
         InvalidInputError: the text is no time, has no time zone, or the time is not in the future.

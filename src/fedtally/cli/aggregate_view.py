@@ -98,7 +98,7 @@ def show_status(found: dict[str, Any]) -> None:
 
 
 def _line(one: dict[str, Any], found: dict[str, Any]) -> str:
-    """Return the line about one release: its state, its reports, and when it closes.
+    """Return the line about one release: its state, its reports and, on a leader, when it closes.
 
     Args:
         one: the entry of the release in the list `releases` of `found`.

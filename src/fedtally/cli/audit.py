@@ -111,7 +111,7 @@ def view(found: AuditResult) -> RenderableType:
         rows.append(("Epsilon", what))
         moved = f"one {one} moved all releases together by at most {seen.distance:.4g} (l2 norm)"
         rows.append(("", f"{moved}; the noise allows for {seen.sensitivity:.4g}"))
-    rows.append(("Bounds", _bounds(found)))
+    rows += [("Made up", _clients(found)), *_noise(found), ("Bounds", _bounds(found))]
     rows += [
         ("Power", _power(found)),
         *sections.privacy.rows(plan),
@@ -120,6 +120,44 @@ def view(found: AuditResult) -> RenderableType:
     number = amounts.counted(found.audit.runs, "campaign")
     title = f"Audit of {number}, {amounts.counted(len(found.releases), 'release')} each"
     return Group(tables.heading(title), _table(found), Text(), tables.facts(rows))
+
+
+def _clients(found: AuditResult) -> str:
+    """Return in words how many clients (or silos) the campaigns had, and how many a plan may have.
+
+    With a secure sum the audit runs the fewest that the plan allows: of many cohorts only one.
+    """
+    from fedtally.answer import amounts, sections
+
+    plan = found.audit.plan
+    most, where = plan.max_round_clients, "in each round"
+    if found.is_hidden:
+        most, where = plan.num_clients, "in all rounds together"
+    made = f"{amounts.counted(found.clients, sections.counted.who(plan))} {where}"
+    if found.clients >= most:
+        return f"{made}: as many as the plan may have"
+    if (cohorts := plan.summing.cohorts) is None:
+        return f"{made}, of up to {most:,} of the plan"
+    run, planned = (-(-number // cohorts.parameters.n_max) for number in (found.clients, most))
+    return (
+        f"{made}, of up to {most:,} of the plan: {amounts.counted(run, 'cohort')} of up to"
+        f" {planned:,}"
+    )
+
+
+def _noise(found: AuditResult) -> list[tuple[str, str]]:
+    """Return a row that says whose noise was looked at, if the guarantee counts on less of it."""
+    from fedtally.answer import sections
+
+    plan, terms = found.audit.plan, found.audit.plan.privacy
+    assert terms is not None
+    who, sure = sections.counted.who(plan), terms.event.honest_survivors
+    if plan.protection.of_server() is not None:
+        return [("Noise", "planned is that of both servers; the guarantee counts on one of them")]
+    if plan.protection.of_client() is None or sure is None or found.clients <= sure:
+        return []
+    planned = f"planned is that of all {found.clients:,} {who}s"
+    return [("Noise", f"{planned}; the guarantee counts on {sure:,} honest ones that stay")]
 
 
 def _bounds(found: AuditResult) -> str:

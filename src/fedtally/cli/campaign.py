@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fedtally.plan import Plan
     from fedtally.sketch import CountSketch
 
-_SOME_LANDED, _FAILED = 3, 1  # exit codes; 0: every round landed
+_SOME_LANDED, _FAILED = 3, 1  # exit codes; 0: every round has landed (is summed)
 
 _folder = click.argument("name", metavar="NAME", type=click.Path(path_type=Path))
 
@@ -583,8 +583,8 @@ def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
 
     Args:
         folder: the folder of the campaign.
-        by_hand: True: an operator asked for it, perhaps before all rounds have landed. False: the
-            campaign is complete.
+        by_hand: True: an operator asked for the end, perhaps before all rounds have landed. False:
+            the campaign is complete.
 
     Raises:
         InvalidInputError: a session is open, no round has landed, or the campaign has not begun.
@@ -658,7 +658,7 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
                 "a trusted aggregator draws the noise of this plan once, at the end: --so-far needs"
                 " a plan with a calendar, and --end ends the campaign"
             )
-        # Closed periods need noise. The process that runs the campaign adds it, or else this one.
+        # Closed periods need noise. A process that runs the campaign adds it, or else this process.
         if folder.runner() is None:
             with hold(folder) as driver:
                 driver.drain()
@@ -681,11 +681,11 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
 
 
 def _missing(folder: CampaignFolder) -> str:
-    """Name the rounds of the calendar that have no sum, for a campaign that is over.
+    """Return a text that names the rounds of an ended campaign's calendar that have no sum.
 
     Returns:
-        A text that begins with "; " and continues a sentence; "": no round is missing, or the plan
-        has no calendar.
+        A text that begins with "; " and continues a sentence; "": every round has a sum, or the
+        plan has no calendar.
     """
     import time
 
@@ -712,7 +712,7 @@ def _result_of(
         sums: the sums, one sketch for each.
         screening: what was found out about cohorts whose sums look wrong.
         warnings: warnings for the readers of the result; another one may be appended to this list.
-        ended: how the campaign ended early; None: it did not.
+        ended: how the campaign ended early; None: it did not end early.
     """
     from fedtally.answer.result import Result
 

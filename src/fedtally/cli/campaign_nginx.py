@@ -17,7 +17,8 @@ from fedtally.errors import InvalidInputError
 if TYPE_CHECKING:
     from fedtally.campaign.transports.https.proxy import Front
 
-# In the first line of a configuration: the names of its servers, and the command that made it.
+# Finds two things in the first line of a configuration: the names of its servers, and the command
+# that made it.
 _MADE = re.compile(r" over HTTPS: (.+)\. Printed by `fedtally (.+)`")
 _CAMPAIGNS = re.compile(r"(?<=^# Campaigns over HTTPS: ).+(?=\. Printed)")  # the names of campaigns
 
@@ -107,7 +108,7 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
 
 
 def _check_server(output: str, before: str, text: str) -> None:
-    """Refuse to replace a configuration of nginx that fedtally made for another server.
+    """Refuse to replace a file that fedtally made for another server or by another command.
 
     The clients of the other server would no longer reach it. `campaign nginx` writes all campaigns
     of a host into one file, so this file may get other campaigns. The other commands write one
@@ -115,12 +116,11 @@ def _check_server(output: str, before: str, text: str) -> None:
 
     Args:
         output: the path of the file to replace.
-        before: the text of the file; "": there is none.
+        before: the text of the file; "": the file is missing, or cannot be read as text.
         text: the text of the new configuration.
 
     Raises:
-        InvalidInputError: another command of fedtally made the file, or it is of another
-            server.
+        InvalidInputError: fedtally made the file for another server or by another command.
     """
     older = before.partition("\n")[0]
     made = _MADE.search(older)
@@ -143,12 +143,12 @@ def _check_certificates(output: str, before: str, text: str) -> None:
 
     Args:
         output: the path of the file to replace.
-        before: the text of the file; "": there is none.
+        before: the text of the file; "": the file is missing, or cannot be read as text.
         text: the text of the new configuration.
 
     Raises:
         InvalidInputError: the new configuration names another certificate or key than the older
-            one, and the file is missing.
+            one, and this certificate or key is missing.
     """
     named = re.compile(r"^ *(ssl_certificate(?:_key)?) (.+);$", re.MULTILINE)
     older = dict(named.findall(before))

@@ -173,7 +173,7 @@ def _opened(name: Path) -> CampaignFolder:
 
 
 def _opened_to_give(name: Path, anew: bool) -> CampaignFolder:
-    """Return the folder of a campaign, which may get new tokens.
+    """Return the folder of a campaign, after a check that new tokens may be added to it.
 
     A new file of tokens instead of a lost one would list the new clients alone. Once a process
     reads it, each other client gets the answer 401, and ends for good.

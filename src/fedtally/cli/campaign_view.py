@@ -120,7 +120,7 @@ def show_given_up(ended: int, as_json: bool, then: str) -> None:
 
 
 def windowed(found: Result, window: str, history: int) -> Result:
-    """Return a campaign's result for some of its rounds, and show the progress.
+    """Compute a campaign's result for some of its rounds with a progress bar; return the result.
 
     See `Result.window` for the arguments.
     """
@@ -176,7 +176,8 @@ class Progress:
         folder: the folder of the campaign.
         driver: the driver of the campaign; None: another process runs it, and no bars are drawn.
         quiet: whether progress is hidden.
-        warns: whether `warn` prints even if `quiet`; False: stderr must have only JSON.
+        warns: whether `warn` prints, whatever `quiet` is. False: it prints nothing, since stderr
+            must have only JSON.
     """
 
     def __init__(
@@ -298,7 +299,7 @@ class Progress:
             self._noted, self._note_at = present, time.monotonic() + _NOTE_SECONDS
 
     def _is_complete(self) -> bool:
-        """Tell whether no session runs, and no round can have another one, now or later.
+        """Tell whether no session runs, and no round can have another session, now or later.
 
         Without the driver, two things differ: the stopping rule of the plan, which may end a
         campaign early, is not considered; and the result is False before the campaign has begun.

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -52,7 +52,7 @@ _UNITS = {
     "simulate": "campaigns",
     "audit": "campaigns",
 }
-_PASSES = ("recover", "names")  # stages that do the same work several times: in percent, not items
+_PASSES = ("recover", "names")  # stages that repeat their work: percent, no numbers of items
 
 
 def show(renderable: RenderableType) -> None:
@@ -228,13 +228,15 @@ def note_of_cells(changed: int, quiet: bool = False) -> None:
 # Options whose values a report must not show. The address of a ledger may contain a password.
 # Whoever knows the seed can compute all random draws, also the noise.
 _HIDDEN = ("--ledger", "--seed")
+_OF_TABLES = ("--domain", "--dictionary")  # their values may be FILE:COL, and a column is no path
+_SOCKET = "unix:"  # addresses that start with it end with a path
 
 
 def command_line(names_items: bool = True) -> str:
     """Return the command line of this process in a form that a report may show.
 
-    Of a word with slashes, only the part after the last slash is shown, since a folder may name a
-    person. Values of --query and --title, and addresses with "://", stay whole. The values of
+    Of a path, only the part after the last slash is shown, since a folder may name a person. Other
+    values stay whole, such as items, columns, titles, and addresses with "://". The values of
     --seed and --ledger are replaced by "...".
 
     Args:
@@ -242,24 +244,113 @@ def command_line(names_items: bool = True) -> str:
             replaced by "...".
     """
     hidden = _HIDDEN if names_items else (*_HIDDEN, "--query")
-    words, before = ["fedtally"], ""
-    for word in sys.argv[1:]:
-        name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        if before in hidden or (equals and name in hidden):
-            value = "..."
-        # Not for --query and --title: a slash in an item or a title does not make it a path.
-        elif {before, name}.isdisjoint(("--query", "--title")) and "://" not in value:
-            value = os.path.basename(value) or value
-        before = word
-        words.append(f"{name}{equals}{value}" if equals else value if value else word)
+    words = ["fedtally"]
+    for start, value, option, is_path in map(_Reader().read, sys.argv[1:]):
+        shown = value
+        if option in hidden:
+            shown = "..."
+        elif (is_path or value.startswith(_SOCKET)) and "://" not in value:
+            shown = _without_folder(value, option)
+        words.append(start + shown)
     return escaped(shlex.join(words))
+
+
+def _without_folder(path: str, option: str) -> str:
+    """Return the part of a path after its last slash, with the column that it may name.
+
+    Args:
+        path: the path; for some options FILE:COL, a table's column.
+        option: the option whose value the path is; "": it is an argument.
+    """
+    column = None
+    if option in _OF_TABLES:
+        from fedtally.sources.lists import list_path
+
+        file, name = list_path(path)
+        # Only if there is such a file is it certain that what follows the colon is no folder.
+        if os.path.exists(file):
+            path, column = file, name
+    shown = os.path.basename(path.rstrip("/")) or path
+    return shown if column is None else f"{shown}:{column}"
+
+
+class _Word(NamedTuple):
+    """A word of a command line.
+
+    Attributes:
+        start: the start of the word that is no value, such as "--report="; "": there is none.
+        value: the rest of the word.
+        option: the option whose value it is; "": it is no option's.
+        is_path: whether the value is a path, or may be one.
+    """
+
+    start: str
+    value: str = ""
+    option: str = ""
+    is_path: bool = False
+
+
+class _Reader:
+    """Reads the words of a command line, after the name of the program, one after the other.
+
+    Which values are paths follows from the types of click's parameters. Nothing is known of an
+    unknown command or option, and of any outside of a command: the values may be paths.
+    """
+
+    def __init__(self) -> None:
+        # Not imported from `app`, which imports this module.
+        context = click.get_current_context(silent=True)
+        self._command = None if context is None else context.find_root().command
+        self._arguments: list[click.Parameter] = []
+        self._options: dict[str, click.Parameter] = {}
+        self._waiting = ""  # the option whose value is the next word; "": none
+        self._may_be_option = True
+
+    def read(self, word: str) -> _Word:
+        """Read the next word."""
+        # An unknown option may be a flag, and then the next word may be an option.
+        if self._waiting in self._options or (self._waiting and not word.startswith("-")):
+            option, self._waiting = self._waiting, ""
+            return _Word("", word, option, _is_path(self._options.get(option)))
+        if len(word) > 1 and word.startswith("-") and self._may_be_option:
+            return self._read_option(word)
+        if isinstance(self._command, click.Group):
+            self._enter(self._command.commands.get(word))
+            return _Word("", word, is_path=self._command is None)
+        # Only the last argument of a command can have several values.
+        argument = self._arguments[0] if self._arguments else None
+        self._arguments = self._arguments[1:] or self._arguments
+        return _Word("", word, is_path=_is_path(argument))
+
+    def _read_option(self, word: str) -> _Word:
+        self._may_be_option = word != "--"
+        name, equals, value = word.partition("=")
+        if not word.startswith("--"):  # the value may follow at once, as in -ofile
+            name, equals, value = word[:2], "", word[2:]
+        option = self._options.get(name)
+        if equals or value:
+            return _Word(name + equals, value, name, _is_path(option))
+        is_flag = not self._may_be_option or getattr(option, "is_flag", False)
+        self._waiting = "" if is_flag else name
+        return _Word(word)
+
+    def _enter(self, command: click.Command | None) -> None:
+        """Read the next words as those of a command; None: it is unknown."""
+        self._command = command
+        known = [] if command is None else command.params
+        self._arguments = [one for one in known if isinstance(one, click.Argument)]
+        self._options = {name: one for one in known for name in (*one.opts, *one.secondary_opts)}
+
+
+def _is_path(parameter: click.Parameter | None) -> bool:
+    return parameter is None or isinstance(parameter.type, click.Path)
 
 
 class Progress:
     """Show the progress of a run's stages on stderr: bars on a terminal, plain lines elsewhere.
 
-    A short run prints no plain line. The first comes about a second after the start of the run. A
-    later stage has its first line after two seconds, and every stage a further line every ten
+    The first plain line comes about a second after the start of the run: a shorter run prints none.
+    A later stage has its first line after two seconds. Every stage has a further line every ten
     seconds. Use it in a `with` block, and call it for each step of the work.
 
     Args:

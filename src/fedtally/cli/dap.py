@@ -681,11 +681,13 @@ def _measurement(made: Task, text: str, given: Domain | None) -> Any:
         given: the list of candidates; None: the text has numbers.
 
     Returns:
-        An integer; for a count with a list of candidates it is 1. For a sumvec a list of integers:
-        the numbers of the text, or 1 for each named candidate and 0 for each other one.
+        For a count an integer: the number of the text, or 1 with a list of candidates. For a
+        histogram the number of the bucket. For a sumvec a list of integers: the numbers of the
+        text, or with a list of candidates, 1 for each named candidate and 0 for the others.
 
     Raises:
-        InvalidInputError: the text names no candidate of the list, or is not made of numbers.
+        InvalidInputError: with a list of candidates, a name is not in the list; without one, the
+            text has something else than numbers.
     """
     from fedtally.campaign.dap_files import domain_of_task
     from fedtally.cli.shared import as_named

@@ -181,15 +181,16 @@ def _simulation(options: dict[str, Any]) -> Simulation:
 
 
 def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
-    """Check before a long run that its output can be written, and that it may be published.
+    """Refuse, before a long run, options with which it could not write or publish its answer.
 
     Args:
         options: the options of the command.
-        source: the input; None: it is made by the command.
+        source: the input; None: the command makes its input.
 
     Raises:
-        InvalidInputError: a file could not be written, --top or --min-frequency is out of range, or
-            a campaign with privacy would take its candidates from its own input.
+        InvalidInputError: a file could not be written, or --top or --min-frequency is out of range.
+            Or a campaign with privacy would take its candidates from its own input: such an answer
+            may not be published.
         MissingExtraError: a package that writes a file is not installed.
     """
     from fedtally.base import validate

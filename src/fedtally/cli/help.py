@@ -40,9 +40,9 @@ class SectionOption(click.Option):
     Args:
         names: the positional arguments of `click.Option`.
         section: the heading under which the help lists the option.
-        is_often: whether `-h` shows the option.
-        needs: another option without which this one has no effect, such as "--report FILE.html";
-            "": there is none.
+        is_often: whether `-h` shows the option if the command has more than `MOST_OPTIONS`.
+        needs: another option without which this one has no effect, such as "--report FILE.html".
+            `Command` refuses this option without the other one. "": this option needs no other.
         settings: the keyword arguments of `click.Option`.
     """
 

@@ -37,9 +37,10 @@ class _Owner(NamedTuple):
 
     Attributes:
         role: the role of the owner, such as "server".
-        example: the line above the example for this role in the help of `keys new`: its purpose.
-        in_plan: the help text of the option of `keys add` for the key; None: plans have no such
-            key.
+        example: the purpose of the example for this role, as it stands above the example in the
+            help of `keys new`.
+        in_plan: the help text of the option of `keys add` for the key; None: plans do not have the
+            key of this role.
     """
 
     role: str
@@ -123,8 +124,8 @@ class GivenKeys(NamedTuple):
         """Return a copy of a plan with these keys; it may still lack other keys.
 
         Raises:
-            InvalidInputError: the plan has another value for one of the keys, does not use one of
-                them, or the allow-list has too few clients for it.
+            InvalidInputError: the plan has another value for one of these keys, the plan does not
+                use one of these keys, or the allow-list has too few clients for the plan.
         """
         from fedtally.campaign.enrolment import check_allow_list
 
@@ -637,12 +638,12 @@ def _authority(
         purpose: the purpose of the plan.
         replaces: the fingerprints of the plans that end when this one is signed.
         until: the last day of the plan, as YYYY-MM-DD; None: 90 days after `now`.
-        number: the number of the signature: those of one purpose are numbered, in rising order.
-            None: the next free one.
+        number: the number of the signature. The signatures of one purpose are numbered, in rising
+            order. None: the next free number.
 
     Raises:
-        InvalidInputError: the number is not above all that were signed for the purpose, or a value
-            is not valid.
+        InvalidInputError: the number is not above the numbers of all earlier signatures of the
+            purpose, or a value is not valid.
     """
     from fedtally.campaign.enrolment import Authority
 
@@ -658,7 +659,8 @@ def _show_signing(
 ) -> None:
     """Print on stderr what a registrar is about to sign.
 
-    There is also a note for each open plan of the same purpose that this one does not replace.
+    There is also a note for each other plan of this purpose that clients may still run, and that
+    the new signature does not replace.
 
     Args:
         signature: the signature, which is not saved yet.

@@ -456,10 +456,11 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
 
     Args:
         options: the options of the command.
-        size: the number of candidates of --like; None: unknown.
+        size: the number of candidates of the frequencies that --like names; None: unknown.
 
     Raises:
-        InvalidInputError: the options give no domain, or two.
+        InvalidInputError: the options give no domain or two domains, or --domain is `input` or has
+            no valid value.
     """
     from fedtally.domain import IntegerRange
     from fedtally.plan.rules import check, given, unmet
@@ -491,8 +492,8 @@ def _over(
     Args:
         distribution: the frequencies; None: unknown, and the result is None.
         domain: the domain.
-        about: a text that describes the frequencies, such as "zipf:a=1.1", for an error; None:
-            unknown.
+        about: a text that describes the frequencies, such as "zipf:a=1.1", for the message of the
+            error; None: unknown.
 
     Raises:
         InvalidInputError: there are more frequencies than candidates.

@@ -82,7 +82,9 @@ def _read(names: Names, holders: Callable[[float], str]) -> str:
 
 
 def _lengths(names: Names, number: Callable[[float], str]) -> list[Row]:
-    """Return the row (name, text) on the frequency from which names of each length can be read.
+    """Return a list with the row (name, text) on how frequent names of each length must be.
+
+    The row says from which number of clients on names of a length can be read.
 
     The list is empty if names of no length can be read.
 
@@ -96,11 +98,11 @@ def _lengths(names: Names, number: Callable[[float], str]) -> list[Row]:
 
 
 def _alone(releases: int, one_release: tuple[int, Names] | None) -> list[Row]:
-    """Return the row (name, text) that compares the plan with a plan of one release.
+    """Return a list with the row (name, text) that compares the plan with a plan of one release.
 
     Args:
         releases: the number of releases of the plan.
-        one_release: the comparison, see `fields`; None: there is none, and the list is empty.
+        one_release: the comparison, see `fields`; None: nothing is compared, and the list is empty.
     """
     from fedtally.answer import amounts
 

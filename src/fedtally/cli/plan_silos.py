@@ -78,7 +78,7 @@ def _fitting(plan: Plan) -> list[dict[str, Any]] | None:
 def size_learnt(plan: Plan) -> str:
     """Return in words how exactly a reader of the result learns the number of people in a silo.
 
-    The worst case is assumed: the reader knows the numbers of all other silos.
+    The worst case is assumed: the reader knows the number of people in each of the other silos.
     """
     from fedtally.plan.silos import size_shown
 

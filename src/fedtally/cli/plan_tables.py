@@ -37,7 +37,7 @@ def stages(bill: Bill, unit: str) -> RenderableType:
     figures.append(("decoding", (0, 0, 0, 0, 0, bill.decoding_seconds)))
     totals = [sum(column) for column in zip(*(line for _, line in figures), strict=True)]
     figures.append(("together", totals))
-    columns = (  # the last field: on a narrow terminal, 1 is left out first; 0 never
+    columns = (  # last field: if space is short, 1 is left out first, then 2 and 3; 0 is kept
         (f"a {unit}", "sends", _bytes, 0),
         (f"a {unit}", "gets", _bytes, 3),
         (f"a {unit}", "CPU", amounts.seconds, 2),
@@ -108,7 +108,7 @@ def sizes(rows: Iterable[Size], unit: str, nouns: tuple[str, str]) -> Renderable
     from fedtally.answer import tables
 
     listed = list(rows)
-    columns = (  # the last field: on a narrow terminal, 1 is left out first; 0 never
+    columns = (  # the last field is as in `stages`
         (f"a {unit}", "sends", 0),
         (f"a {unit}", "CPU", 2),
         ("the server", "gets", 3),

@@ -232,7 +232,7 @@ def _if(proposal: Proposal) -> str:
 
 
 def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
-    """Return the rows (name, text) on the assumed frequencies, and on the errors for others."""
+    """Return the rows (name, text) on the assumed frequencies, and the errors for other ones."""
     from fedtally.answer import amounts
 
     plan, shapes, like = proposal.plan, proposal.shapes(), proposal.target.frequencies
@@ -256,10 +256,10 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _usual(proposal: Proposal) -> list[tuple[str, str]]:
-    """Return the row (name, text) on a smaller plan that suffices for usual frequencies.
+    """Return a list with the row (name, text) on a smaller plan, enough for usual frequencies.
 
-    It is for users who know that their frequencies are not the worst case. The list is empty if
-    there is no smaller plan.
+    The row is for users who know that their frequencies are not the worst case. The list is empty
+    if there is no smaller plan.
     """
     from fedtally.answer import amounts, sections
     from fedtally.plan.frequencies import hardest
@@ -294,7 +294,7 @@ def _relied_on(proposal: Proposal) -> list[tuple[str, str]]:
 def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     """Return the rows (name, text) about names, the strings that an open domain finds.
 
-    There are none if the domain has a list of candidates.
+    The list is empty if the domain has a list of candidates.
     """
     if proposal.names is None:
         return []
@@ -321,7 +321,7 @@ def _clients(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _calendar(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows (name, text) on the calendar of rounds and on an early end, if any."""
+    """Return a row (name, text) on the calendar and one on an early end, if the plan has them."""
     from fedtally.answer.sections import counted
 
     rows = [] if plan.calendar is None else [("Calendar", counted.by_calendar(plan))]
@@ -348,7 +348,7 @@ def _cautions(proposal: Proposal) -> list[str]:
 
 
 def _assumed(proposal: Proposal) -> list[str]:
-    """Return the note on the assumed frequencies; empty: the error does not depend on them."""
+    """Return the note on the assumed frequencies, in a list; [] if the plan is for any of them."""
     if proposal.is_for_any or not proposal.plan.vector.shares_counters:
         return []
     like = proposal.target.frequencies
@@ -357,7 +357,7 @@ def _assumed(proposal: Proposal) -> list[str]:
 
 
 def _shown_of_silos(proposal: Proposal) -> list[str]:
-    """Return the note on what a result reveals about a silo's size; empty: there are no silos."""
+    """Return the note on who learns a silo's size, in a list; [] if clients are not silos."""
     if not proposal.plan.is_of_silos:
         return []
     return [f"who reads the result learns a silo's size {plan_silos.size_learnt(proposal.plan)}"]
@@ -373,7 +373,7 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
 
 
 def _narrower(proposal: Proposal) -> list[str]:
-    """Return a note on each narrower sketch whose error is at most `_HARDLY` larger."""
+    """Return a note on each narrower sketch that exceeds the plan's error by at most `_HARDLY`."""
     notes = []
     for other, error in proposal.neighbours:
         if other.width < proposal.plan.width and error <= (1 + _HARDLY) * proposal.linf:
@@ -422,7 +422,7 @@ def _facts(proposal: Proposal) -> list[str]:
 
 
 def _on_histogram(proposal: Proposal) -> list[str]:
-    """Return the note that says why the plan has a histogram and no sketch."""
+    """Return a list with the note that says why the plan has a histogram and no sketch."""
     plan = proposal.plan
     exact = "counts are exact" if plan.privacy is None else "only the noise of privacy is wrong"
     text = (
@@ -460,8 +460,8 @@ def _other_ways(proposal: Proposal) -> list[plan_tables.Size]:
     """Return the last rows of the table of sizes: other ways to choose a size.
 
     They are the size that the minimax formula gives, for the worst frequencies (see `plan.paper`),
-    and, if the plan is a sketch, a one-hot vector, which has a counter for each candidate. There
-    are none if the domain is open.
+    and, if the plan is a sketch, a one-hot vector, which has a counter for each candidate. The
+    list is empty if the domain is open.
     """
     from fedtally.answer import amounts
 

@@ -104,7 +104,7 @@ def _named(items: Sequence[str], file: str | None) -> list[str]:
     Args:
         items: the items of the command line.
         file: a text that names a list of items: FILE, with one item a line; FILE:COL, a column of a
-            table; or "-", standard input. None: there is none.
+            table; or "-", standard input. None: only `items` are queried.
 
     Raises:
         InvalidInputError: there is no item, or the file cannot be read.
@@ -275,7 +275,8 @@ def _write_losses(kind: str, file: str, path: str) -> None:
         path: the path of the table.
 
     Raises:
-        InvalidInputError: the file is a sketch, or its plan has no differential privacy.
+        InvalidInputError: the file is a sketch, its plan has no differential privacy, the noise is
+            too little or too much for a table, or `path` is no name of a table.
     """
     import pyarrow as pa
 

@@ -268,8 +268,8 @@ def read_open_domain(
         without --domain.
 
     Raises:
-        InvalidInputError: --domain has no valid value; or an option needs an open domain, and the
-            domain is another one.
+        InvalidInputError: --domain has no valid value; or the domain is not open, and an option
+            that needs an open domain is given.
     """
     from fedtally.domain import OpenStrings
     from fedtally.domain.open_strings import USUAL_LENGTH
@@ -339,7 +339,8 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     [-9223372036854775808]
 
     Raises:
-        InvalidInputError: the domain holds integers, and a text is none.
+        InvalidInputError: the domain holds integers, and a text is no integer, or has more than 30
+            digits.
     """
     if not domain.holds_integers:
         return list(texts)

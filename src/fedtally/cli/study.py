@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # The default numbers of repeats: for a comparison; for the test of a plan, where fewer repeats
 # could not show whether at most 10 % fail; for an open domain, where each repeat takes seconds.
 _REPEATS, _REPEATS_OF_PLAN, _REPEATS_OF_OPEN = 10, 50, 5
-# Options that have no effect for an open domain, since the planner chooses these sizes.
+# Options that have no effect for an open domain, since the planner chooses their values.
 _CHOSEN = ("methods", "width", "rows")
 _NOT_HIDDEN = "exact; not compatible with secure summation: the server would see each item"
 

@@ -162,7 +162,7 @@ def _show(loaded: Result, found: Series | Trends, top: int) -> None:
     if isinstance(found, Series):
         lines = sections.changed.series_table(found)
         level = amounts.level(found.confidence)
-        limits = f"± holds with {level} in each round, for an item named beforehand"
+        limits = f"± holds with {level} {found.held}, for an item named beforehand"
         typos = sections.listed.no_candidates(loaded.domain, found.items)
         told: list[Any] = [lines, *([typos] if typos else []), Text()]
         console.show(Group(*told, tables.facts([("Limits", limits), *rows])))

@@ -240,7 +240,7 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
 
 
 def _shown(verdict: Verdict) -> str:
-    """Return in words when a verdict is "missed", and how sure it is with its number of repeats."""
+    """Return in words how many repeats must fail for the verdict "missed", and how sure it is."""
     from fedtally.answer import amounts
 
     repeats = amounts.counted(verdict.repeats, "repeat")
@@ -263,7 +263,7 @@ def _share(share: float) -> str:
 
 
 def _rounds(found: TrialResult) -> list[tuple[str, str]]:
-    """Return the row (name, text) on how many rounds took place.
+    """Return a list with the row (name, text) on how many rounds took place.
 
     The list is empty if the plan has no rule by which a campaign may end early.
     """

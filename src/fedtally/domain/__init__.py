@@ -1,19 +1,21 @@
-"""Domains: sets of items, each with a 64-bit id: integers, text, cells of a grid of the earth.
+"""Domains: sets of items, such as integers, text or cells of a grid of the earth.
 
-A `Domain` is a set of candidate items at the positions 0 to ``size - 1``. Clients turn their items
-into ids with it. A decoder estimates the counts of all candidates, and the domain turns their
-positions into labels. `OpenStrings` is the domain for strings that nobody has listed. Such a domain
-is *open*: its candidates are all hashes, not strings.
+A `Domain` is a set of candidate items at the positions 0 to ``size - 1``. Each item has a 64-bit
+id. Clients turn their items into ids with the domain. A decoder estimates the counts of all
+candidates, and the domain turns the positions of candidates into labels. `OpenStrings` is the
+domain for strings that nobody has listed. Such a domain is *open*: its candidates are all hashes,
+not strings.
 
 Items are given as a column without missing values: a NumPy array, an Arrow array or chunked array,
 a pandas or Polars series, or a list. An item of the wrong kind (``"abc"`` in a range of integers)
 raises `InvalidInputError` in all methods except `Domain.inside`. An item of the right kind that is
-no candidate raises `OutsideDomainError` in methods that return positions or ids. `Strings.encode`
-and open domains give every string an id.
+no candidate raises `OutsideDomainError` in methods that return positions or ids. There are two
+exceptions: `Strings.encode` and open domains give every string an id.
 
 Two texts are the same item only if their UTF-8 bytes are equal. Unicode forms, upper and lower case
 and white space are not normalised: "é" as one code point and "é" as two are two items. If your data
-needs it, normalise the data first. An open domain can do it for you (`OpenStrings`).
+needs a normal form, normalise the data first. An open domain can convert Unicode forms for you
+(``OpenStrings(normalise="nfc")``).
 """
 
 from __future__ import annotations
@@ -91,13 +93,12 @@ def load(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Dom
     """Rebuild a saved domain from the values that its ``describe()`` and ``arrays()`` returned.
 
     Args:
-        meta: the value of ``describe()``, which is also compared with ``describe()`` of the rebuilt
-            domain. Additional entries are ignored.
+        meta: the value of ``describe()``. Entries that ``describe()`` does not return are ignored.
         arrays: the value of ``arrays()``.
 
     Raises:
-        UnreadableFileError: The kind is unknown, an entry is missing, the content is damaged, or
-            the rebuilt domain has another description, such as another size or digest.
+        UnreadableFileError: The kind in `meta` is unknown, `meta` or `arrays` lacks an entry, the
+            arrays are damaged, or ``describe()`` of the rebuilt domain differs from `meta`.
 
     >>> words = Dictionary(["tea", "coffee"])
     >>> load(words.describe(), words.arrays()) == words

@@ -36,7 +36,8 @@ def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
         are replaced by 0.
 
     Raises:
-        InvalidInputError: The column has another type or missing values, or an item is no integer.
+        InvalidInputError: The column holds neither integers nor text, or has missing values, or a
+            text has another form.
 
     >>> as_integers(["12", "-3.0", "9223372036854775808"])
     (array([12, -3,  0]), array([ True,  True, False]))
@@ -69,7 +70,8 @@ def as_text(items: Any) -> Any:
     Integers are turned into decimal text.
 
     Raises:
-        InvalidInputError: The column has another type or missing values, or is not UTF-8.
+        InvalidInputError: The column holds neither text nor integers, or has missing values, or is
+            not UTF-8.
 
     >>> as_text(["tea", "coffee"]).to_pylist()
     ['tea', 'coffee']
@@ -86,7 +88,8 @@ def as_text(items: Any) -> Any:
 def text_chunks(items: Any) -> list[Any]:
     """Read a column of text as a list of Arrow large_string arrays, one for each of its chunks.
 
-    Without PyArrow the list holds one `Texts`. Otherwise this is `as_text` without joining.
+    Without PyArrow the list holds one `Texts`. It reads what `as_text` reads, but does not join the
+    chunks.
 
     >>> [len(chunk) for chunk in text_chunks(["tea", "coffee"])]
     [2]
@@ -145,8 +148,8 @@ def as_coordinates(items: Any) -> npt.NDArray[np.float64]:
     """Read a column of "latitude,longitude" text, or a numeric (n, 2) array, as float64[n, 2].
 
     Raises:
-        InvalidInputError: The column has another shape or type or missing values, or a text is not
-            two numbers with a comma between them.
+        InvalidInputError: The items are neither text nor a numeric (n, 2) array, values are
+            missing, or a text is not two numbers with a comma between them.
 
     >>> as_coordinates(["40.75,-73.95"])
     array([[ 40.75, -73.95]])
@@ -174,11 +177,11 @@ def as_coordinates(items: Any) -> npt.NDArray[np.float64]:
 
 
 def places_in(text: Any, others: Any) -> npt.NDArray[np.int64]:
-    """Return the index in `others` at which each text first occurs, int64 [n]; -1: it does not.
+    """Return the index in `others` at which each text first occurs, int64 [n]; -1: nowhere.
 
     Args:
         text: Arrow large_string array or `Texts`.
-        others: the same type.
+        others: the texts to search, of the same type as `text`.
 
     >>> places_in(as_text(["rice", "tea"]), as_text(["tea", "milk"]))
     array([-1,  0])
@@ -303,7 +306,7 @@ def shown(items: Any, row: int) -> str:
 
 
 def _arrow(items: Any) -> Any:
-    """Return the column as an Arrow array or chunked array; a dictionary becomes plain values.
+    """Return the column as an Arrow array or chunked array, but never as a dictionary array.
 
     Without PyArrow the result is a `Texts`.
 
@@ -449,7 +452,7 @@ def _pairs(items: Any) -> npt.NDArray[np.float64] | None:
     """Return a numeric (n, 2) array, or a list of pairs, as float64 [n, 2]; None for other items.
 
     Raises:
-        InvalidInputError: pairs of unequal length, or an array of another shape or type.
+        InvalidInputError: the pairs differ in length, or the numbers do not have the shape (n, 2).
     """
     if (
         isinstance(items, (list, tuple))

@@ -37,7 +37,7 @@ class Domain(ABC):
     kind: ClassVar[str]
     noun: ClassVar[str] = "item"
     holds_integers: ClassVar[bool] = False
-    _way_out: ClassVar[str]  # what to do, at the end of the error about items outside
+    _way_out: ClassVar[str]  # the last words of the error about items outside: what users can do
     # A regular expression that the text of each item must match; None: any text may be an item.
     _form: ClassVar[str | None] = None
     public: bool
@@ -48,7 +48,8 @@ class Domain(ABC):
     def collision_probability(self) -> float:
         """An upper bound on the probability, over a random seed, that two candidates share an id.
 
-        It is 0.0 in all domains except `Strings`.
+        It is 0.0 in all domains except `Strings`. It is 0.0 in open domains, too: their candidates
+        are the hashes, not the strings.
         """
         return 0.0
 
@@ -61,7 +62,7 @@ class Domain(ABC):
     def oddities(self) -> Oddities:
         """What people may overlook in text candidates, such as invisible characters.
 
-        If candidates are no text, nothing is found.
+        If candidates are no text, the value is ``Oddities()``, which names nothing.
         """
         return Oddities()
 
@@ -98,7 +99,8 @@ class Domain(ABC):
     def with_seed(self, seed: bytes) -> Domain:
         """Return this domain for a campaign with this seed.
 
-        If ids do not depend on a seed, this is the domain itself.
+        An open domain returns a copy that hashes with this seed. All other domains return
+        themselves. `Strings` keeps the seed of its constructor.
 
         Args:
             seed: the seed of the campaign's hashes, 32 bytes.
@@ -112,7 +114,10 @@ class Domain(ABC):
         return self._ids_at(np.arange(start, stop, dtype=np.int64))
 
     def ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        """Return the ids of the candidates at positions in 0 to ``size - 1``, uint64[n]."""
+        """Return the id of the candidate at each position, uint64[n].
+
+        Positions must be in 0 to ``size - 1``. This is not checked.
+        """
         return self._ids_at(positions)
 
     def encode(self, items: Any) -> npt.NDArray[np.uint64]:
@@ -129,7 +134,7 @@ class Domain(ABC):
     def inside(self, items: Any) -> npt.NDArray[np.bool_]:
         """Return whether each item is a candidate, bool[n]; False for items of the wrong kind.
 
-        `contains` raises an error for an item of the wrong kind.
+        Unlike this method, `contains` raises an error for an item of the wrong kind.
 
         >>> from fedtally.domain import IntegerRange
         >>> IntegerRange(1, 9).inside(["7", "tea", None, 8.5, "12"]).tolist()
@@ -142,7 +147,7 @@ class Domain(ABC):
             return found
         try:
             return self.contains(items)
-        # One bad item made this package, a codec or Arrow refuse the whole column.
+        # A single bad item is enough for an error of this package, a codec or Arrow.
         except arrow.errors(ValueError, OverflowError):
             # Try each half, down to single items. This is fast if few items are bad.
             middle = len(items) // 2
@@ -153,10 +158,10 @@ class Domain(ABC):
             return np.concatenate([self.inside(items[:middle]), self.inside(items[middle:])])
 
     def _has_form(self, items: Any) -> npt.NDArray[np.bool_] | None:
-        """Return for each text of a column whether its form is right for this domain, bool[n].
+        """Return whether each text of a column matches `_form`, bool[n].
 
-        Returns None if the form cannot be checked here: any text may be an item of this domain, or
-        the column is not Arrow text or `Texts`.
+        Returns None in two cases: `_form` is None, or the column is neither an Arrow array of text
+        nor a `Texts`.
         """
         if self._form is None:
             return None
@@ -176,8 +181,8 @@ class Domain(ABC):
     def fingerprints(self, items: Any) -> npt.NDArray[np.uint64]:
         """Return a number for each item, uint64[n], which tells a client's items apart.
 
-        The number is the item's id. An open domain is the exception: its short ids may be shared by
-        several strings, so the number has 61 bits (`OpenStrings.fingerprints`).
+        The number is the item's id, except in an open domain. There several strings may share a
+        short id, so the number is a longer hash of 61 bits (`OpenStrings.fingerprints`).
         """
         return self.encode(items)
 
@@ -207,7 +212,7 @@ class Domain(ABC):
         return positions
 
     def labels(self, positions: npt.ArrayLike) -> list[Any]:
-        """Return the label of each position that people see: a str, or for integers an int.
+        """Return the label of each position, for people: an int if items are integers, else a str.
 
         Raises:
             InvalidInputError: A position is not in 0 to ``size - 1``, or the positions are no
@@ -228,9 +233,9 @@ class Domain(ABC):
     def describe(self) -> dict[str, Any]:
         """Return the domain's parameters, for JSON: kind, size, public, and more for some kinds.
 
-        All of them may be published. If public candidates are listed, ``sha256`` is the digest of
-        the list. A private list has no digest, since anybody could check guesses of the list with
-        it.
+        All parameters may be published. A public list of candidates has ``sha256``, the digest of
+        the list. A private list has no ``sha256``: anybody could use the digest to check a guess of
+        the list.
         """
         return {"kind": self.kind, "size": self.size, "public": self.public}
 

@@ -15,9 +15,9 @@ from fedtally.domain.columns import COORDINATES, as_coordinates
 from fedtally.domain.contract import Domain
 from fedtally.errors import InvalidInputError
 
-_EXACT = 1 << 52  # below this, float64 holds all integers, and their doubles
+_EXACT = 1 << 52  # float64 holds every integer i up to this exactly, and also 2 * i
 _TOLERANCE = Fraction(1, 10**9)  # relative to a step, so that 0.016666666666666666 works as 1/60
-_MAX_DECIMALS = 9  # of an exact label: 1e-9 degrees are a tenth of a millimetre
+_MAX_DECIMALS = 9  # the most decimals of an exact label; 1e-9 degrees are a tenth of a millimetre
 
 
 class Grid(Domain):
@@ -25,7 +25,7 @@ class Grid(Domain):
 
     Cells are numbered row by row from the south-west, each row from west to east. Items are
     "latitude,longitude" text, or a numeric (n, 2) array. A point on the edge between two cells
-    belongs to the northern or eastern one; the north and east edges of the grid belong to its last
+    belongs to the northern or eastern cell. The north and east edges of the grid belong to its last
     row and column. Edges are exact: each is the float64 nearest to its decimal value. So a
     coordinate that is written like an edge lies on the edge. NaN is outside.
 
@@ -33,12 +33,13 @@ class Grid(Domain):
         south, north: Bounds of the latitude, -90 to 90.
         west, east: Bounds of the longitude, -180 to 360, at most 360 apart. Longitudes are not
             wrapped: -10 and 350 are different.
-        step: Height and width of a cell, in degrees. The grid's height and width must be multiples
-            of it. Differences up to a billionth of a step are ignored, so 1/60 is accepted.
+        step: Height and width of a cell, in degrees, above 0. The grid's height and width must be
+            multiples of the step. Differences up to a billionth of a step are ignored, so
+            ``1 / 60`` is accepted.
 
     Raises:
-        InvalidInputError: A bound is out of range; south is not below north, or west not below
-            east; the step is 0 or less, or does not divide the height and the width; bounds or step
+        InvalidInputError: A bound or the step is out of range; the grid's height or width is no
+            multiple of the step; south is not below north, or west not below east; bounds or step
             have too many digits for exact edges; or there are more than 2^63 cells.
 
     >>> grid = Grid(25, 50, -130, -60, 0.1)
@@ -149,10 +150,10 @@ class _Axis:
     """The latitudes or the longitudes of a grid: an interval, divided into cells of equal length.
 
     The decimal numbers that a user wrote (low and high) are taken as exact fractions. Edge i has
-    the exact value (base + i * stride) / scale, for three integers of this axis. All numerators,
-    and the scale, are at most 2^52, so that float64 holds them exactly. Then one division gives the
-    float64 that is nearest to the exact value. So an edge equals the float64 of its decimal text,
-    such as "0.3".
+    the exact value (base + i * stride) / scale, where base, stride and scale are integers of this
+    axis. All numerators, and the scale, are at most 2^52, so that float64 holds them exactly. Then
+    one division gives the float64 that is nearest to the exact value. So an edge equals the float64
+    of its decimal text, such as "0.3".
 
     Attributes:
         low, high: the first and the last edge, in degrees.
@@ -186,10 +187,10 @@ class _Axis:
         self.decimals = self._enough_decimals(exact)
 
     def _enough_decimals(self, exact: Fraction) -> int:
-        """Return with how many decimals labels show the centres of cells.
+        """Return the number of decimals with which labels show the centres of cells.
 
-        If at most `_MAX_DECIMALS` decimals write all centres exactly, it is the least such number.
-        Otherwise, centres are rounded to a hundredth of a cell or finer.
+        This is the least number that writes all centres exactly, if that is at most
+        `_MAX_DECIMALS`. Otherwise labels are rounded to a hundredth of a cell or finer.
 
         Args:
             exact: the exact length of a cell, in degrees.
@@ -211,7 +212,7 @@ class _Axis:
     def find(
         self, values: npt.NDArray[np.float64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Return the index of each value's cell, int64, and whether it has one, bool.
+        """Return the index of each value's cell, int64, and whether the value is in a cell, bool.
 
         The index of a value outside all cells is 0.
         """

@@ -20,12 +20,12 @@ _MIN, _MAX = -(1 << 63), (1 << 63) - 1
 class IntegerRange(Domain):
     """The public domain of all integers from ``first`` to ``last``, at most 2^63 of them.
 
-    Items are integers, or text that writes them in decimal. ``7.0`` is accepted as 7, since tables
-    write integers in this form in columns with missing values.
+    Items are integers, or text that writes them in decimal. The text ``7.0`` is accepted as 7,
+    since tables write integers in this form in columns with missing values. Floats are refused.
 
     Args:
-        first: The smallest integer, at least -2^63.
-        last: The largest integer, at most 2^63 - 1; included.
+        first: The smallest integer of the range, at least -2^63.
+        last: The largest integer of the range, at most 2^63 - 1.
 
     >>> years = IntegerRange(-50, 2026)
     >>> years.size, years.locate(["-50", "0"])
@@ -101,7 +101,7 @@ class IntegerSet(Domain):
         public: Whether everybody may know the integers. Keep False if they come from private data.
 
     Raises:
-        InvalidInputError: There are no values, or one is no integer or outside the bounds.
+        InvalidInputError: There are no values, a value is no integer, or it is out of bounds.
 
     >>> plates = IntegerSet([7, 42, 7])
     >>> plates, plates.locate([42]), plates.contains([7, 8])
@@ -126,13 +126,14 @@ class IntegerSet(Domain):
         self.public = bool(public)
         self.size = self._values.size
         first, last = int(self._values[0]), int(self._values[-1])
-        # Consecutive ids are enumerated as a range, which is faster than a list.
+        # Decoders enumerate consecutive ids as a range, which is faster than reading a list.
         self.first_id = first % ID_MODULUS if last - first + 1 == self.size else None
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         values, fits = as_integers(items)
-        # For a value above all others, `searchsorted` returns a position after the last one. The
-        # last position is taken instead: its value differs, so the value is outside.
+        # For an item above all values of the set, `searchsorted` returns `size`, which is no
+        # position. The last position is taken instead. Its value is not the item, so the item is
+        # found to be outside.
         positions = np.minimum(np.searchsorted(self._values, values), self.size - 1)
         return positions.astype(np.int64, copy=False), fits & (self._values[positions] == values)
 
@@ -147,7 +148,7 @@ class IntegerSet(Domain):
         """Return kind, size and public, and for a public set ``sha256``.
 
         ``sha256`` is the digest of the values as little-endian int64, ascending. A private set has
-        none, since anybody could check guesses of its integers with it.
+        no ``sha256``: anybody could use the digest to check a guess of its integers.
 
         >>> IntegerSet([7, 42]).describe()
         {'kind': 'integers', 'size': 2, 'public': False}

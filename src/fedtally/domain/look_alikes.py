@@ -13,7 +13,8 @@ from fedtally.domain.columns import COORDINATES, utf8_buffers
 _BLOCK = 1 << 20  # bytes that are checked at once
 _MOST = 1 << 21  # the most texts with other than printable ASCII that are checked, at 1 us each
 _HIDDEN = r"[\x{feff}\x{200b}\x{2060}\x{ad}\x00-\x08\x0b-\x1f\x7f-\x9f]"
-# What an apostrophe of `fedtally.answer.cells` stands before: a sign that begins a formula.
+# Matches a text that `fedtally.answer.cells` may have written: an apostrophe before a sign that
+# begins a formula in spreadsheets.
 _FORMULA = rf"^'[\"']*[{FORMULA_SIGNS}\t\r]"
 _UNSEEN = r"\p{Cf}|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
@@ -21,20 +22,20 @@ _UNSEEN = r"\p{Cf}|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 class Oddities(NamedTuple):
     """What is unusual about text candidates: for each kind, how many are concerned, and an example.
 
-    None, or for `delimiter` the text "": no candidate is concerned.
+    A kind is None if it concerns no candidate.
 
     Attributes:
-        alike: candidates that look like another candidate: they differ only in an invisible
-            character, the kind of a space, or the Unicode form of a letter (NFC or not). A
-            candidate without such a character, space or form does not count. The example is the
-            pair.
+        alike: candidates that look like another candidate, because they have an invisible
+            character, a space other than U+0020 or a letter that is not in the Unicode form NFC.
+            Candidates without such a character are not counted. The example is a pair: the first
+            candidate that is counted, and one that looks like it.
         hidden: candidates with an invisible character that no script needs.
         decomposed: candidates that are not in the Unicode form NFC.
-        quoted: candidates that begin with an apostrophe before a sign of formulas. They may come
-            from a CSV file of an answer, where `answer.cells` adds this apostrophe.
-        delimiter: a delimiter of tables that all candidates contain equally often, or "". Then the
-            list may be a table. A delimiter that a space always follows does not count, nor does
-            the comma of coordinates.
+        quoted: candidates that begin with an apostrophe before a sign that begins a formula. They
+            may come from a CSV file of an answer, where `answer.cells` adds this apostrophe.
+        delimiter: a comma, semicolon or vertical bar that all candidates contain equally often, or
+            "" if there is no such sign. If there is one, the list may be a table. A sign that a
+            space always follows does not count, nor does the comma of coordinates.
     """
 
     alike: tuple[int, tuple[str, str]] | None = None
@@ -47,8 +48,8 @@ class Oddities(NamedTuple):
 def oddities(text: Any) -> Oddities:
     r"""Return what is unusual about distinct candidates, an Arrow large_string array.
 
-    Only the first 2^21 candidates with other than printable ASCII characters are checked; for
-    `quoted` and the delimiter, all are.
+    For `quoted` and `delimiter`, all candidates are checked. For the other kinds, only the first
+    2^21 candidates with a character outside printable ASCII are checked.
 
     >>> from fedtally.domain.columns import as_text
     >>> oddities(as_text(["a", "\ufeffa", "caf\u00e9", "cafe\u0301"])).alike
@@ -122,12 +123,12 @@ def _composed(text: Any) -> Any:
 def _quoted(text: Any) -> tuple[int, str] | None:
     import pyarrow.compute as pc
 
-    found = text.filter(pc.starts_with(text, "'"))  # few of most lists, and fast
+    found = text.filter(pc.starts_with(text, "'"))  # fast, and leaves few texts of most lists
     return _example(found.filter(pc.match_substring_regex(found, _FORMULA)))
 
 
 def _example(found: Any) -> tuple[int, str] | None:
-    """Return the number of texts, and the first; None if there are none."""
+    """Return the number of texts, and the first text; None if `found` is empty."""
     return (len(found), found[0].as_py()) if len(found) else None
 
 

@@ -1,9 +1,9 @@
 """The open domain, for strings that nobody has listed.
 
 Each string has a hash, an integer of `bits` bits. All 2^bits hashes are the candidates, so the
-domain can be public whatever strings the clients hold. Decoding finds frequent hashes. Their names
-are then read from a part of the sums that spells strings (`recovery.names`). docs/open-domain.md
-explains the whole method.
+domain can be public whatever strings the clients hold. Decoding finds frequent hashes. The name of
+a hash is the string that has it. Names are then read from a part of the sums that spells strings
+(`recovery.names`). docs/open-domain.md explains the whole method.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from fedtally.domain.strings import fingerprint_key, fingerprints
 from fedtally.errors import InvalidInputError
 
 U64 = npt.NDArray[np.uint64]
-BITS = 26  # the default; intervals are calibrated for 2^26 candidates
-MOST_BITS = 28  # joint recovery estimates at most 2^28 candidates by default
+BITS = 26  # the default of `bits`; intervals are calibrated for 2^26 candidates
+MOST_BITS = 28  # the largest `bits`: joint recovery estimates at most 2^28 candidates by default
 USUAL_LENGTH = 64  # the default of `max_length`, in bytes
 NFC = "nfc"  # the only normal form that `normalise` accepts
-_MOST_LENGTH = 192  # equals sketch.spelling.MAX_LENGTH, which this package does not import
+_MOST_LENGTH = 192  # the largest `max_length`; a copy of sketch.spelling.MAX_LENGTH
 _BLOCK = 1 << 14  # names that are turned into symbols at once, to bound the memory
 
 
 class Unread(str):
     """The label of a hash whose name is not known: "#" and the hash in hexadecimal.
 
-    It is a str for people. The class distinguishes it from a client's string with the same text.
+    It is a str, so that people can read it. Its class tells it apart from a client's string with
+    the same text.
 
     >>> Unread.of(0x3f09a1c), Unread.of(0x3f09a1c).hash
     ('#3f09a1c', 66099740)
@@ -52,7 +53,7 @@ class Unread(str):
 
     @staticmethod
     def is_like(text: str) -> bool:
-        """Return whether a text has the form of such a label, although it may be a client's string.
+        """Return whether a text has the form of an `Unread` label. A client's string may have it.
 
         >>> Unread.is_like("#3f09a1c"), Unread.is_like("#tea")
         (True, False)
@@ -82,7 +83,8 @@ class OpenStrings(Domain):
             are hashed unchanged.
 
     Raises:
-        InvalidInputError: a value is out of bounds.
+        InvalidInputError: `max_length` or `bits` is out of bounds, `normalise` is another text, or
+            `seed` is not 32 bytes.
 
     >>> strings = OpenStrings(seed=bytes(32))
     >>> strings.labels(strings.encode(["tea"]).astype(np.int64))
@@ -124,12 +126,10 @@ class OpenStrings(Domain):
 
     @classmethod
     def of(cls, domain: Domain | str | None) -> OpenStrings:
-        """Return `domain` if it is open, for callers that need an open domain.
-
-        Every other value is refused: another domain, the text of a domain, or None.
+        """Return `domain` itself, which must be an `OpenStrings`.
 
         Raises:
-            InvalidInputError: the domain is not open.
+            InvalidInputError: `domain` is anything else: another domain, a text or None.
 
         >>> OpenStrings.of(OpenStrings(20)).max_length
         20
@@ -166,10 +166,11 @@ class OpenStrings(Domain):
     def encode(self, items: Any) -> U64:
         """Return the hash of each string: uint64 [n].
 
-        An `Unread` label in a list gives the hash that it shows. Strings need the seed.
+        An `Unread` label in a list gives the hash that it shows, without the seed.
 
         Raises:
-            InvalidInputError: the seed is not known, or the items are no column of text.
+            InvalidInputError: the seed is not known and not all items are `Unread` labels, or the
+                items are no column of text.
 
         >>> strings = OpenStrings(seed=bytes(32))
         >>> strings.encode([Unread.of(7), "tea"]).tolist()
@@ -192,8 +193,8 @@ class OpenStrings(Domain):
     def text(self, items: Any) -> Any:
         """Return a column of strings as they are hashed.
 
-        If `normalise` is None, this is `items` itself. Otherwise it is a column in normal form C:
-        an Arrow chunked array, or a `Texts` without PyArrow.
+        If `normalise` is None, the result is `items` itself. Otherwise it is a column of the
+        strings in normal form C: an Arrow chunked array, or a `Texts` where PyArrow is missing.
 
         >>> OpenStrings(normalise="nfc").text(["e" + chr(0x301)])[0].as_py() == chr(0xe9)
         True
@@ -216,8 +217,8 @@ class OpenStrings(Domain):
         r"""Return the text that some bytes spell, or None if they cannot be a name.
 
         A name is UTF-8 without control characters (C0, DEL and C1), which people do not type. If
-        `normalise` is set, it must be in normal form. Invisible joiners and combining marks are
-        allowed, because emoji, Persian and Hindi need them.
+        `normalise` is set, a name must also be in normal form C. Invisible joiners and combining
+        marks are allowed, because emoji, Persian and Hindi need them.
 
         >>> OpenStrings().name(b"caf\xc3\xa9"), OpenStrings().name(b"\x07")
         ('café', None)
@@ -294,13 +295,15 @@ class Names:
         """Return the number of UTF-8 bytes of the strings with these fingerprints, int64 [n].
 
         Args:
-            ids: uint64 [n], all from `self.ids`. Other values are not noticed.
+            ids: uint64 [n], all from `self.ids`. This is not checked.
         """
         lengths: npt.NDArray[np.int64] = np.diff(self._offsets)[np.searchsorted(self.ids, ids)]
         return lengths
 
     def rekeyed(self, domain: OpenStrings) -> tuple[Names, U64]:
-        """Return the same strings under another seed, and the new ids in the order of `self.ids`.
+        """Return the same strings under another seed, and the new id of each string.
+
+        The new ids are in the order of the old ids, `self.ids`.
 
         Args:
             domain: the open domain with the other seed.
@@ -316,17 +319,17 @@ class Names:
         return Names(domain, text), domain.fingerprints(text)
 
     def spell(self, ids: U64, positions: int) -> U64:
-        """Return the row of ids by which a sketch counts each string: uint64 [n, 1 + positions].
+        """Return one row for each string, the ids that a sketch counts for it.
 
         Column 0 is the hash of the string. Column 1 + t is hash * 256 + the string's symbol at
-        position t (see `domain.symbols`).
+        position t (see `domain.symbols`). The result is uint64 [n, 1 + positions].
 
         Args:
-            ids: uint64 [n], fingerprints of some of the strings.
+            ids: uint64 [n], fingerprints from `self.ids`.
             positions: the number of positions, T.
 
         Raises:
-            InvalidInputError: no string here has one of these fingerprints.
+            InvalidInputError: a value in `ids` is not in `self.ids`.
         """
         places = np.searchsorted(self.ids, ids)
         if (places >= len(self.ids)).any() or (self.ids[places] != ids).any():
@@ -345,12 +348,13 @@ class Names:
 
 
 def names_of(domain: Domain, items: Callable[[], Any]) -> Names | None:
-    """Return a client's strings, which it must spell for the server; None for a listed domain.
+    """Return a client's strings if the domain is open, and None for every other domain.
 
-    Only an open domain needs this: its sums tell the letters of frequent strings (`Names.spell`).
+    In an open domain, clients must also spell their strings for the server (`Names.spell`): the
+    server reads the letters of frequent strings from the sums.
 
     Args:
-        domain: the domain; an open domain needs its seed.
+        domain: the domain; an open domain must have its seed.
         items: a function that returns the items as a column; called only if the domain is open.
 
     >>> from fedtally.domain import IntegerRange

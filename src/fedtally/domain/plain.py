@@ -55,7 +55,7 @@ class Texts:
         return self[start : start + length]
 
     def to_pylist(self) -> list[str]:
-        """Return the texts."""
+        """Return the texts as a list."""
         return list(self._texts)
 
     def holds(self, pattern: str) -> npt.NDArray[np.bool_]:
@@ -104,7 +104,8 @@ def texts_of(items: Any) -> Texts:
     """Return a column of text (str, or bytes in UTF-8) or of integers as decimal text.
 
     Raises:
-        InvalidInputError: the value is no column, mixes text and integers, or holds other values.
+        InvalidInputError: `items` is no column, mixes text and integers, or holds a value that is
+            neither text nor an integer.
 
     >>> texts_of([7, 250]).to_pylist(), texts_of([b"tea"]).to_pylist()
     (['7', '250'], ['tea'])

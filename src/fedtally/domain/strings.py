@@ -1,7 +1,7 @@
 """Domains of listed text: `Dictionary` uses positions as ids, `Strings` uses keyed fingerprints.
 
 The fingerprint of n bytes under the key (k, k2) is computed modulo p = 2^61 - 1. Split the bytes
-into chunks of 7 bytes; the last may be shorter. Read each as a little-endian integer m. Start with
+into chunks of 7 bytes; the last may be shorter. A chunk is a little-endian integer m. Start with
 h = n + 1. For each chunk, set h = (h k + m) mod p. The fingerprint is h k2 mod p.
 
 Two distinct strings of at most s bytes have equal fingerprints with a probability of at most
@@ -69,7 +69,7 @@ class Dictionary(Domain):
         public: Whether everybody may know the items, which is usual for a dictionary.
 
     Raises:
-        InvalidInputError: There is no item, or one is repeated.
+        InvalidInputError: There is no item, or an item is repeated.
 
     >>> drinks = Dictionary(["tea", "coffee"])
     >>> drinks.encode(["coffee", "tea", "coffee"]), drinks.labels([0])
@@ -158,10 +158,10 @@ class Strings(Domain):
     """The domain of distinct strings in a given order; the id of a string is its keyed fingerprint.
 
     `encode` accepts every string, also one that is no candidate, so that its count can be estimated
-    later. `contains` and `locate` compare ids. They take a string that is no candidate for a
-    candidate with a probability of at most ``size * (len / 7 + 2) / 2^61`` over the seed. Here len
-    is the largest number of bytes of this string and of all candidates. A sketch confuses such
-    strings, too, since they have the same id.
+    later. `contains` and `locate` compare ids. So they mistake a string that is no candidate for a
+    candidate if both have the same id. The probability of this mistake is at most
+    ``size * (len / 7 + 2) / 2^61`` over the seed. Here len is the largest number of bytes of this
+    string and of all candidates. A sketch counts two strings with the same id together.
 
     Args:
         items: Text without duplicates.
@@ -169,7 +169,8 @@ class Strings(Domain):
         public: Whether everybody may know the items. Keep False if they come from private data.
 
     Raises:
-        InvalidInputError: There is no item, one occurs twice, or two have the same fingerprint.
+        InvalidInputError: There is no item, an item occurs twice, or two items have the same
+            fingerprint.
 
     >>> words = Strings(["tea", "coffee"], bytes(32))
     >>> words.locate(["coffee"]), words.contains(["cola"]), words.encode(["cola"]).shape
@@ -342,9 +343,9 @@ def _num_spaced(text: Any) -> int:
 
 
 def _items_digest(text: Any) -> str:
-    """Return the SHA-256 of the items in hexadecimal, each after its length in bytes.
+    """Return in hexadecimal the SHA-256 of all items in order.
 
-    The length is 8 bytes, little-endian.
+    Before the bytes of each item, their number is hashed as 8 bytes, little-endian.
     """
     digest = hashlib.sha256()
     for start in range(0, len(text), _DIGEST_BLOCK):

@@ -1,16 +1,17 @@
-"""The error-correcting code of names: turns a name into T symbols, copies first, then parity.
+"""The error-correcting code of names: turns a name into T symbols, each of one byte.
 
-A name is a string that an open domain (`open_strings`) counts. T is chosen by the caller.
-A word is the UTF-8 bytes of a name, at most `max_length`, and then the end mark 0xFF, which UTF-8
-never contains. A word has p symbols. It is written floor(T / p) times into the T positions. The
-remaining T mod p positions hold parity symbols (Reed and Solomon 1960). Take the polynomial over
-GF(256) of degree below p that has the value of symbol j at the point 2^j, for j = 0 .. p-1. Parity
-symbols are its values at the points 2^p, 2^(p+1) and so on. Therefore any p of the p + T mod p
-different symbols determine the word. Short names have several copies but few parity symbols.
+A name is a string that an open domain (`open_strings`) counts. The caller chooses T.
+A word is the UTF-8 bytes of a name, at most `max_length` bytes (see `encode`), and then the end
+mark 0xFF, which UTF-8 never contains. A word has p symbols. The T positions begin with
+floor(T / p) copies of the word. The remaining T mod p positions hold parity symbols (Reed and
+Solomon 1960). Take the polynomial over GF(256) of degree below p whose value at the point 2^j is
+symbol j of the word, for j = 0 .. p-1. The parity symbols are the values of this polynomial at the
+points 2^p, 2^(p+1) and so on. The word and its parity are p + (T mod p) symbols, and any p of them
+determine the word. Short names have several copies but few parity symbols.
 
 GF(256) is defined by the polynomial x^8 + x^4 + x^3 + x^2 + 1, with the generator 2. No library is
-used, because the decoder of names interpolates from the p most reliable symbols, for thousands of
-guesses at once. Libraries of codes do not offer this.
+used. The decoder of names interpolates thousands of words at once, each from its p most reliable
+symbols. Libraries of codes do not offer this.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _AT_ONCE = 1 << 16  # products that are computed at once, to bound the memory
 
 
 def _make_field() -> tuple[I64, I64, U8]:
-    """Return tables of GF(256): powers of 2 [255], their logarithms [256], products [256, 256]."""
+    """Return tables of GF(256): powers of 2 [255], logarithms [256], products [256, 256]."""
     powers, value = np.empty(255, np.int64), 1
     for exponent in range(255):
         powers[exponent] = value
@@ -49,8 +50,8 @@ _POWERS, _LOGS, _PRODUCTS = _make_field()
 def _basis(known: tuple[int, ...], wanted: tuple[int, ...]) -> U8:
     """Return Lagrange's basis polynomials for the points 2^known, at the points 2^wanted.
 
-    The result is uint8 [wanted, known], cached. Values at `known`, multiplied by it over GF(256),
-    give the values at `wanted`.
+    The result is a matrix, uint8 [wanted, known], and is cached. Over GF(256), the matrix times the
+    values at `known` gives the values at `wanted`.
     """
     x, y = _POWERS[np.array(known)], _POWERS[np.array(wanted)]
     among = _LOGS[x[:, None] ^ x[None]]
@@ -62,10 +63,10 @@ def _basis(known: tuple[int, ...], wanted: tuple[int, ...]) -> U8:
 
 
 def interpolate(known: tuple[int, ...], values: U8, wanted: tuple[int, ...]) -> U8:
-    """Compute the symbols at the places `wanted` from p known symbols of each word of p symbols.
+    """Compute symbols of words from p known symbols of each word; all words have p symbols.
 
-    A place is the exponent j of the point 2^j: a place below p holds symbol j of the word, and a
-    larger one holds parity.
+    A place is the exponent j of the point 2^j. A place below p holds symbol j of the word. A place
+    from p on holds a parity symbol.
 
     Args:
         known: p different places, 0 .. 254.
@@ -73,7 +74,7 @@ def interpolate(known: tuple[int, ...], values: U8, wanted: tuple[int, ...]) -> 
         wanted: places, 0 .. 254, that are not in `known`.
 
     Returns:
-        uint8 [n, wanted].
+        The symbols of each word at the places `wanted`, uint8 [n, wanted].
 
     >>> whole = np.frombuffer(b"tea!", np.uint8)[None]
     >>> parity = interpolate((0, 1, 2, 3), whole, (4, 5))
@@ -92,7 +93,8 @@ def interpolate(known: tuple[int, ...], values: U8, wanted: tuple[int, ...]) -> 
 def parity_of(size: int, positions: int) -> tuple[int, ...]:
     """Return the places of the parity symbols of a name of `size` symbols, its end mark included.
 
-    A place is the exponent j of the point 2^j (see `interpolate`), not a position.
+    `positions` is T, the number of all symbols. A place is the exponent j of the point 2^j (see
+    `interpolate`), not one of the T positions.
 
     >>> parity_of(4, 10), parity_of(5, 10)
     ((4, 5), ())
@@ -104,7 +106,7 @@ def encode(names: U8, offsets: I64, max_length: int, positions: int) -> U8:
     r"""Return the symbols of each name: copies of its bytes and end mark, then parity.
 
     This module's docstring describes the code. A name longer than `max_length` is cut after
-    max_length + 1 bytes and gets no end mark. Its hash can be found, but the name cannot be read.
+    max_length + 1 bytes and gets no end mark. A decoder can find its hash but not read the name.
 
     Args:
         names: uint8, the bytes of all names, one after the other.

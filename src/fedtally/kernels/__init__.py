@@ -1,8 +1,8 @@
 """The kernels: loops over arrays for hashing, encoding, decoding, fingerprints and random draws.
 
 Each kernel has two implementations: one in NumPy, mostly in `reference`, which is always available,
-and `_native` (C++, compiled for several instruction sets). Their integers are equal; numbers in
-floating point may differ by rounding. `backends` chooses one of them.
+and `_native` (C++, compiled for several instruction sets). Both return equal integers; their
+numbers in floating point may differ by rounding. `backends` chooses one implementation.
 
 The functions of this module check and convert their arguments, since kernels accept only contiguous
 arrays of one dtype.
@@ -217,7 +217,9 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
 
 
 def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
-    """Return the index of the cell, 0 .. width - 1, that each hash word gives: intp, like `words`.
+    """Return the index of the cell, 0 .. width - 1, that each hash word gives.
+
+    The result is intp, shaped like `words`.
 
     >>> locations(np.array([0, 2**32 - 1], np.uint32), 10).tolist()
     [0, 9]

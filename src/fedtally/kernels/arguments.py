@@ -1,6 +1,7 @@
 """Checks of the arrays that callers pass to the kernels.
 
-Compiled kernels do not check their arguments. With a wrong shape they would read other memory.
+Compiled kernels do not check their arguments. With a wrong shape they would read
+memory outside the arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 F32 = npt.NDArray[np.float32]
 
-MAX_WIDTH = 1 << 24  # cells in a row; the upper 24 bits of a 32-bit word select a cell
+MAX_WIDTH = 1 << 24  # the most cells in a row: the upper 24 bits of a word select a cell
 MAX_ROWS = 1024
 
 
@@ -99,8 +100,8 @@ def check_encoding(
     validate.integer(1, MAX_ROWS, rows=counters.shape[0])
     validate.integer(1, MAX_WIDTH, width=counters.shape[1])
     validate.integer(0, 7, sign_bit=sign_bit)
-    # The compiled kernel hashes each id only once if `location` and `sign` are the same array. Two
-    # copies would lose this.
+    # The compiled kernel hashes each id only once if `location` and `sign` are the same array. If
+    # each were copied, they would be two arrays.
     same = sign is location
     location = check_tables(location)
     sign = location if same else check_tables(sign)

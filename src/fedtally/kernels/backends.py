@@ -1,8 +1,8 @@
 """Chooses one of the two implementations of the kernels, and the number of their threads.
 
-No other module chooses. The environment variable FEDTALLY_KERNELS forces ``numpy`` or an
-instruction set of the compiled kernels: ``baseline``, ``v3`` or ``v4``. FEDTALLY_NUM_THREADS limits
-the number of threads; the default is the number of cores that this process may use.
+No other module makes these choices. The environment variable FEDTALLY_KERNELS forces ``numpy`` or
+an instruction set of the compiled kernels: ``baseline``, ``v3`` or ``v4``. FEDTALLY_NUM_THREADS
+limits the number of threads; the default is the number of cores that this process may use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ __all__ = [
 ]
 
 _AVAILABLE: tuple[str, ...] = ("numpy",) if native is None else ("numpy", *native.levels())
-# Ids times rows for each thread. With fewer, a second thread costs more time than it saves.
+# The least product of ids and rows for each thread. With less work for each, a second thread costs
+# more time than it saves.
 PARALLEL_FROM = 1 << 16
 _alone: ContextVar[bool] = ContextVar("one_thread", default=False)
 
@@ -95,7 +96,7 @@ def num_threads() -> int:
         return 1
     asked = os.environ.get("FEDTALLY_NUM_THREADS", "")
     if not asked:
-        # Not `os.cpu_count`: a container may often use only a few of the cores.
+        # Not `os.cpu_count`: a container often may use only a few of the machine's cores.
         return (
             len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")

@@ -32,12 +32,17 @@ from fedtally.kernels.backends import (
     num_threads,
 )
 
-_SPARE = 1e-6  # added to a code before it is rounded up: more than any floating-point error
-_HELD = 64  # with at most this many values, a row fits into registers: `range` is then fastest
-# float32 is exact for integers up to 2^24: sums below it need half the memory.
+_SPARE = 1e-6  # added to a code (see `_codes`) before it is rounded up: above any rounding error
+# A row whose tables have at most this many values fits into registers. Then `range` is faster than
+# `above`.
+_HELD = 64
+# float32 is exact for integers up to 2^24. Sums below this number are stored as float32, which
+# takes half the memory of float64.
 _FLOAT32_EXACT = 1 << 24
-# Pairs: the bytes of all tables of a row, up to which the cost holds; and the cost of a gather
-# (memory read) relative to one from the first-level cache. Measured with benchmarks/kernels.py.
+# The time of a gather (memory read), by the bytes of all tables of a row. In each pair, the first
+# number is the most bytes for which the second number holds. The second number is the time of a
+# gather divided by the time of a gather from the first-level cache. Measured with
+# benchmarks/kernels.py.
 GATHER_COSTS = (
     (1 << 15, 1.0),
     (1 << 16, 1.2),
@@ -80,8 +85,7 @@ class Decoder:
     (counter), the sums of several batches under all patterns of signs. An id then costs one gather
     (memory read) for each table and row, instead of one for each batch and row. Sums of integers
     are added in float32 if no intermediate value can reach 2^24, and otherwise in float64. In
-    float64, medians are exact up to 2^53. A table whose batches have only sums of 0, as those
-    outside of a window, is left out.
+    float64, medians are exact up to 2^53. A table whose batches have only sums of 0 is left out.
 
     Args:
         sums: the sums of the sketches of each batch, int64, float64 or float32 [batches, rows,
@@ -143,7 +147,7 @@ class Decoder:
             self._prepare(sums, expected)
 
     def at(self, ids: U64) -> F64:
-        """Return the estimate of each id, uint64 [n]: float64 [n]."""
+        """Return the estimates of `ids`, uint64 [n], as float64 [n]."""
         ids = check_ids(ids)
         if self._level == "numpy":
             return reference.decode(self._sums, self._tables, ids, self._fold, self._signed)
@@ -169,11 +173,11 @@ class Decoder:
             floor: a value that few estimates exceed. If many do, this is slower than `range`.
 
         Returns:
-            The index of each such id in the range, ascending, int64 [n], and its estimate, float64
-            [n]. Or None: nothing was searched, and the caller must use `range`. Each of these is a
-            reason: `floor` is 0 or less; no compiled kernel is used; there are several tables
-            (`Subtable`); the tables are not float32; the tables are so small that `range` is
-            faster.
+            The index in the range of each id with an estimate above `floor`, ascending, int64 [n],
+            and its estimate, float64 [n]. Or None: nothing was searched, and the caller must use
+            `range`. Each of these is a reason: `floor` is 0 or less; no compiled kernel is used;
+            there are several tables (`Subtable`); the tables are not float32; the tables are so
+            small that `range` is faster.
         """
         if self._level == "numpy" or self._values.dtype != np.float32 or len(self._layout) > 1:
             return None
@@ -211,14 +215,14 @@ class Decoder:
     def _codes(self, floor: float) -> U8:
         """Return small integers that can replace `_values` in the search of `above`: uint8.
 
-        `_values` are the numbers in the tables. The codes have the same shape. If the estimate of
-        an id exceeds the floor, the codes of its cells add up to 255 or more over the rows. Other
-        ids may reach 255, too, so `above` then checks their estimates. The search reads these
-        codes, since they take one byte each and fit into the nearest cache.
+        `_values` are the numbers in the tables. The codes have the shape of `_values`. If the
+        estimate of an id exceeds the floor, the codes of its cells add up to 255 or more over the
+        rows. The codes of other ids may reach 255, too: `above` then checks the estimates. The
+        search reads the codes, since they take one byte each and fit into the nearest cache.
         """
         rows = len(self._values)
         if self._fold == "median":
-            # The median can exceed the floor only if at least this number of rows does.
+            # The median can exceed the floor only if the values of this many rows exceed it.
             need = (rows + 1) // 2
             codes: U8 = np.where(self._values > floor, -(-255 // need), 0).astype(np.uint8)
             return codes
@@ -269,7 +273,8 @@ class Decoder:
             raise InvalidInputError(
                 f"{batches} batches of rows of {width} counters are more than a decoder can hold"
             )
-        # Adding a table of zeros changes no estimate. The first one also gives the cells.
+        # Adding a table of zeros changes no estimate, so it is left out. The first table is
+        # kept, since its words also give the cells.
         subtables = [s for s in planned if s is planned[0] or _batches_of(s, sums).any()]
         # All values of a cell are next to each other, so that they share cache lines.
         offsets = np.cumsum([0, *(1 << s.bits for s in subtables)]).tolist()
@@ -301,7 +306,8 @@ def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list
     """Choose how many batches share a table, so that decoding takes the least time.
 
     A large table serves more batches with one read; smaller tables fit into faster caches. All
-    tables together take at most 64 MiB, or if more, 16 bytes for each value of the sums.
+    tables together take at most 64 MiB. If 16 bytes for each value of the sums are more, this is
+    the bound.
 
     Args:
         shape: the shape of the sums: batches, rows, width.
@@ -309,7 +315,7 @@ def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list
         expected: about how many ids will be estimated.
 
     Returns:
-        The tables, in the order of their batches: each batch is in one of them.
+        The tables, in the order of their batches: each batch is in one table.
     """
     batches, rows, width = shape
     allowed = max(1 << 26, 2 * 8 * batches * rows * width)
@@ -328,7 +334,8 @@ def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list
         cells = sum(width << s.bits for s in subtables)
         size = cells * itemsize
         gather = next(cost for bound, cost in GATHER_COSTS if size <= bound)
-        # In units of a gather from the first-level cache; filling a cell of a table costs about 2.
+        # The unit is the time of a gather from the first-level cache. Filling one value of a table
+        # takes about 2 units.
         return len(subtables) * gather * expected + 2.0 * cells
 
     def fits(bits: int) -> bool:

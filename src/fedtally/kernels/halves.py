@@ -17,14 +17,14 @@ from fedtally.kernels.arguments import F32, MAX_ROWS, MAX_WIDTH, U32, U64, check
 from fedtally.kernels.backends import backend, blocks, in_threads, native, num_threads
 
 LOW_BITS = 16  # the number of bits of y in an id x * 2^16 + y
-# A key has the upper bits of a hash word, which say in which cell it is, and the bits of its signs.
-# If the width is no power of two, the words with one key may belong to two cells. So the key has
-# this many more upper bits than are needed to number the cells: then this is rarer, and the search
-# tests fewer ids that are not in a heavy cell.
+# The number of bits by which a key is longer than it must be if the width is no power of two. A key
+# has the upper bits of a hash word, which give the cell, and the bits of the signs. If the width is
+# no power of two, the words with one key may belong to two cells. With a longer key this
+# is rarer, and the search tests fewer ids that are not in a heavy cell.
 _FINER = 2
 _PAD = 16  # extra words at the end, because the kernel may read past the last id
-_TILE = 16  # the kernel tests ids in groups of 16; a smaller group takes as long
-_ROOM = 1 << 16  # ids that one call of the kernel can return; with more, it is called again
+_TILE = 16  # the kernel tests ids in groups of 16; a smaller group takes the time of 16
+_ROOM = 1 << 16  # the most ids that one call of the kernel returns; if there are more, call again
 
 
 class _Row(NamedTuple):
@@ -59,7 +59,8 @@ class Halves:
         count: the number of ids in the range, at least 1; the last id is below 2^64.
 
     Raises:
-        InvalidInputError: `tables` has another form, or an argument is outside its bounds.
+        InvalidInputError: `tables` has a wrong dtype or shape, or another argument is outside its
+            bounds.
 
     >>> tables = np.random.default_rng(0).integers(0, 2**32, (3, 8, 256), dtype=np.uint32)
     >>> halves = Halves(tables, 50, 1, 1000, 100_000)
@@ -88,8 +89,8 @@ class Halves:
         """Estimate how many tests of an id in one row `find` would make with these arguments.
 
         The arguments are as in `find`. The time of `find` is about proportional to this number. Ids
-        with equal cells and signs are tested in groups of 16. A smaller group takes as long, and is
-        counted as 16 ids.
+        with equal cells and signs are tested in groups of 16. A smaller group takes the time of 16
+        ids, and is counted as 16 ids.
         """
         if self._level == "numpy":
             return float(self._count * self._rows)
@@ -108,13 +109,15 @@ class Halves:
         are computed in single precision, so a sum very close to `least` may be on either side.
 
         Args:
-            values: for each cell the value of an id in it, under each pattern of signs, float32
-                [rows, width, 2^bits].
-            need: the least number of rows, 0 .. rows.
+            values: the value that an id has in each cell, for each pattern of signs (the signs of
+                all batches, as the bits of one number): float32 [rows, width, 2^bits].
+            need: the least number of rows in which the value must exceed `least`, 0 .. rows; 0: the
+                sum of the values must exceed `least`.
             least: the value to exceed; at most 0 if `need` is 0.
 
         Raises:
-            InvalidInputError: an argument has another form or is outside its bounds.
+            InvalidInputError: `values` has a wrong dtype or shape, `need` is not in 0 .. rows, or
+                `least` is above 0 and `need` is 0.
         """
         shape = (self._rows, self._width, 1 << self._bits)
         if values.dtype != np.float32 or values.shape != shape:
@@ -141,9 +144,10 @@ class Halves:
         return inside
 
     def _starting(self, need: int) -> range:
-        """Return rows such that each id to be found has a value above `least` in one of them.
+        """Return the rows in which the search begins.
 
-        `least` and `need` are the arguments of `find`. The search begins in each of these rows. If
+        Each id to be found has a value above `least` in one or more of these rows. `least` and
+        `need` are the arguments of `find`. If
         `need` is above 0, the first of an id's `need` heavy rows has `need` - 1 rows after it. So
         the last `need` - 1 rows are left out. If `need` is 0, all rows are returned: if a sum of
         numbers is positive, some rotation of them has only positive partial sums (cycle lemma), and

@@ -16,8 +16,8 @@ from fedtally.kernels.backends import backend, native
 MAX_ENTRIES = 1 << 21
 _WORD = 2**64 - 1  # the largest 64-bit integer
 # The least and the largest number of upper bits of a word that select its slot in the guide table.
-# With up to 2^17 entries there are at least 8 slots for each entry, so that few slots hold two
-# entries.
+# The guide table says where the search for a word begins. With up to 2^17 entries there are 8 or
+# more slots for each entry, so that few slots hold two entries.
 _GUIDE_BITS = 10, 20
 
 
@@ -56,14 +56,14 @@ class Inversion:
         self._bounds = np.concatenate(
             [np.array([0], np.uint64), inner, np.array([_WORD], np.uint64)]
         )
-        # Minus 1, since the added 0 is below every decided word, but is no entry of the table.
+        # 1 is subtracted: the added 0 is below every decided word, but is no entry of the table.
         self._base = self._first + int(np.count_nonzero(upper == 0)) - 1
         bits = min(max(_GUIDE_BITS[0], len(inner).bit_length() + 3), _GUIDE_BITS[1])
         slots = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
         self._guide = np.searchsorted(self._bounds, slots).astype(np.uint32)
 
     def draw(self, words: U64, low: U64 | None = None, scan: bool = False) -> I64 | None:
-        """Return a draw for each word: int64 [n]; None if the words alone do not decide.
+        """Return a draw for each word: int64 [n]. It is None if the words alone do not decide.
 
         Args:
             words: the upper 64 random bits of each draw, uint64 [n], C-contiguous and writeable.

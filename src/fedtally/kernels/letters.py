@@ -52,7 +52,7 @@ def likeliest(copies: F64, posterior: F64, prior: F64, branches: int, most: int)
         copies: the log likelihoods of the bytes at each place, float64 [places, 256].
         posterior: the log probabilities of the bytes at each place, float64 [places, 256]; they
             select which bytes are tried.
-        prior: the log probability that a byte (column) follows another one (row), float64 [257,
+        prior: the log probability that a byte (column) follows another byte (row), float64 [257,
             256]; row 256 is for the first byte of a name.
         branches: how many bytes are tried at each place.
         most: how many guesses are kept at each place, at most; at least `branches`.
@@ -71,7 +71,7 @@ def interpolated(
 
     A name of `size` symbols (its bytes and the end mark) is determined by any `size` of its symbols
     and parity symbols. The places with the surest symbols are chosen. Guesses with impossible bytes
-    are left out, and the others are in the order in which to try them.
+    are left out. The guesses are in the order in which to try them.
     `recovery.names._interpolated` defines the function.
 
     Args:
@@ -79,9 +79,9 @@ def interpolated(
         parity: the log probabilities of the parity symbols, float64 [parity symbols, 256].
         replaced: how many of the chosen places are replaced, one at a time, by the surest of the
             other places.
-        by_flips: which of the last `flips` chosen places, the least sure ones, get their
-            second-best symbol: all bit masks of `flips` bits, int64 [2^flips], in the order in
-            which they are tried.
+        by_flips: bit masks, int64 [2^flips], in the order in which they are tried. The `flips`
+            chosen places with the least sure symbols may get their second-best symbol; a mask says
+            which of them do.
         end: the symbol of the end mark.
         unused: the smallest byte that no name has.
     """

@@ -106,7 +106,7 @@ class SketchInputs:
         side: how many counters a line of the grid has, at most 4096. A grid has at most 4096 lines.
         slots: how many pairs of factors the result has, at least 3 * rows + abstain, which is the
             number of products. The pairs after the products are (0, 0).
-        abstain: whether a report ends with the bit e of a client that abstains.
+        abstain: whether a report ends with a word e: 0 if the client has no item, else 1.
     """
 
     def __init__(
@@ -158,20 +158,22 @@ class SketchInputs:
 class Gadget:
     """The steps of a proof that depend only on the gadget, the part that the circuit repeats.
 
-    The gadget adds up `chunk` products, so it has 2 chunk inputs, which are called wires. It is
-    called several times. The values that a wire has in these calls are values of a polynomial at
-    nodes (points), one for each call; a random seed is its value at a further node. There are P
-    nodes. The output of the gadget is a polynomial, too, with 2P - 1 coefficients.
+    The gadget adds up `chunk` products, so it has 2 chunk inputs, which are called wires. The
+    circuit calls it several times. The values that a wire has in these calls are values of a
+    polynomial at nodes (points), one for each call; a random seed is its value at a further node.
+    There are P nodes. The output of the gadget is a polynomial, too, with 2P - 1 coefficients.
 
     Args:
         field: the field; `compiles` must accept it.
         chunk: how many products a call has, at most 4096.
-        between: integers [P, P], below p. The value at the point after node j is the sum over i of
-            entry [i, j] times the value at node i.
+        between: integers [P, P], below p, which give the values of a wire between its nodes. The
+            value at the point after node j is the sum over i of entry [i, j] times the value at
+            node i.
         wire_basis: integers [P, P], below p. Entry [j, i] is the coefficient of X^j in the basis
             polynomial of node i. A wire is the sum of these polynomials times its values.
-        gadget_basis: integers [2P, 2P - 1], below p: the same for the gadget polynomial, which is
-            given by its values at 2P - 1 points.
+        gadget_basis: integers [2P, 2P - 1], below p. Entry [j, i] is the coefficient of X^j in the
+            basis polynomial of point i. The gadget polynomial is the sum of these polynomials times
+            its values at 2P - 1 points.
     """
 
     def __init__(

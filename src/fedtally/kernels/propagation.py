@@ -37,9 +37,9 @@ LANES = 32
 FAR = 8.0
 COLUMNS = 161  # columns of a table, for values from -FAR to FAR standard deviations
 STEP = 2 * FAR / (COLUMNS - 1)
-LEAST = 1e-9  # a smaller variance, relative to the noise's variance, is only rounding
+LEAST = 1e-9  # the least variance, as a share of the noise's: a smaller one is only rounding
 TINY = 1e-9  # used in place of a variance of 0; in squared clients
-OWN_SHARE = 0.05  # at least this share of a cell's variance remains without the item's own part
+OWN_SHARE = 0.05  # the least share of a cell's variance that remains without the item's own part
 # The items are split into parts, each with its own sums. The number of parts must not depend on the
 # number of threads: otherwise the order of additions, and so the rounding, would depend on it.
 _PARTS = 8
@@ -56,8 +56,8 @@ class Cells(NamedTuple):
         residual: the observed sums minus the messages of all items, in clients: float64 [rows,
             width, batches].
         variance: the variance of each residual, above 0: float64 [rows, width, kinds]. Under
-            `fresh` kinds is the number of batches. Otherwise kinds is 1, and it is the variance of
-            the residual summed over batches.
+            `fresh` kinds is the number of batches. Otherwise kinds is 1, and the variance is that
+            of the residual summed over batches.
         fresh: whether each batch has its own locations.
         inflation: a factor by which all variances are multiplied.
     """
@@ -135,11 +135,12 @@ class Exchanged(NamedTuple):
         moved: how much the step changes messages: sqrt(sum of squared changes / sum of the
             variances of the counts). A change is summed over batches, and not multiplied by
             `Rule.update`.
-        fits: float64 [3], the mean of squared error / predicted variance of a row's value, for
-            items that send messages. The error is the difference from the prediction by the item's
-            other rows. The three means are for predicted values of at most 2, at most FAR, and more
-            than FAR standard deviations. A quotient above 25 is replaced by 25.
-        numbers: the number of errors in each of these means, float64 [3].
+        fits: three means of squared error / predicted variance, float64 [3]. An error is the
+            value of an item in one row minus its prediction from the item's other rows. Rows to
+            which the item sends no message are left out. The means are over the predictions from a
+            value of at most 2, of 2 to FAR, and of more than FAR standard deviations. A quotient
+            above 25 counts as 25.
+        numbers: the number of quotients in each of these means, float64 [3].
     """
 
     read: Read
@@ -327,7 +328,8 @@ def _joined(
     precision = 1.0 / variance
     total = precision.sum(axis=0)
     sums = (precision * heard).sum(axis=0)
-    # bounded: if one row has nearly all of the precision, this difference is only rounding error
+    # `left` has a lower bound: if one row has nearly all of the precision, the difference is only
+    # rounding error
     left = np.maximum(total - precision, 1e-9 * precision)
     scale = np.sqrt((1.0 / left).sum(axis=1))
     stddev = np.sqrt((1.0 / total).sum(axis=0))
@@ -440,11 +442,10 @@ class _Total:
     def judge(
         self, found: dict[str, F64], z: F64, mean: F64, variance: F64, sends: npt.NDArray[np.bool_]
     ) -> None:
-        """Add the errors of predictions to `surprise`, and their number to `number`.
+        """Add squared errors / predicted variances to `surprise`, and their number to `number`.
 
-        The variances of the predictions are added to `unsure`.
-
-        A prediction says, from the item's other rows, what a row's value is (`Exchanged.fits`).
+        The variances of the predictions are added to `unsure`. A prediction says, from the item's
+        other rows, what a row's value is (`Exchanged.fits`).
 
         Args:
             found: the numbers that `_joined` returned.

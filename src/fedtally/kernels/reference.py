@@ -1,6 +1,7 @@
 """The kernels in NumPy. They define the correct results.
 
-Tests compare the compiled kernels with them. They run where no compiled kernels are installed.
+Where no compiled kernels are installed, these kernels run. Tests compare the compiled kernels with
+them.
 
 Hash tables are uint32 [rows, 8, 256] (simple tabulation, see docs/protocol.md). Counters are int64
 [rows, width].
@@ -25,7 +26,7 @@ BUCKETS = 64
 # multiplicative hashing).
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _BUCKET_SHIFT = np.uint64(64 - 6)  # the upper 6 bits of a hash give one of 64 buckets
-BLOCK = 1 << 16  # ids that are processed at once, to bound the memory
+BLOCK = 1 << 16  # the most ids that are processed at once, to bound the memory
 
 
 def hash_words(tables: U32, ids: U64) -> U32:
@@ -80,12 +81,13 @@ def decode(
     fold: str = "median",
     signed: bool = True,
 ) -> F64:
-    """Estimate each id: the median or mean over rows of the sum over batches of sign * counter.
+    """Estimate the count of each id, by the median or mean over rows of the id's values.
 
-    The arguments are those of `kernels.Decoder`: `sums` is [batches, rows, width], and `tables` is
-    [groups, rows, 8, 256]. Words of group 0 give the cell. Bit b % 8 of the word of group b // 8 is
-    the sign of batch b; if not `signed`, every sign is +1. The median of an even number of rows is
-    the mean of the two middle values.
+    The value in a row is the sum over batches of sign * counter. The arguments are as in
+    `kernels.Decoder`: `sums` is [batches, rows, width], and `tables` is [groups, rows, 8, 256].
+    Words of group 0 give the cell. Bit b % 8 of the word of group b // 8 is the sign of batch b; if
+    not `signed`, every sign is +1. The median of an even number of rows is the mean of the two
+    middle values.
 
     Returns:
         float64 [n].
@@ -149,8 +151,9 @@ def refit(
     A batch without clients gets the frequency 0.
 
     Unless `frozen`, k_m = v / (v + noise). Here noise is the variance due to the cells' noise, and
-    v is the variance of sampling clients (Poisson). But if the spread between batches is clearly
-    larger than both explain, v is the spread. If nearly all clients are in one batch, k_m is 1.
+    v is the variance of sampling clients (Poisson). But if the frequencies vary between batches
+    clearly more than both variances explain, v is their variance. If nearly all clients are in one
+    batch, k_m is 1.
     Items that share no cell are updated together if this does not change the result (`_turns`).
     """
     rows, batches = signs.shape[1:]
@@ -173,7 +176,8 @@ def refit(
                 )
                 expected = (poisson @ weights)[:, None]
                 spread = ((z - mean) ** 2 @ weights)[:, None] / (1.0 - 1.0 / effective) - mean_noise
-                # The spread is used only if it exceeds noise by 3 of its standard deviations.
+                # `limit` is 3 standard deviations of the spread in the case that only the cells'
+                # noise and sampling cause it. The spread is used if it exceeds `expected` by more.
                 limit = 3.0 * np.sqrt(2.0 / (effective - 1.0)) * (mean_noise + expected)
                 variance = np.where(spread > expected + limit, spread, poisson)
                 # 1e-300 avoids 0 / 0
@@ -254,13 +258,14 @@ def _multiply(a: U64, b: int) -> U64:
 def heavy(tables: U32, values: F32, need: int, least: float, first_id: int, count: int) -> U64:
     """Return the ids of a range that are in heavy cells, ascending: uint64 [n].
 
-    `kernels.Halves.find` says which ids these are. If `need` is 0, the sum of an id's values must
-    exceed `least`. Otherwise at least `need` of its values must exceed `least`.
+    An id has a value in each row: the entry of `values` for its cell and its signs there. If `need`
+    is 0, the sum of an id's values must exceed `least`. Otherwise at least `need` of its values
+    must exceed `least`.
 
     Args:
         tables: the hash tables, uint32 [rows, 8, 256].
-        values: for each cell the value of an id in it, under each pattern of signs, float32 [rows,
-            width, patterns of signs].
+        values: the value that an id has in each cell, for each pattern of signs (the signs of all
+            batches, as the bits of one number): float32 [rows, width, patterns of signs].
         need: the least number of rows, or 0.
         least: the value to exceed.
         first_id: the first id of the range.
@@ -282,11 +287,11 @@ def invert(
 ) -> I64 | None:
     """Return for each word `first` plus the number of entries that are at most u: int64 [n].
 
-    Such numbers are the draws of `kernels.Inversion`. Here u = 2^64 * word + low. `cumulative`
-    holds the upper and the lower 64 bits of the entries of the distribution's table, ascending.
-    `low` is needed only for words that equal the upper half of an entry. If there is
-    such a word and `low` is None, the function returns None. With `scan`, each word is compared
-    with every entry; otherwise a binary search is used.
+    Here u = 2^64 * word + low. The results are the draws of `kernels.Inversion`. `cumulative` holds
+    the upper and the lower 64 bits of the entries of the distribution's table, ascending. `low` is
+    needed only for words that equal the upper half of an entry. If a word equals the upper half of
+    an entry and `low` is None, the function returns None. With `scan`, each word is compared with
+    every entry; otherwise a binary search is used.
     """
     upper, lower = cumulative
     below = np.zeros(len(words), np.int64)

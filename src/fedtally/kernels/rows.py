@@ -43,8 +43,8 @@ def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
         columns: uint64 [n] each; the first column holds the client of each row.
 
     Returns:
-        The sorted rows, stored column by column, uint64 [columns, n]. Then the index of the first
-        row of each bucket, followed by n: int64 [BUCKETS + 1].
+        Two arrays. The first has the sorted rows, stored column by column, uint64 [columns, n]. The
+        second has the index of the first row of each bucket, followed by n: int64 [BUCKETS + 1].
 
     Raises:
         InvalidInputError: the columns have different lengths.
@@ -76,7 +76,7 @@ def distinct_rows(rows: U64) -> U64:
         uint64 [2 or 3, distinct rows].
 
     Raises:
-        InvalidInputError: the rows have another shape.
+        InvalidInputError: the shape of `rows` is none of these.
 
     >>> distinct_rows(np.array([[1, 1, 1, 1], [9, 5, 9, 7]], np.uint64)).tolist()
     [[1, 1, 1], [5, 7, 9]]

@@ -88,7 +88,7 @@ class Bill:
             rounds that two servers sum together.
         stages: the cost of each stage, in the order of the protocol.
         decoding_seconds: the CPU seconds that a server needs to estimate frequencies from the sums.
-            The argument `candidates` of `bill` says how many.
+            The argument `candidates` of `bill` says how many frequencies.
     """
 
     method: str

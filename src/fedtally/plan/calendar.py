@@ -78,7 +78,7 @@ class Calendar:
         return self.start + self.period * validate.integer(0, self.num_rounds - 1, round=round)
 
     def closes(self, round: int) -> datetime:
-        """Return the time when a round closes, in UTC; at this time the next round opens.
+        """Return the time when a round closes, in UTC: the next round, if any, opens at this time.
 
         Args:
             round: the number of the round, 0 .. num_rounds - 1.
@@ -142,12 +142,12 @@ class Calendar:
 
 @dataclass(frozen=True, kw_only=True)
 class Recurring:
-    """What a user asks for who plans a campaign with a calendar.
+    """The options of a campaign with a calendar, as the user requests them.
 
     Args:
         calendar: the times when the rounds are open.
-        participations: the most rounds that one client takes part in, among any `per_rounds` rounds
-            in a row.
+        participations: the most rounds that one client may take part in, among any `per_rounds`
+            rounds in a row.
         per_rounds: the length, in rounds, of each run of rounds that `participations` limits; None:
             the whole campaign.
 
@@ -186,7 +186,7 @@ class Recurring:
 
     @property
     def lifetime(self) -> int:
-        """The most rounds that one client takes part in, in the whole campaign."""
+        """The most rounds of the whole campaign that one client may take part in."""
         rounds = self.calendar.num_rounds
         return most_rounds(self.participations, self.per_rounds, rounds)
 
@@ -248,11 +248,13 @@ def check_ahead(start: datetime, now: float) -> None:
 
 
 def check_period(period: Any) -> None:
-    """Refuse a period that is not a whole number of days and does not divide a day evenly.
+    """Refuse a value that is not a valid period of a calendar.
+
+    A valid period is a `timedelta` in whole seconds, from 1 second to below 10^6 days. It must also
+    be a whole number of days, or divide a day evenly.
 
     Raises:
-        InvalidInputError: the value is not a `timedelta`, or is not such a period; or the period is
-            below 1 second, has fractions of a second, or is 10^6 days or longer.
+        InvalidInputError: the value is not a valid period.
     """
     if not isinstance(period, timedelta):
         raise InvalidInputError(f"{arg.period} must be a duration, got {period!r}")
@@ -273,8 +275,8 @@ def read_time(**named: Any) -> datetime:
         named: one keyword: the name of the argument, for messages, and the text.
 
     Raises:
-        InvalidInputError: the value is not such a text, or the time is outside the years 1 to 9999
-            in UTC.
+        InvalidInputError: the value is not a text of a day or a time in ISO 8601, or the time is
+            outside the years 1 to 9999 in UTC.
 
     >>> str(read_time(start="2026-12-01")), str(read_time(start="2026-12-01T02:00+02:00"))
     ('2026-12-01 00:00:00+00:00', '2026-12-01 00:00:00+00:00')
@@ -294,7 +296,8 @@ def read_period(text: Any) -> timedelta:
     """Return the duration that a text such as "6h" or "1d" states; the units are d, h, m and s.
 
     Raises:
-        InvalidInputError: the value is not such a text, or not a valid period (`check_period`).
+        InvalidInputError: the value is not a text of a number and a unit, or the duration is not a
+            valid period (`check_period`).
 
     >>> str(read_period("6h")), read_period("24h") == DAY
     ('6:00:00', True)

@@ -23,7 +23,8 @@ def decoder_of(plan: Plan, asked: str, batches: int) -> Recovery:
             sums, or will have sums at the end of the campaign.
 
     Raises:
-        InvalidInputError: there is no such decoder, or it does not fit the sums or the candidates.
+        InvalidInputError: no decoder has the name `asked`, or the decoder does not fit the sums or
+            the candidates.
 
     >>> from fedtally.plan import Plan
     >>> domain = {"kind": "range", "size": 9, "public": True, "first": 1, "last": 9}

@@ -191,7 +191,7 @@ def _positive(name: str, value: Any) -> float:
         value: the CPU seconds of the operation.
 
     Raises:
-        InvalidInputError: the value is not such a number.
+        InvalidInputError: the value is not a number, not finite, or not above 0.
     """
     try:
         number = validate.real(**{name: value})
@@ -272,7 +272,8 @@ def decoding_work(
         recovery: the name of the decoder; if it does not suit the plan's encoding (sketch or
             histogram), the simplest decoder for this encoding is used.
         candidates: the number of candidates whose frequencies are estimated; None: all candidates.
-        heavy: the number of frequent items that joint recovery fits; None: the usual number.
+        heavy: the number of frequent items that joint recovery fits; None: the decoder's usual
+            number.
         repetitions: the number of iterations of belief propagation; 0 if it is not used.
     """
     size = plan.domain_size if candidates is None else validate.integer(1, candidates=candidates)

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 DEFAULT_ROWS = 7  # with the same bytes, more rows hardly change the error of joint recovery
 DEFAULT_MAX_BYTES = 32_000
-# The width that is assumed while the real width is not chosen. The clip norm, the bits of a counter
-# and the bytes of a proof must then be estimated already. They hardly depend on the width.
+# The width that is assumed before the real width is chosen. It serves to estimate the clip norm,
+# the bits of a counter and the bytes of a proof, which hardly depend on the width.
 _USUAL_WIDTH = 1000
-# If a number of silos cannot be summed safely, the error names numbers that can. They are at most
-# the given number, or _TRIED_SILOS if this is larger, and never above _MOST_TRIED.
+# If a number of silos cannot be summed safely, the error names numbers of silos that can be. These
+# are at most the larger of the given number and _TRIED_SILOS, and never above _MOST_TRIED.
 _TRIED_SILOS, _MOST_TRIED = 12, 40
 
 
@@ -78,7 +78,7 @@ class Setting:
     """The values that a plan is made from, before its size is chosen.
 
     The predicted bytes and the predicted noise are approximate: they are computed for rows of 1000
-    counters, and the bits of a counter for 7 such rows.
+    counters. The bits of a counter are computed for 7 such rows.
 
     Args:
         spec: the user's request, with all defaults filled in.
@@ -87,8 +87,9 @@ class Setting:
         seed: the 32 bytes from which the hashes are derived.
         clients: two public numbers: the clients of all rounds together, and the most clients of one
             round.
-        participations: the most rounds of one client that the privacy guarantee counts, with a
-            calendar those among any `per_rounds` rounds in a row (`Recurring`); 1 without privacy.
+        participations: the most rounds of one client that the privacy guarantee counts; 1 without
+            privacy. With a calendar, only any `per_rounds` rounds in a row are counted together
+            (`Recurring`).
         has_room: whether the rounds of the campaign may have other sizes than `sizes`, because
             clients are drawn for rounds at random when the campaign runs.
     """
@@ -149,9 +150,10 @@ class Setting:
 
     @property
     def fleet(self) -> int:
-        """The number of clients that may take part, each of which counts once.
+        """The number of clients that may take part. Each client counts once.
 
-        With a calendar, `clients` counts a client once for each round that it may take part in.
+        Without a calendar it is `clients[0]`. With a calendar `clients[0]` counts a client once for
+        each round that the client may take part in, so that it is divided by this number of rounds.
         """
         return self.clients[0] // self.spec.lifetime
 
@@ -167,9 +169,9 @@ class Setting:
 
     @property
     def people(self) -> list[int]:
-        """The number of people in each round, rounded down.
+        """The number of people whose items are in each round, rounded down.
 
-        For silos, the expected people are divided among the rounds in proportion to their silos.
+        The number `expected` is divided among the rounds in proportion to their clients.
         """
         return [self.expected * clients // self.clients[0] for clients in self.sizes]
 
@@ -178,9 +180,8 @@ class Setting:
         """Whether the number of people in each round is public, and no round is empty.
 
         If so, errors are predicted for the real sizes of the rounds, otherwise for equal rounds.
-
-        The number is private for silos. It is also private if the privacy guarantee hides the
-        number of clients.
+        The number of people in a round is private in two cases: clients are silos, or the privacy
+        guarantee hides the number of clients.
         """
         is_public = self.spec.silos is None and not self.spec.hides_clients
         return is_public and min(self.sizes) > 0
@@ -206,9 +207,9 @@ class Setting:
         """Return the number of clients of each secure sum, before rounds are split into cohorts.
 
         With two servers a sum is of all rounds that are opened together under this schedule;
-        otherwise it is of one round. If `has_room`, the sizes of the rounds are not known: the
-        returned numbers are then the possible ones with the smallest and the largest cohorts, in
-        rising order.
+        otherwise it is of one round. If `has_room`, the sizes of the rounds are not known. The
+        result then has, in rising order, possible numbers of clients that make the smallest and the
+        largest cohorts.
         """
         summation, together = self.spec.summation, self.protection(schedule).releases
         if not self.has_room:
@@ -236,8 +237,8 @@ class Setting:
         """The schedules from which the planner chooses, the preferred one first.
 
         With two servers, one run of the protocol sums all rounds that are opened together, and a
-        run has a limit of clients. Schedules that exceed this limit are left out, unless all exceed
-        it.
+        run has a limit of clients. Schedules that exceed this limit are left out. If all schedules
+        exceed the limit, none is left out.
         """
         listed = possible_schedules(
             self.spec.size.schedule,
@@ -250,7 +251,7 @@ class Setting:
 
     @property
     def example(self) -> Schedule:
-        """A schedule that the plan may have: the one that the request names, or else hybrid."""
+        """The schedule that the request names; hybrid if the request names no schedule."""
         name = self.spec.size.schedule
         return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
 
@@ -278,7 +279,7 @@ class Setting:
         )
 
     def tau_of_sketch(self, frequencies: Frequencies) -> float:
-        """Return the error that the sketch itself may have, so that the total error meets tau.
+        """Return the error that the sketch itself may have, so that the total error is at most tau.
 
         It is tau itself unless clients are silos. For silos, noise on the number of people also
         causes an error. The squares of the two errors add up to the square of tau.
@@ -287,7 +288,8 @@ class Setting:
             frequencies: the known frequencies of the items.
 
         Raises:
-            UnreachableError: the noise on the number of people alone exceeds tau.
+            UnreachableError: the noise on the number of people alone causes an error of tau or
+                more.
         """
         tau = self.spec.tau
         assert tau is not None
@@ -353,8 +355,8 @@ class Setting:
     def _bytes_besides(self) -> Callable[[int, Schedule], int]:
         """A function from rows and a schedule to the upload bytes that are not counters.
 
-        They depend on the rows if a report has a proof of validity. They are 0 if a trusted server
-        sums.
+        These bytes depend on the rows if a report has a proof of validity. They are 0 if a trusted
+        server sums.
         """
 
         @cache
@@ -457,8 +459,8 @@ class Design(Setting):
 
     Args:
         size: the chosen size; None: no size is chosen yet.
-        origin: how rows and width were chosen, and the error that was predicted for them. None: it
-            is not recorded (`with_size`), or no size is chosen yet.
+        origin: how rows and width were chosen, and the error that was predicted for them. None: no
+            size is chosen yet, or the size comes from `with_size`, which records no origin.
         has_pilot: whether the frequencies come from a pilot, whose clients were drawn from the same
             population as the clients of the campaign.
     """
@@ -477,7 +479,10 @@ class Design(Setting):
         spelling: Spelling | None = None,
         encoding: Encoding = Encoding.SKETCH,
     ) -> Design:
-        """Return this design with another size, and without an origin (arguments: `Chosen`)."""
+        """Return this design with another size, and without an origin.
+
+        The arguments are the attributes of `Chosen`.
+        """
         return replace(self, size=Chosen(schedule, rows, width, spelling, encoding), origin=None)
 
     def sized_by(self, origin: Size) -> Design:
@@ -485,7 +490,7 @@ class Design(Setting):
         return replace(self, origin=origin)
 
     def with_seed(self, seed: bytes) -> Design:
-        """Return this design with another seed; the same object if it has this seed already."""
+        """Return this design with the seed `seed`; `self` if it has this seed already."""
         return self if seed == self.seed else replace(self, seed=seed)
 
     def like(self, plan: Plan) -> Design:
@@ -494,7 +499,7 @@ class Design(Setting):
 
     @property
     def chosen(self) -> Chosen:
-        """The chosen size; a program error if no size is chosen yet."""
+        """The chosen size; call it only after a size is chosen."""
         assert self.size is not None
         return self.size
 
@@ -541,7 +546,7 @@ class Design(Setting):
             domain: the candidates.
             num_clients: the number of clients (persons or silos) that may take part. Without a
                 calendar each takes part in one round. With a calendar each takes part in as many
-                rounds as it may, and the plan counts it once for each of them.
+                rounds as it may, and the plan counts a client once for each of its rounds.
             seed: the 32 bytes from which the hashes are derived.
 
         Raises:
@@ -575,13 +580,13 @@ class Design(Setting):
         return design
 
     def check_even_rounds(self) -> None:
-        """Refuse the requested sizes of cohorts if rounds of equal size cannot be split that way.
+        """Refuse requested sizes of cohorts that do not suit rounds of equal size (`check_rounds`).
 
         When a campaign runs, the driver fills its rounds evenly. In a simulation clients are drawn
         for rounds at random, so that `sizes` differ more.
 
         Raises:
-            InvalidInputError: the rounds cannot be split into such cohorts.
+            InvalidInputError: the sizes of cohorts do not suit rounds of equal size.
         """
         clients, rounds = self.clients[0], self.num_rounds
         check_rounds(self.spec.summation, [clients // rounds, -(-clients // rounds)])
@@ -589,7 +594,7 @@ class Design(Setting):
     def _check_number_of_silos(self) -> None:
         """Refuse a number of silos that no secure sum protects; the error names better numbers."""
         summation = self.spec.summation
-        try:  # the two numbers 1 are any vector: whether terms exist does not depend on it
+        try:  # a vector of one entry will do: whether terms exist does not depend on the vector
             terms(summation, self.sums(self.example), 1, 1, signed=True)
         except InvalidInputError as error:
             number, rounds = self.clients[0], self.num_rounds
@@ -618,7 +623,7 @@ class Design(Setting):
         return replace(self, spec=replace(self.spec, tau=tau))
 
     def with_epsilon(self, epsilon: float) -> Design:
-        """Return this design with another epsilon; a program error if it has no privacy."""
+        """Return this design with another epsilon; call it only if the request has privacy."""
         return replace(self, spec=self.spec.with_epsilon(epsilon))
 
     def with_bytes(self, max_bytes: int) -> Design:
@@ -628,10 +633,11 @@ class Design(Setting):
     def with_clients(self, num_clients: int) -> Design:
         """Return the design for another number of clients, without a size.
 
-        The request is adapted to the new number. Silos keep the number of people per silo.
+        The request is adapted to the new number (`CampaignSpec.for_clients`). Silos keep the number
+        of people per silo.
 
         Args:
-            num_clients: the new number, counted as `fleet` is.
+            num_clients: the new number of clients that may take part; each client counts once.
         """
         spec = self.spec.for_clients(num_clients, self.fleet)
         return Design.for_fleet(spec, self.domain, num_clients, self.seed)
@@ -660,7 +666,7 @@ class Design(Setting):
 
     @property
     def sizing(self) -> Size:
-        """How rows and width were chosen; a program error if `origin` is None."""
+        """How rows and width were chosen; call it only if `origin` is not None."""
         assert self.origin is not None
         return self.origin
 
@@ -668,7 +674,7 @@ class Design(Setting):
     def linf(self) -> float:
         """The predicted largest error of any frequency; 0 if `origin` has no predicted error.
 
-        It is a program error if `origin` is None.
+        Call it only if `origin` is not None.
         """
         return self.sizing.linf or 0.0
 
@@ -680,13 +686,14 @@ class Design(Setting):
     def finish(
         self, random: Callable[[int], bytes], report: Callable[..., None]
     ) -> tuple[Plan, Keys | None]:
-        """Return the finished plan with its keys, and the keys themselves.
+        """Return the finished plan with its public keys, and all keys.
 
         The keys are None if a trusted server sums. If the request wants a certificate, the hashes
         are certified for the guarantee, so that less noise is enough.
 
         Args:
-            random: a function that returns n random bytes for n; the keys are made from them.
+            random: a function that returns as many random bytes as its argument says; the keys are
+                made from these bytes.
             report: a function that is called with the progress of the search for the certificate.
 
         Raises:
@@ -753,7 +760,7 @@ class Design(Setting):
         )
 
     def _agreed(self, schedule: Schedule, counters: int, encoding: Encoding) -> Terms | None:
-        """Return the terms of the secure sum, without noise; None if a trusted server sums."""
+        """Return the terms of the secure sum, without room for noise; None for a trusted server."""
         clients = self.spec.clients
         largest, entries = clients.largest_entry(encoding), counters + clients.entries
         signed = encoding.is_signed

@@ -6,9 +6,9 @@ a counter of a histogram is as large as the noise in the mean over the rows of a
 
 - With a budget of bytes, a histogram is chosen whenever it fits the budget.
 - Without a budget, a histogram may have up to twice the default bytes. If it has more bytes than
-  the default, its error must be small enough to justify them: the error of a sketch falls with the
-  square root of its bytes, so the histogram's error must be smaller than the sketch's by more than
-  the square root of the ratio of the bytes.
+  the default, its error must be small enough to justify these bytes. The error of a sketch falls
+  with the square root of its bytes. So the error multiplied by the square root of the bytes must be
+  smaller for the histogram than for the sketch.
 - With a target error, the encoding that meets the target with fewer bytes is chosen.
 """
 
@@ -34,15 +34,18 @@ if TYPE_CHECKING:
 
 # without a budget, a histogram may have this many times the default bytes
 _MORE = 2
-_ROUNDING = 1e-9  # relative; an error meets the target even if rounding puts it slightly above
+# An error that is above the target by at most this share still meets the target, because rounding
+# may have raised the error.
+_ROUNDING = 1e-9
 
 
 def histogram(design: Design, most: float = float("inf")) -> Design | None:
     """Return the design with a histogram as its size, and with the predicted error.
 
-    Returns None if the request excludes histograms, if the domain cannot have one, or if one needs
-    more than `most` bytes. The predicted error comes from noise alone. The error of some frequency
-    is larger than the predicted error with probability `sizes.RISK * failure_probability`.
+    Returns None if the request excludes histograms, if the domain cannot have a histogram, or if
+    the histogram needs more than `most` bytes. The predicted error comes from noise alone. With
+    probability `sizes.RISK * failure_probability`, the largest error of all frequencies exceeds the
+    predicted error.
 
     Args:
         design: the design, with or without a size; the size is replaced.
@@ -81,8 +84,8 @@ def for_bytes(
     """Return the design with a histogram or a sketch, for the budget of bytes in the request.
 
     The docstring of this module states which of the two is chosen. Without a budget, a sketch has
-    the default bytes. A histogram then has any number of bytes if the request allows only
-    histograms.
+    the default bytes. If the request allows only histograms, a histogram without a budget may have
+    any number of bytes.
 
     Args:
         design: the design, with or without a size; the size is replaced.
@@ -91,8 +94,8 @@ def for_bytes(
             and a histogram must be compared.
 
     Raises:
-        InvalidInputError: the request allows only histograms, and no histogram is possible or it
-            exceeds the budget.
+        InvalidInputError: the request allows only histograms, and no histogram is possible within
+            the budget.
     """
     given, is_named = design.spec.size.max_bytes, not design.spec.size.allows(Encoding.SKETCH)
     budget = given or DEFAULT_MAX_BYTES
@@ -116,8 +119,8 @@ def for_bytes(
 def meets_target(design: Design, most: float = float("inf")) -> Design | None:
     """Return the design with a histogram, if the histogram's error is at most the requested `tau`.
 
-    Returns None if the request excludes histograms or the domain cannot have one, if its error
-    exceeds tau, or if it needs too many bytes.
+    Returns None if the request excludes histograms, if the domain cannot have a histogram, if the
+    histogram's error exceeds tau, or if the histogram needs too many bytes.
 
     Args:
         design: the design, whose request has a tau.

@@ -39,7 +39,8 @@ def check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = "
             by a dot.
 
     Raises:
-        InvalidInputError: an entry is null, or its text differs; the message names it.
+        InvalidInputError: an entry is null, or is a text that the plan would write in another way.
+            The message names the entry.
     """
     for name, value in read.items():
         if isinstance(value, Mapping):

@@ -5,15 +5,18 @@ strings, and the *spelling*, sketches from which the names of these strings are 
 two parts, too: no frequency may have an error above tau, and the names of strings above 2 tau must
 be read (`fedtally.plan.readable_names` predicts which names are read).
 
-First many sizes are estimated by formulas (`fedtally.plan.open_guesses`). Then exact widths are
-computed for a few of them: those with the lowest risk, and among these the cheapest. If the request
-has no tau, the least tau whose estimated sizes fit the budget of bytes is found first.
+First many sizes are estimated by formulas (`fedtally.plan.open_guesses`). An estimated size is
+called a guess; its risk is how much the sums show about single clients. Then exact widths are
+computed for a few guesses: those with the lowest risk, and of guesses with equal risk those with
+the fewest bytes. If the request has no tau, the least tau whose guesses fit the budget of bytes is
+found first.
 
-The searches `smallest`, `best` and `least_epsilon` correspond to those in `fedtally.plan.search`.
-If the request states neither a number of rounds nor a schedule, the searches here choose the number
-of rounds. Without noise more rounds cost nothing: each client spells fewer positions of a name, and
-all rounds can run at the same time. But the sum of each round then has fewer clients, and shows
-more of each client. With noise, each opened sum costs additional noise.
+The searches `smallest`, `best` and `least_epsilon` have the names of the searches for a list of
+candidates in `fedtally.plan.search`. If the request states neither a number of rounds nor a
+schedule, the searches here choose the number of rounds. Without noise, more rounds cost nothing:
+each client spells fewer positions of a name, and all rounds can run at the same time. But the sum
+of each round then has fewer clients, and shows more of each client. With noise, more rounds cost
+accuracy: each opened sum holds noise of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from fedtally.plan.ways import ways_out, why_unreachable
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoders import OPEN
 
-_REFINED = 3  # exact widths are computed for this number of guesses, the cheapest ones
+_REFINED = 3  # exact widths are computed for this number of guesses, the first in `Guesses.ranked`
 _TURNS = 20  # the most times that a size is widened to meet its target, or narrowed to fit
 _WIDER = 1.05  # the factor by which a part of a size is widened each time
 _WIDEST = 64  # the largest width that is tried, as a multiple of the guessed width
@@ -60,8 +63,8 @@ class Bought(NamedTuple):
         design: the design, with its size.
         linf: the predicted largest error, for a finder (the sketch that shows hashes) without the
             additional width `Wanted.spare`.
-        names: the names that are predicted to be read, with twice this error as the frequency from
-            which names should be read.
+        names: the names that are predicted to be read, if names should be read from a frequency of
+            twice `linf` on.
     """
 
     design: Design
@@ -100,8 +103,9 @@ def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
     """Return the size with about the least tau within a budget of bytes, and its predictions.
 
     The budget is the requested `max_bytes`, or else the default. The least tau balances the two
-    parts of a target: the error, and the names that are read. If a tau of up to `_WORTH` times the
-    least lets the sums show less about single clients, that size is returned instead.
+    parts of a target: the error, and the names that are read. With a somewhat larger tau, the sums
+    may show less about single clients. If at most `_WORTH` times the least tau is enough for this,
+    the size for this larger tau is returned instead.
 
     Args:
         design: the design, whose request has no tau.
@@ -127,7 +131,7 @@ def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
 
 
 def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
-    """Return the design with about the least epsilon that meets the target; it gets no size.
+    """Return the design with about the least epsilon that meets the target, without a new size.
 
     The epsilon is rounded up to two digits.
 
@@ -162,11 +166,12 @@ def predicted(design: Design, law: Frequencies, wanted: Wanted) -> Names:
 
 
 def checked(design: Design, *, allow_rare: bool) -> RareNames | None:
-    """Return the smallest sum of a design, which shows rare strings; None if sums have noise.
+    """Check and return the smallest sum of a design; return None if sums have noise.
 
     Args:
         design: the design, with a size.
-        allow_rare: whether a sum may show the items of single clients.
+        allow_rare: whether a sum may have fewer clients than counters. Such a sum may show the
+            items of single clients.
 
     Raises:
         InvalidInputError: the smallest sum has fewer clients than counters, and `allow_rare` is
@@ -192,8 +197,9 @@ def _smallest(guesses: Guesses, tries: int = _REFINED) -> Design | None:
 
     Args:
         guesses: the guesses of sizes.
-        tries: the number of guesses whose exact widths are computed. More are tried only while none
-            of them suffices, or while a guess has a lower risk than the best size.
+        tries: the number of guesses whose exact widths are computed. Exact widths of a further
+            guess are computed only in two cases: no guess has met the target yet; or the further
+            guess has a lower risk than the best size so far.
     """
     best: tuple[int, int, Design] | None = None
     for number, guess in enumerate(guesses.ranked):
@@ -316,7 +322,7 @@ def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
     """Return the size of a guess, made as wide as the budget and the risk allow.
 
     The risk is how much the sums show about single clients (see `Guess`). Returns None if the size
-    of the guess does not fit, and narrower ones do not fit either.
+    of the guess does not fit, and somewhat narrower sizes do not fit either.
     """
     design = guess.design
 
@@ -347,8 +353,8 @@ def _buys_nothing(guesses: Guesses) -> InvalidInputError:
     """Return the error for a budget of bytes with which no name at all can be read.
 
     Raises:
-        InvalidInputError: no secure sum is possible, or the sums would show too much. This error
-            then tells the user more than the error to return.
+        InvalidInputError: no secure sum is possible, or the sums would show too much about single
+            clients. The raised error then tells the user more than the returned error would.
     """
     free = guesses.of(guesses.design.with_tau(LARGEST_TAU))
     design = free.designs[0]
@@ -437,11 +443,12 @@ def _ways(guesses: Guesses) -> Iterator[str]:
 
 
 def _least_cohort(guesses: Guesses) -> float | None:
-    """Return the smallest size of cohorts that is enough to meet the target; None if there is none.
+    """Return the smallest size of cohorts that is enough to meet the target; None if no size is.
 
-    It applies to secagg with privacy, if the request has no smallest cohort (`min_cohort`). The sum
-    of each cohort is opened, and each opened sum holds the noise that the whole sum needs. So fewer
-    and larger cohorts mean less noise in total.
+    The sum of each cohort is opened, and each opened sum holds the noise that the whole sum needs.
+    So fewer and larger cohorts mean less noise in total. Returns None, too, if all clients fit one
+    cohort or secagg is not used, if the request has no privacy, or if the request has a smallest
+    cohort (`min_cohort`).
     """
     spec = guesses.spec
     number = guesses.design.clients[0]
@@ -459,18 +466,18 @@ def _least_cohort(guesses: Guesses) -> float | None:
 def _longest(guesses: Guesses) -> int | None:
     """Return the largest maximum length of strings, in bytes, that is enough to meet the target.
 
-    It is below the present maximum length, and at most 127 bytes above the length of the names that
-    must be read. Returns None if no shorter length is enough.
+    It is below the present maximum length. Returns None if no shorter length is enough.
     """
     longest, length = guesses.domain.max_length, guesses.length
 
     def suffices(bound: int) -> bool:
-        shorter = guesses.of(guesses.design.with_length(bound))
-        return bound < longest and _smallest(shorter) is not None
+        if bound >= longest:
+            return False
+        return _smallest(guesses.of(guesses.design.with_length(bound))) is not None
 
     if not suffices(length):
         return None
-    for step in (64, 32, 16, 8, 4, 2, 1):
+    for step in (128, 64, 32, 16, 8, 4, 2, 1):  # together above the most bytes of a name, 192
         if suffices(length + step):
             length += step
     return length
@@ -479,7 +486,7 @@ def _longest(guesses: Guesses) -> int | None:
 def _least(
     guesses: Guesses, changed: Callable[[float], Design], low: float, high: float
 ) -> float | None:
-    """Return the least value with which the target is met, to two digits; None if none is.
+    """Return the least value that meets the target, to two digits; None if no value meets it.
 
     Args:
         guesses: the guesses for the design whose target is not met.

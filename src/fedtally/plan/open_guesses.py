@@ -33,8 +33,8 @@ from fedtally.sketch.schedule import AUTO
 
 # The finder is made this factor wider if the frequencies are only assumed: the power law i^-1.1. In
 # real words and names, the strings below tau have about twice the energy (sum of f^2) that this law
-# gives them. No other exponent, over a million strings, gives them as much. The margin is not
-# proven: `python -m experiments open-tau` measures it.
+# gives them. No other exponent, over a million strings, gives these strings twice this energy. The
+# margin is not proven: `python -m experiments open-tau` measures it.
 FINDER_SPARE = 1.6
 _FINDER_ROWS = (4, 5, 6, 8, 10, 12, 16, 20)
 _SPELLING_ROWS = (3, 4, 5)
@@ -147,7 +147,7 @@ class Guesses:
 
     @property
     def tau(self) -> float:
-        """The target: the largest error; a program error if the request has no tau."""
+        """The target: the largest error; use it only if the request has a tau."""
         assert self.spec.tau is not None
         return self.spec.tau
 
@@ -270,7 +270,7 @@ class Guesses:
             schedule: which rounds share their hashes.
             tau: the largest error that the finder may have.
         """
-        with suppress(InvalidInputError):  # there are too many positions for the code of long names
+        with suppress(InvalidInputError):  # the error-correcting code cannot have so many positions
             shape = Spelling(1, 1, self.domain.max_length)
             shape.check_batches(schedule.num_batches(design.num_rounds))
             shared = self._shared(design, schedule, shape, tau)

@@ -61,9 +61,9 @@ def hardness(frequencies: npt.ArrayLike, tau: float) -> float:
     It is the number of items with f >= tau, plus the sum of f^2 / tau^2 over the items with f <
     tau: equation (2), corollary "Oracle sketch size".
 
-    What it means: take the paper's error bound without its constant and its rows. The bound is at
-    most tau if the width is at least the hardness. The bound is above tau if the width is less than
-    half of the hardness.
+    What it means: take the paper's error bound without its constant factor and its dependence on
+    the rows. This bound is at most tau if the width is at least the hardness. It is above tau if
+    the width is less than half of the hardness.
 
     The hardness equals the sum of min(1, f / tau)^2. So it is a continuous function of tau, which
     never rises. It is at most the number of items that occur. If frequencies sum to at most 1, it
@@ -95,9 +95,10 @@ def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float
     Which constant c is enough depends on the constant C of the width (this is our remark). Let a
     row have C counters for each heavy item, and let there be no other items. Then the estimate of a
     row is too high with probability q = (1 - e^(-1/C)) / 2, and too low with the same probability.
-    The median over the rows is too high with probability at most (4 q (1 - q))^(L / 2), and too low
-    with the same. So L = c log(2 d / p) rows are enough, and hardly fewer, with c = 2 / log(1 / (4
-    q (1 - q))). This is 13.8 for C = 1, 4.4 for C = 2, 2.1 for C = 4, and below 1 from C = 14 on.
+    The median over the rows is too high with probability at most (4 q (1 - q))^(L / 2). The same
+    bound holds for the probability that it is too low. So L = c log(2 d / p) rows are enough, with
+    c = 2 / log(1 / (4 q (1 - q))). Hardly fewer rows would be enough. This c is 13.8 for C = 1, 4.4
+    for C = 2, 2.1 for C = 4, and below 1 from C = 14 on.
 
     Args:
         domain_size: d, the number of candidates, at least 1.

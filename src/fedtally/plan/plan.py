@@ -1,8 +1,8 @@
 """The `Plan`: all public parameters of a campaign, checked together, with a fingerprint.
 
 A plan is immutable and contains nothing private. If the domain was made from the clients' own
-items, the plan contains only its size. A plan is written as TOML or JSON; its fingerprint is the
-SHA-256 of its canonical JSON. docs/plan.md describes both.
+items, the plan contains only the domain's size. A plan is written as TOML or JSON; its fingerprint
+is the SHA-256 of its canonical JSON. docs/plan.md describes the file and the fingerprint.
 
 A plan is first made without keys. `Plan.with_keys` adds the public keys and returns the published
 plan, which is another plan with another fingerprint. Clients and servers refuse a plan that lacks a
@@ -63,13 +63,15 @@ U64 = npt.NDArray[np.uint64]
 SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target", "calendar")  # tables that a plan need not have
 _OPTIONAL = (*_TERMS, "people", "spelling", "encoding")  # entries that a plan need not have
-# entries that must be left out for the usual value: which values they may have, and the way out
+# entries that a file must leave out if they have the usual value; for each, the values that the
+# file may state, and what to do instead of stating the usual value
 _USUAL = {
     "people": ("at least 2", "leave the entry out for 1"),
     "encoding": ("histogram", "leave the entry out for a sketch"),
 }
 _OF_FILES = ("schema", "fingerprint")  # entries that only a file can have, and need not have
-# Even at both limits, a sum of all clients' items fits a signed 64-bit counter.
+# The largest `num_clients` and `max_items` of a plan. Even at both limits, a sum of all clients'
+# items fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
 MAX_ITEMS = 2**20
 MAX_BYTES = 2**20  # the most bytes of a plan's file: far more than needed
@@ -106,8 +108,9 @@ class Plan:
             names.
         encoding: whether items are counted in a "sketch" or in a "histogram". A histogram has one
             row, one counter for each candidate, and the schedule shared.
-        calendar: the times when each round is open; None: the server decides. With a calendar each
-            round has its own hashes or signs, and there are at most 4096 rounds.
+        calendar: the times when each round is open; None: the server decides when rounds are open.
+            With a calendar each round has its own hashes or signs, and there are at most 4096
+            rounds.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two values contradict each other.
@@ -183,7 +186,10 @@ class Plan:
             )
 
     def _check_rounds(self) -> None:
-        """Refuse rounds that are larger than all clients, or too small to hold all clients."""
+        """Refuse a `max_round_clients` above `num_clients`, or too small to reach `num_clients`.
+
+        All rounds together must be able to reach `num_clients`.
+        """
         if self.max_round_clients > self.num_clients:
             raise InvalidInputError(
                 f"max_round_clients must be at most num_clients, {self.num_clients}, got"
@@ -243,7 +249,8 @@ class Plan:
         check_event(privacy.event, opened)
         check_candidates(privacy, self.candidates)
         check_number(privacy, self.clients, self.summing)
-        check_delta(privacy, self.clients, self.num_clients)
+        rounds = 1 if self.calendar is None else self.protection.lifetime
+        check_delta(privacy, self.clients, self.num_clients, rounds)
         check_honest(privacy, self.clients, self.summing, self.protection)
 
     def _check_secure_sum(self, agreed: Terms) -> None:
@@ -312,9 +319,9 @@ class Plan:
 
     @property
     def fleet(self) -> int:
-        """The number of clients that may take part, each of which counts once.
+        """The number of clients that may take part. With a calendar, it is `fewest_clients`.
 
-        With a calendar, `num_clients` counts a client once for each round that it may take part in.
+        Without a calendar, it is `num_clients`.
         """
         return self.num_clients if self.calendar is None else self.fewest_clients
 
@@ -349,12 +356,12 @@ class Plan:
         return self.spelling is not None
 
     def clip(self, round: int, spell: Callable[[U64], U64] | None = None) -> Clip | None:
-        """Return the bound on the norm of a client's sketch in a round; None if there is none.
+        """Return the bound on the norm of a client's sketch in a round; None if nothing is bounded.
 
         Args:
             round: the number of the round, 0 .. num_rounds - 1.
-            spell: a function that spells items, for an open domain (see `Clip`). None: for a list
-                of candidates.
+            spell: for an open domain, a function that returns how the names of items are encoded in
+                counters (see `Clip`); None for a list of candidates.
         """
         norm = self.protection.clip_norm
         return None if norm is None else Clip(self.spec, round, norm, spell)
@@ -411,7 +418,7 @@ class Plan:
 
     @property
     def stopping(self) -> Stopping | None:
-        """The rule by which the campaign may end before its last round; None if it has none."""
+        """The rule by which the campaign may end early; None: the campaign runs all its rounds."""
         target = self.target
         if target is None or target.until_known is None:
             return None
@@ -422,16 +429,15 @@ class Plan:
     def until_known(self, least_clients: int | None = None) -> Self:
         """Return this plan with a rule by which the campaign may end before its last round.
 
-        It ends once the largest error is estimated to be within the target, and enough rounds and
-        clients took part (`Stopping`).
+        The campaign ends early once the largest error is estimated to be within the target, and
+        enough rounds and clients took part (`Stopping`).
 
         Args:
-            least_clients: the fewest clients before the end; None: only the fewest rounds of the
-                rule apply.
+            least_clients: the fewest clients that must have taken part before the end; None: 1.
 
         Raises:
-            InvalidInputError: the plan has no target, it cannot end early, or `least_clients` is
-                not at least 1.
+            InvalidInputError: the plan has no target, `check_stopping` refuses the rule for this
+                plan, or `least_clients` is not at least 1.
         """
         if self.target is None:
             raise InvalidInputError(f"{opt.until_known} goes with {opt.tau}: give one")
@@ -495,7 +501,8 @@ class Plan:
     def why_not_all_land(self) -> str:
         """Return why there are too few clients for a sum of each round, or "" if there are enough.
 
-        It applies to secagg only. In the text, names of options are marked, as in error messages.
+        The text is also "" if the plan does not use secagg. Names of options in the text are
+        marked, as in error messages.
         """
         if self.summing.cohorts is None:
             return ""
@@ -518,11 +525,12 @@ class Plan:
         allow_list: bytes | None = None,
         may_lack: bool = False,
     ) -> Plan:
-        """Return the published plan: this plan with the public keys of the parties that run it.
+        """Return this plan with added public keys. A plan that lacks no key is a published plan.
 
-        The published plan is another plan with another fingerprint, and a ledger charges the two
-        separately. If the same plan is published twice with different keys, these are two
-        campaigns. A key that is None is not added: the plan keeps the key that it has, if any.
+        The published plan is another plan with another fingerprint, and a ledger charges this plan
+        and the published plan separately. If this plan is published twice with different keys, the
+        two published plans are two campaigns. A key that is None is not added: the plan keeps the
+        key that it has, if any.
 
         Args:
             server_key: for secagg, the server's Ed25519 public key, 32 bytes: it verifies the
@@ -581,29 +589,35 @@ class Plan:
     def releases(self) -> list[range]:
         """The releases: for each sum that is opened, the range of rounds that it adds up.
 
-        Without privacy, and if the clients add the noise, each round is a release.
+        If the clients add noise, or nobody adds noise, each round is a release. Otherwise a release
+        adds up the rounds that share all hashes and signs.
         """
         return self.protection.releases
 
     @property
     def noise_mark(self) -> NoiseMark | None:
-        """The mark of the sums that hold this plan's noise; None without privacy."""
+        """The mark of the sums that hold this plan's noise; None without privacy.
+
+        The mark says who added the noise, and under which plan.
+        """
         return self.protection.mark(self.fingerprint)
 
     @property
     def noise_bound(self) -> int:
         """A bound on the absolute value of the noise in every counter of a secure sum.
 
-        Some counter exceeds it with a probability of at most 2^-40. It is 0 if the secure sum holds
-        no noise: without privacy, and if an aggregator adds the noise later.
+        The noise in some counter exceeds the bound with a probability of at most 2^-40. The bound
+        is 0 if the secure sum holds no noise: the plan has no privacy, or an aggregator adds the
+        noise later.
         """
         return self.protection.bound(self.vector_length, self.summing.most_clients)
 
     def row_noise_bound(self, width: int) -> int:
         """Return a bound on the sum of the absolute values of the noise in a row of a secure sum.
 
-        Some row exceeds it with a probability of at most 2^-40. It is 0 if the secure sum holds no
-        noise. Each cohort's sum is checked with it, before the sums of the cohorts are added up.
+        The noise in some row exceeds the bound with a probability of at most 2^-40. The bound is 0
+        if the secure sum holds no noise. Each cohort's sum is checked with this bound, before the
+        sums of the cohorts are added up.
 
         Args:
             width: the number of counters in the row.
@@ -655,7 +669,8 @@ class Plan:
     def one_hot_bytes_per_client(self) -> int:
         """The most bytes that a client would upload with one counter for each candidate.
 
-        The way to sum is the same, and the bytes that the protocol adds are taken as equal.
+        The way to sum is this plan's. The protocol is assumed to add as many bytes as it adds for
+        this plan's vectors.
         """
         sketch = -(-self.vector_length * self.modulus_bits // 8)
         one_hot = -(-self.domain_size * self._one_hot_bits // 8)
@@ -663,7 +678,7 @@ class Plan:
 
     @property
     def _one_hot_bits(self) -> int:
-        """The number of bits of a counter in a histogram with the same noise."""
+        """The number of bits of a histogram's counter with this plan's clients and noise bound."""
         largest = self.clients.largest_entry(Encoding.HISTOGRAM)
         if self.secure_sum is None:
             sums = self.max_round_clients, largest, self.noise_bound
@@ -700,7 +715,8 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters as values for JSON, by name; the seed is in hexadecimal.
 
-        Entries that are None are left out, `people` if it is 1, and `encoding` if it is a sketch.
+        Three kinds of entries are left out: entries that are None, `people` if it is 1, and
+        `encoding` if it is a sketch.
         """
         return {
             "rows": self.rows,

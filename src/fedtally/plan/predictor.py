@@ -52,7 +52,7 @@ class Predictor:
 
     Args:
         num_clients: the number by which counts are divided to get frequencies: the clients of all
-            rounds together, or for silos the people who are expected in them.
+            rounds together, or for silos the people who are expected in all silos.
         schedule: which rounds share the locations and the signs of items: shared, fresh, hybrid or
             batched:B.
         num_rounds: the number of rounds.
@@ -116,7 +116,7 @@ class Predictor:
 
         The error model predicts if the sketch has more than `MOST_CELLS` counters, if there are
         several batches, if `repeats` is 0, or if the decoder has no collisions (a histogram). If
-        the decoder builds on another one (`rests_on`), the other one decodes the simulations.
+        the decoder builds on a second decoder (`rests_on`), the second decoder is simulated.
         """
         schedule = Schedule.parse(self.schedule)
         if not self.repeats or not kind_of(self.recovery).has_collisions:
@@ -147,7 +147,7 @@ class Predictor:
         width: int,
         tau: float | None = None,
     ) -> float:
-        """Return the largest error of any frequency that is exceeded only with probability p.
+        """Return the error that the largest error of all frequencies exceeds with probability p.
 
         Args:
             distribution: the known frequencies.
@@ -169,10 +169,10 @@ class Predictor:
     ) -> float:
         """Return the probability that the largest error exceeds tau, by the error model.
 
-        A safeguard applies to joint recovery: the result is at least the probability that the error
-        of a sketch `JUMP` times narrower exceeds `FALL` times tau. The reason: where the error
-        falls so fast with the width, the model may predict the fall at too small a width. A second
-        safeguard is `_sure`.
+        Two safeguards apply to joint recovery. First, the result is at least the probability that
+        the error of a sketch `JUMP` times narrower exceeds `FALL` times tau. The reason: where the
+        error falls so fast with the width, the model may predict the fall at too small a width.
+        Second, `_sure` corrects predictions of exact recovery.
         """
         return max(self.failures(distribution, tau, rows, width))
 
@@ -196,7 +196,7 @@ class Predictor:
         return model.failure(known, sums, numbers, tau)
 
     def modelled_linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
-        """Return the largest error that is exceeded only with probability p, by the error model.
+        """Return the error that `linf` describes, as the error model predicts it.
 
         The safeguards of `modelled_failure` apply here, too.
         """
@@ -221,8 +221,8 @@ class Predictor:
             candidates: the number of candidates, each of which has a noisy count.
             probability: the probability, above 0 and below 1, with which the result may be
                 exceeded.
-            expected: the number by which counts are divided to get frequencies: of clients, or of
-                people in silos.
+            expected: the number by which counts are divided to get frequencies: the number of
+                clients, or of the people in all silos.
         """
         sums = Sums.of(
             rows=1,
@@ -239,12 +239,12 @@ class Predictor:
         return kind_of(self.recovery).predict(none, sums, none, probability).linf
 
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
-        """Return the frequencies for which errors are predicted: after a pilot, more careful ones.
+        """Return the frequencies for which errors are predicted; after a pilot, harder frequencies.
 
-        A pilot shows little of rare items. So if the frequencies come from a pilot, and the decoder
-        is one that fits items, all items below a certain frequency get one common frequency. This
-        limit is the smaller of `tau` and half of `Fit.resolved`, from which on a pilot shows items
-        one by one. Equal items are the hardest case for joint recovery.
+        A pilot shows little of rare items. So after a pilot, for a decoder that fits items, all
+        rare items get one common frequency: equal items are the hardest case for joint recovery.
+        An item is rare if its frequency is below `tau` and below half of `Fit.resolved`. (A pilot
+        shows items one by one above the frequency `Fit.resolved`.)
         """
         if not self._fits_items or distribution.fit is None:
             return distribution
@@ -262,12 +262,12 @@ class Predictor:
         rows: int,
         width: int,
     ) -> float:
-        """Return a prediction for a width, or a larger one if exact recovery is not certain.
+        """Return the prediction `found`, or a larger value if exact recovery is not certain.
 
         Real decoding may need a wider sketch for exact recovery than the model predicts. If the
-        decoder fails to recover all items, its error is taken to be at most the error of a narrower
-        sketch for which the model does not predict exact recovery. Whether recovery is exact is
-        decided without noise, because noise cannot make exact recovery more certain.
+        decoder fails to recover all items, its error is taken to be that of a narrower sketch for
+        which the model does not predict exact recovery. Whether recovery is exact is predicted
+        without noise, because noise cannot make exact recovery more certain.
 
         Args:
             predicted: the method that predicts an error or a probability (`_Predicted`).
@@ -279,7 +279,7 @@ class Predictor:
         """
         items, cells = self._items(distribution), rows * width
         if not self._fits_items or not cells < CELLS * items <= CELLS * cells:
-            return found  # exact recovery is certain, or impossible with as many items
+            return found  # exact recovery is certain, or impossible with so many items
         free = replace(self, noise=0.0)
         exact = predicted(free, distribution, bound, rows, width) if self.noise_of(rows) else found
         for one in () if exact > 0.0 else SURE:
@@ -330,7 +330,7 @@ class Predictor:
     ) -> Prediction:
         """Return what the error model predicts for a size, without the safeguards.
 
-        The predicted largest error is the one that is exceeded with probability p.
+        The predicted largest error is exceeded with probability p.
         """
         known, numbers = distribution.rising
         model, sums = self._model_of(distribution, rows), self._sums(distribution, rows, width)
@@ -347,7 +347,7 @@ class Predictor:
             rows: the requested numbers, or one number; None: the usual numbers for the decoder.
 
         Raises:
-            InvalidInputError: there is no number, or one is out of range.
+            InvalidInputError: `rows` has no number, or a number that is out of range.
         """
         if rows is None:
             rows = kind_of(self.recovery).planned_rows
@@ -372,7 +372,7 @@ def predict_linf(
     tau: float | None = None,
     expected: int | None = None,
 ) -> float:
-    """Return the largest error of any frequency that a plan exceeds only with some probability.
+    """Return the error that a plan's largest error of all frequencies exceeds with `probability`.
 
     Args:
         plan: the plan.

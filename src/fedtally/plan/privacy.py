@@ -51,7 +51,7 @@ class Privacy:
     Args:
         epsilon: the most epsilon that the campaign may cost.
         delta: the most delta that the campaign may cost. None: 1e-6, or 0.1 divided by the number
-            of clients (for silos, people) if this is less. With geometric noise the delta is 0.
+            of clients (for silos, of people) if this is less. With geometric noise the delta is 0.
         noise_by: the parties that add the noise: an aggregator, the clients, or two servers.
         mechanism: the distribution of the noise, or its name. None: of the distributions that these
             parties can add, the one with the smallest error. Geometric noise is only for
@@ -59,10 +59,10 @@ class Privacy:
         relation: the difference between two inputs that must look alike: "zero-out" (a client's
             items are taken away), "replace-one" (they are replaced) or "add-remove" (the client is
             not there).
-        max_clients: a public bound on the number of clients, only for add-remove, which hides the
-            number itself.
-        certify: whether to compute how badly two candidates collide under the real hashes, only for
-            replace-one. This allows less noise than the worst case.
+        max_clients: a public bound on the number of clients. It is for add-remove, which hides the
+            number itself; for other relations it must be None.
+        certify: whether to compute how badly two candidates collide under the real hashes, which
+            allows less noise than the worst case. Except for replace-one, it must be False.
 
     Raises:
         InvalidInputError: a value is out of bounds, or values contradict each other.
@@ -139,14 +139,15 @@ class Privacy:
             width: the number of counters in a row; the harmonic mean if rows differ in width.
             schedule: which rounds share their hashes.
             max_items: the most items of one client in a round.
-            participations: the most rounds that one client takes part in.
+            participations: the most rounds that one client may take part in.
             num_clients: the number of clients of each round.
             most_clients: the most clients in a sum.
             honest_survivors: the fewest honest clients that are sure to be in every sum and to add
                 noise; None: clients add no noise.
             counters: the number of counters of a client's vector; None: rows times width.
             encoding: whether items are counted in a sketch or in a histogram.
-            probability: the probability with which the compared error may be exceeded.
+            probability: the probability with which the largest noise may exceed the error by which
+                the distributions are compared.
             silos: the options of silos; None: clients are persons.
             per_rounds: the length, in rounds, of each run of rounds that `participations` limits;
                 None: the whole campaign.
@@ -227,7 +228,7 @@ def resolve_privacy(
         neighbours: the relation between two inputs that must look alike, or its name; None:
             zero-out, but add-remove for silos.
         silos: the options of silos; None: clients are persons.
-        asked: other arguments of `Privacy`.
+        asked: further arguments of `Privacy`.
 
     Raises:
         InvalidInputError: a value is out of bounds; the relation does not suit silos, the method of
@@ -241,7 +242,8 @@ def resolve_privacy(
     default = Trust.CENTRAL if method is SecureSum.IDEAL else Trust.DISTRIBUTED
     trusted = default if trust is None else Trust.parse(trust)
     noise_by = NoiseBy.of(trusted, is_two_server=method is SecureSum.TWO_SERVER)
-    if silos is not None:  # `_check_hidden` is not for silos: any method may noise their people
+    # `_check_hidden` is not for silos: every method of summing can hide their number of people
+    if silos is not None:
         usual = _mechanism_of_silos(noise_by, asked.pop("mechanism", None))
         _check_relation_of_silos(relation, asked)
         return Privacy(relation=relation, noise_by=noise_by, mechanism=usual, **asked)
@@ -252,7 +254,7 @@ def resolve_privacy(
 
 
 def _mechanism_of_silos(noise_by: NoiseBy, name: str | None) -> Mechanism:
-    """Return the only distribution of noise that silos may have, and refuse any other one.
+    """Return the only distribution of noise that silos may have, and refuse any other name.
 
     The prediction of how closely a sum shows a silo's size (`plan.silos.size_shown`) assumes nearly
     normal noise.
@@ -317,8 +319,8 @@ def noise_of_release(event: Event, epsilon: float, delta: float, provision: floa
         epsilon: the epsilon of the whole campaign, 1e-6 .. 1e3.
         delta: the delta of the whole campaign, above 0 and below 1.
         provision: the noise variance in a sum divided by the variance that the guarantee relies on,
-            at least 1. It is above 1 if clients add noise: all clients in the sum do, but the
-            guarantee relies only on those that are surely honest.
+            at least 1. It is above 1 if clients add noise: all clients in the sum add noise, but
+            the guarantee relies only on the clients that are surely honest.
 
     >>> event = {"mechanism": "rounded-gaussian", "rows": 16, "relation": "zero-out"}
     >>> # a client's 4 rounds are added up, or stand in 2 releases, or in 4

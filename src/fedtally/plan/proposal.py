@@ -1,4 +1,7 @@
-"""A proposal for a plan, made before the campaign for an error or a budget of bytes."""
+"""The proposal of a plan that meets a target error, or stays within a budget of bytes.
+
+It is made before the campaign, from the number of clients and from frequencies, if any are known.
+"""
 
 from __future__ import annotations
 
@@ -71,24 +74,24 @@ class Proposal:
 
     Attributes:
         plan: the plan, with its target.
-        size: how rows and width were chosen, with a message for the user. If the sketch was widened
-            afterwards (`search.wider`), `size.width` is the width before.
+        size: how rows and width were chosen, with a message for the user. Its rows and width are
+            the plan's; its error is None if the sketch was widened afterwards (`search.wider`).
         linf: the predicted largest error; it is exceeded with the plan's `failure_probability`.
         distribution: the frequencies for which the error is predicted. If the target holds for any
-            frequencies, these are the hardest ones. The error of a histogram does not depend on the
-            frequencies; they then mean nothing.
+            frequencies, these are the hardest frequencies. For a histogram they mean nothing,
+            because its error does not depend on the frequencies.
         found: the quantity that was made as small as possible: "bytes", "error" or "epsilon".
         minimax: the paper's size for the worst frequencies, and the bytes that a client then
             uploads; None if the domain is open.
-        expected: the number by which counts are divided to get frequencies: of clients, or of
-            people expected in silos.
+        expected: the number by which counts are divided to get frequencies: the number of clients,
+            or of the people expected in all silos.
         design: the design from which the plan was made, with its seed.
         rare: the smallest sum, which shows rare strings; None if sums have noise, or if the domain
             is not open.
         names: the names that are predicted to be read; None if the domain is not open.
         one_release: the bytes that a client would upload, and the names that would probably be
             read, if all rounds were added up and noised only once. None if the plan has no privacy,
-            if it already opens a single sum, or if such a sum is not possible.
+            if the plan already opens a single sum, or if no plan with a single sum is possible.
     """
 
     plan: Plan
@@ -213,11 +216,11 @@ class Proposal:
 
         Returns None if there is no smaller plan, if the request names a decoder or has no tau, if
         the error does not depend on the frequencies, or if the frequencies of rare items are not
-        known. Returns None, too, if this decoder would not be the default one for the smaller plan.
+        known. Returns None, too, if `recovery` would not be the smaller plan's default decoder.
 
         Args:
             recovery: a decoder from `recovery.decoding.resting`. Without a pilot, plans are made
-                for the errors of these decoders only if the user requests it.
+                for the errors of such a decoder only if the user requests the decoder.
         """
         design, decoding = self.design, self.design.spec.decoding
         if design.spec.tau is None or decoding.recovery != AUTO or not self.has_shapes:
@@ -236,10 +239,10 @@ class Proposal:
         """Return curves of the predicted largest error over a client's upload bytes.
 
         A point is (bytes, error); points with an error of 0 are left out. There are two curves. The
-        first is for the plan's decoder and number of rows; if the plan has a histogram, it is for
-        sketches with the usual decoder and number of rows. The second is for the paper's (median)
-        decoder and its usual number of rows; if the plan is for this decoder, it is the only curve.
-        The keys name the decoder and the number of rows.
+        first is for the plan's decoder and number of rows; if the plan has a histogram, the first
+        is for sketches with the usual decoder and number of rows. The second is for the paper's
+        (median) decoder and its usual number of rows; if the plan is made for the median decoder,
+        there is only the second curve. The keys name the decoder and the number of rows.
         """
         recovery, own = self.target.recovery, self.plan.rows
         if not self.plan.vector.shares_counters:
@@ -253,7 +256,7 @@ class Proposal:
 
     def _curve(self, recovery: str, rows: int) -> list[tuple[float, float]]:
         planned = Predictor.from_plan(self.plan, recovery)
-        # noise grows with the square root of the rows, because an item changes a counter in each
+        # noise grows with the square root of the rows: an item changes a counter in each row
         noise = planned.noise_of(rows) * math.sqrt(rows / self.plan.spec.touched)
         predictor = replace(planned, noise=noise, num_clients=self.expected).with_repeats(_FEW)
         cells = self.plan.rows * self.plan.width
@@ -308,13 +311,14 @@ def propose(
         num_clients: the number of clients (persons or silos) that may take part, see
             `Design.for_fleet`.
         frequencies: the known frequencies. None: nothing is known. The plan is then made for the
-            hardest frequencies, so that its target holds for any. For an open domain it is then
-            made for assumed frequencies.
+            hardest frequencies, so that its target holds for any frequencies. For an open domain it
+            is then made for assumed frequencies.
         seed: the 32 bytes from which the hashes are derived.
         is_drawn: whether the seed was drawn at random, so that a small plan may get another seed,
             which spreads the candidates more evenly (`plan.seeds`).
-        like: a few words that describe the frequencies, for the plan's target. None: the target
-            says nothing. It is ignored if the target holds for any frequencies.
+        like: a few words that describe the frequencies, for `Target.frequencies`. None: the target
+            does not describe the frequencies. If the target holds for any frequencies, `like` is
+            ignored.
         find_epsilon: whether to search for the least epsilon. The request must then have tau,
             max_bytes, and an epsilon, which is replaced.
         wanted: what the user asks for about names, if the domain is open.
@@ -407,12 +411,13 @@ def for_strings(
         law: the frequencies of the strings.
         wanted: what the user asks for about names.
         find_epsilon: whether to search for the least epsilon, see `propose`.
-        like: a few words that describe the frequencies, for the plan's target; None: the target
-            says nothing.
+        like: a few words that describe the frequencies, for `Target.frequencies`; None: the target
+            does not describe the frequencies.
 
     Raises:
         InvalidInputError: no plan meets the request, and the message names changes that help, if
-            there are any; or the sums would show the items of single clients, which is not allowed.
+            there are any; or the sums would show the items of single clients, and
+            `wanted.allow_rare` is False.
     """
     spec, p = design.spec, design.spec.failure_probability
     if find_epsilon:
@@ -460,7 +465,8 @@ def _left_over(design: Design, plan: Plan, wanted: Wanted) -> str:
     """Return a note for the user if many bytes are left unused, otherwise "".
 
     More counters would use these bytes, but the sums would then show more about single clients.
-    Returns "" with privacy, if rare names are allowed, or from 90 % of the bytes on.
+    Returns "" in three cases: the plan has privacy; rare names are allowed; or the plan uses 90 %
+    of the bytes or more.
     """
     budget, used = design.spec.size.max_bytes or DEFAULT_MAX_BYTES, plan.bytes_per_client
     if plan.privacy is not None or wanted.allow_rare or used >= _USED * budget:
@@ -476,8 +482,8 @@ def _in_one_release(
 ) -> tuple[int, Names] | None:
     """Return the upload bytes and the predicted names if all rounds were added up and noised once.
 
-    Returns None if the plan has no privacy, if it already opens a single sum, or if a plan with one
-    such sum is not possible.
+    Returns None if the plan has no privacy, if the plan already opens a single sum, or if no plan
+    with a single sum is possible.
     """
     if plan.privacy is None or len(plan.releases) == 1:
         return None

@@ -63,7 +63,7 @@ class RareNames(NamedTuple):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the sum has fewer clients than counters; the user must then allow it."""
+        """Whether the sum has fewer clients than counters; the user must then allow such sums."""
         return self.counters > self.clients
 
     def check(self) -> None:

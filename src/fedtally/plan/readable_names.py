@@ -10,8 +10,9 @@ clients spell the position. Then the variance of the mean is
 
 `noise` is the variance of the noise in a counter. Energy (the sum of f^2) and mass (the sum of f)
 are sums over the frequencies f of the strings that are rarer than the name; more frequent strings
-are subtracted before. It is random how many holders of the name spell the position: their share has
-the variance f / n. So a name of frequency f stands out by z standard errors, where
+are subtracted before the name is read. It is random how many holders of the name spell the
+position: their share has the variance f / n. So a name of frequency f stands out by z standard
+errors, where
 
     z^2 = (T / p) f^2 / (s^2 + SAMPLED f / n).
 
@@ -199,8 +200,8 @@ class Speller:
         """Return two numbers about the strings; neither depends on the rows or on the noise.
 
         Strings rarer than `theta` cause a variance in each counter. The first number is this
-        variance, in squared frequencies, times the width W. The second is the number of all other
-        strings.
+        variance, in squared frequencies, times the width W. The second number is the number of the
+        strings that are not rarer than `theta`.
         """
         f, number = self.law.frequencies, self.law.numbers
         rare = f < theta

@@ -93,8 +93,9 @@ class Request:
                 true frequencies, or the input's own items as candidates.
             silos: the options of silos; None: the input has no silos. For silos the relation is
                 add-remove of a person, and the schedule is shared. With a given plan of silos,
-                `silos` must be given, too; `people` must be None and `silos_per_person` 1, because
-                the plan has both. With a given plan of persons, `silos` must be None.
+                `silos` must be given, too; `silos.people` must be None and `silos.silos_per_person`
+                1, because the plan states both numbers. With a given plan of persons, `silos` must
+                be None.
             recurring: the options of a calendar; None: there is no calendar. With a calendar the
                 schedule is hybrid or fresh.
 
@@ -128,7 +129,7 @@ class Request:
         )
 
     def _silos(self, asked: Silos | None) -> Silos | None:
-        """Return the options of silos, from the plan or the user; None if clients are persons."""
+        """Return the options of silos, of the given plan or else the user; None for persons."""
         if self.plan is not None:
             return _silos_of(self.plan, asked)
         if asked is not None:
@@ -195,7 +196,7 @@ class Request:
         )
 
     def _max_items(self) -> int:
-        """Return the most items of one client in a round, from the given plan or the user."""
+        """Return the most items of one client in a round, of the given plan or else the user."""
         asked = _checked(_POSITIVE, max_items=self.max_items)
         return (asked or 1) if self.plan is None else self.plan.max_items
 
@@ -203,7 +204,8 @@ class Request:
         """Return the options for decoding the sums.
 
         Raises:
-            InvalidInputError: an option is not valid, or the decoder needs more rows.
+            InvalidInputError: an option is not valid, or the decoder needs more rows than the plan
+                or the request has.
         """
         decoding = Decoding(self.recovery, self.objective, self.confidence, self.intervals)
         if self._rows is not None:
@@ -219,7 +221,7 @@ class Request:
         return self.schedule if is_chosen else Schedule.parse(self.schedule)
 
     def _summation(self, dropout: float) -> Summation:
-        """Return the way to sum, from the given plan if it has a secure sum, or from the user."""
+        """Return the way to sum: of the given plan if it has a secure sum, else of the user."""
         if self.plan is None or self.plan.secure_sum is None:
             return self._asked_sum(dropout)
         return self._planned_sum(self.plan.summing, dropout)
@@ -243,7 +245,7 @@ class Request:
         )
 
     def _planned_sum(self, agreed: Summing, dropout: float) -> Summation:
-        """Return the way to sum of the given plan.
+        """Return the given plan's way to sum rounds.
 
         Raises:
             InvalidInputError: the user requests another way to sum, or options of cohorts.
@@ -409,7 +411,7 @@ class AskedSize:
         rows: the number of rows, from the given plan or else from the user, or None.
         width: the number of counters in a row, or None.
         max_bytes: the most bytes that a client may upload in a round. None: no limit if there is a
-            tau, otherwise the default, which a histogram may exceed (`plan.encodings`).
+            tau, otherwise `DEFAULT_MAX_BYTES`, which a histogram may exceed (`plan.encodings`).
         num_rounds: the number of rounds among which clients are drawn at random. None: the rounds
             that a column of the input names, or the rounds of the given plan, or one round.
         schedule: a `Schedule`, or "auto" or "batched:auto", which leave the choice to the planner.
@@ -423,7 +425,7 @@ class AskedSize:
     schedule: Schedule | str
 
     def allows(self, encoding: Encoding) -> bool:
-        """Return whether the plan may have this encoding, because no other one is requested."""
+        """Return whether the request names this encoding, or names no encoding."""
         return self.encoding in (None, encoding)
 
 
@@ -434,7 +436,7 @@ class Accounting:
     Attributes:
         population: the name of the population whose privacy budget is charged.
         max_rounds: the most rounds of one client that count, if the input names the rounds; None:
-            all.
+            all rounds. If the input names no rounds, each client takes part in one round.
         is_not_private: whether the run may use options that break privacy; then nothing is
             guaranteed.
     """
@@ -489,9 +491,10 @@ class CampaignSpec:
         return 1 if self.silos is None else self.silos.most
 
     def with_people(self, largest: int) -> CampaignSpec:
-        """Return the spec for silos of at most `largest` people.
+        """Return the spec for silos of at most `largest` people each.
 
-        It is returned unchanged if clients are persons, or if the user requests a number of people.
+        The spec is returned unchanged if clients are persons, or if the user requests a number of
+        people.
         """
         if self.silos is None or self.silos.people is not None:
             return self
@@ -531,11 +534,11 @@ class CampaignSpec:
 
     @property
     def lifetime(self) -> int:
-        """The most rounds of the calendar that one client takes part in; 1 without a calendar."""
+        """The most rounds of the calendar that one client may be in; 1 without a calendar."""
         return 1 if self.recurring is None else self.recurring.lifetime
 
     def with_epsilon(self, epsilon: float) -> CampaignSpec:
-        """Return the spec with another epsilon; a program error if it has no privacy."""
+        """Return the spec with another epsilon; call it only if the spec has `privacy`."""
         assert self.privacy is not None
         return replace(self, privacy=replace(self.privacy, epsilon=epsilon))
 
@@ -544,7 +547,7 @@ class CampaignSpec:
 
         Args:
             max_bytes: the most bytes that a client may upload in a round. None: no limit if there
-                is a tau, otherwise the default.
+                is a tau, otherwise `DEFAULT_MAX_BYTES`.
         """
         return replace(self, size=replace(self.size, max_bytes=max_bytes))
 
@@ -581,11 +584,12 @@ class CampaignSpec:
     def for_ledger(self) -> CampaignSpec:
         """Return the spec for a campaign that shares the privacy budget of a ledger.
 
-        Unless the user requests a distribution of noise, it gets the usual one. In a single
-        campaign with a histogram geometric noise may have the smaller error. But the epsilons of
-        several campaigns with geometric noise add up, while with Gaussian noise the total grows
-        only like the square root of their number. Campaigns of both kinds together cost even more.
-        A pilot never has geometric noise, because it is a sketch.
+        The spec gets the usual distribution of noise, unless the user requests a distribution. In a
+        single campaign with a histogram, geometric noise may have the smaller error. But the
+        epsilons of several campaigns with geometric noise add up. With Gaussian noise the total
+        epsilon grows only like the square root of the number of campaigns. It grows even more if
+        some campaigns have geometric noise and others Gaussian noise. A pilot never has geometric
+        noise, because it is a sketch.
         """
         asked = self.privacy
         if asked is None or asked.mechanism is not None:
@@ -595,7 +599,7 @@ class CampaignSpec:
     def for_pilot(
         self, *, rows: int, width: int | None, max_bytes: int | None, num_rounds: int | None
     ) -> CampaignSpec:
-        """Return the spec of a pilot: a sketch of the given size, with the same kind of noise.
+        """Return the spec of a pilot: a sketch of the given size, with the noise of this request.
 
         A pilot has no target and no certificate. With privacy, each of its clients takes part in
         one round.
@@ -623,7 +627,7 @@ class CampaignSpec:
 
     @property
     def noise_by(self) -> NoiseBy | None:
-        """The party that adds the requested noise; None without a request, or with a given plan."""
+        """The party that adds the requested noise; None if the spec has no `privacy`."""
         return None if self.privacy is None else self.privacy.noise_by
 
     @property

@@ -82,9 +82,9 @@ def sizes_with_extremes(num_clients: int, rounds: int) -> list[int]:
     """Return one possible split of clients into rounds, with a very small and a very large round.
 
     The result has `rounds` sizes, which sum to `num_clients`. The first size is the lower bound of
-    `round_size_bounds`, at least 1. The second is about as far above the mean. The others are
-    nearly equal. So a plan that is checked with these sizes also suits other random splits. A
-    single round has all clients.
+    `round_size_bounds`, at least 1. The second size is about as far above the mean as the first
+    size is below. All further sizes are nearly equal. So a plan that is checked with these sizes
+    also suits other random splits. A single round has all clients.
 
     >>> sizes_with_extremes(40_000, 4)
     [9400, 10600, 10000, 10000]

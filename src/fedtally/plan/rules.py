@@ -382,7 +382,7 @@ def check(options: Mapping[str, Any], lacking: Mapping[Need, str]) -> None:
             `unmet` returns them.
 
     Raises:
-        InvalidInputError: a rule is broken; the message is of the first such rule.
+        InvalidInputError: a rule is broken; the message is about the first broken rule.
 
     The second example passes: the rule about `adversary` is only for the value "active".
 

@@ -2,10 +2,11 @@
 
 1. `smallest` finds the fewest bytes that meet a target error.
 2. `best` finds the smallest error within a budget of bytes.
-3. `least_epsilon` finds the smallest epsilon that meets a target error, within a budget of bytes if
-   there is one.
-4. `for_any` finds a size that meets a target error for any frequencies; without a target, the size
-   within a budget of bytes whose largest error for any frequencies is about the smallest.
+3. `least_epsilon` finds the smallest epsilon that meets a target error. If there is a budget of
+   bytes, the bytes must be within it.
+4. `for_any` finds a size that meets a target error for any frequencies. Without a target, it finds
+   a size within a budget of bytes. The largest error of this size for any frequencies is then about
+   the smallest that is possible.
 
 Each function gets a `Design`. The request in it states the target, the bytes and the epsilon. Other
 modules do parts of the work: `fedtally.plan.encodings` chooses between sketch and histogram,
@@ -38,10 +39,10 @@ from fedtally.sketch import Schedule
 
 _WIDER = 1.1  # the factor by which a sketch is widened if its error is still above tau
 _NOTHING = 0.5  # without a tau, a plan whose predicted error is at least this is refused as useless
-_FIRST_TAU = 0.01  # without a tau, the search for the hardest frequencies begins as for this tau
+_FIRST_TAU = 0.01  # without a tau, the first guess of the hardest frequencies is for this tau
 _STEPS = 8  # the most times that a sketch is widened for its hardest frequencies
 _TURNS = 3  # the most times that a plan and its hardest frequencies are found, one after the other
-PRECISION = 1.02  # a value that a search finds is at most this factor above the least one
+PRECISION = 1.02  # a search finds at most this factor times the least value that suffices
 
 
 class OutOfReachError(UnreachableError):
@@ -81,8 +82,9 @@ def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True
     """Return the design with the size that meets `tau` with the fewest bytes.
 
     The size is a sketch or a histogram, within the requested `max_bytes`. If the frequencies come
-    from a pilot that is too uncertain, the size meets tau for any frequencies. If there is no such
-    size, the paper's size for the worst frequencies is tried (`size_by_model`).
+    from a pilot that is too uncertain, the size meets tau for any frequencies. If no size can be
+    found for any frequencies, a sketch gets the paper's size for the worst frequencies
+    (`size_by_model`); this size must be within the bytes, too.
 
     Args:
         design: the design, whose request has a tau; its size, if any, is replaced.
@@ -141,9 +143,9 @@ def best(design: Design, frequencies: Frequencies, *, compared: bool = True) -> 
 def least_epsilon(design: Design, frequencies: Frequencies) -> Design:
     """Return the design with about the smallest epsilon with which some size meets `tau`.
 
-    The epsilon is at most 2 % above the smallest one, then rounded up to two digits. The size, a
-    sketch or a histogram, must have at most `max_bytes` bytes if the request has this bound. It is
-    only estimated (`reaches`), and the returned design does not get it.
+    The epsilon is at most 2 % above the smallest one, then rounded up to two digits. The size is a
+    sketch or a histogram, within the requested `max_bytes` if there is one. Whether such a size
+    exists is only estimated (`reaches`). The returned design has no new size.
 
     Args:
         design: the design, whose request has a tau and any epsilon.
@@ -171,9 +173,9 @@ def least_epsilon(design: Design, frequencies: Frequencies) -> Design:
 def for_any(design: Design, *, find_epsilon: bool = False) -> Made:
     """Return a plan whose target holds for any frequencies.
 
-    The plan is made for the hardest frequencies: those for which its error is largest. These depend
-    on the plan, and the plan depends on them. So the two are found one after the other, a few
-    times.
+    The plan is made for its hardest frequencies: those for which its error is largest. The hardest
+    frequencies depend on the plan, and the plan depends on these frequencies. So plan and hardest
+    frequencies are found one after the other, a few times.
 
     Args:
         design: the design; its size, if any, is replaced.
@@ -234,9 +236,9 @@ def for_frequencies(design: Design, frequencies: Frequencies) -> Made:
 def _promising(design: Design, frequencies: Frequencies) -> Made:
     """Return the plan of a design that has a size; the target comes from the predicted error.
 
-    The target is an error that is exceeded with only `RISK` times the failure probability. This
-    leaves room for real frequencies that differ from the given ones. `Made.linf` is smaller: it is
-    exceeded with the failure probability.
+    The target is an error that is exceeded with only `RISK` times the failure probability, where
+    `RISK` is below 1. This leaves room for real frequencies that differ from the given ones.
+    `Made.linf` is smaller: it is exceeded with the failure probability itself.
 
     Raises:
         InvalidInputError: the error in the target would be 0.5 or more.
@@ -283,11 +285,14 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
 def wider(design: Design, factor: float) -> Design:
     """Return the design with its sketch's width multiplied by `factor`, rounded up.
 
-    Rows, schedule and `origin` stay, so that `origin.width` is still the width before. A `spelling`
-    is dropped, and the encoding is a sketch.
+    Rows and schedule stay. So does `origin`, but for the width and for the predicted error, which
+    is not known of the new width. Only a design with a sketch of a list of candidates may be given:
+    a `spelling` would be dropped, and a histogram would become a sketch.
     """
     schedule, rows, width, *_ = design.chosen
-    return design.with_size(schedule, rows, math.ceil(factor * width)).sized_by(design.sizing)
+    width = math.ceil(factor * width)
+    origin = replace(design.sizing, width=width, linf=None)
+    return design.with_size(schedule, rows, width).sized_by(origin)
 
 
 def recovery_with(design: Design) -> str:
@@ -299,7 +304,8 @@ def recovery_with(design: Design) -> str:
 def _smallest_sketch(design: Design, frequencies: Frequencies, *, with_linf: bool) -> Design:
     """Return the design with the smallest sketch that meets tau within the bytes.
 
-    It does for sketches what `smallest` does for all encodings, with the same arguments and errors.
+    The arguments are those of `smallest`. An `OutOfReachError` says that no sketch meets tau within
+    the bytes.
     """
     asked = design.spec.size
     budget, sketches = asked.max_bytes, Sketches.of(design, frequencies, asked.rows)
@@ -332,8 +338,8 @@ def _best_sketch(sketches: Sketches, *, compared: bool) -> Design:
 def reaches(design: Design, frequencies: Frequencies) -> bool:
     """Return whether some size meets the design's tau, within the requested `max_bytes`.
 
-    The size is a sketch or a histogram. To be quick, sketches are tried only with the requested
-    number of rows, or else with the usual number.
+    The size is a sketch or a histogram. To be quick, sketches are tried with only one number of
+    rows: the requested number, or else the decoder's usual number.
     """
     return _sketch_reaches(design, frequencies) or encodings.meets_target(design) is not None
 
@@ -357,10 +363,10 @@ def for_bytes(design: Design) -> Design:
     """Return the design with a size, if nothing is known of the frequencies.
 
     The requested width is taken if there is one. Otherwise the size is a histogram or the widest
-    sketch within the budget of bytes (`fedtally.plan.encodings.for_bytes`). A schedule that the
-    request leaves open is the best one for `Frequencies.assumed`. For the median decoder without a
-    requested width, this is also true of the number of rows. For an open domain
-    `fedtally.plan.open_domain` chooses the size instead.
+    sketch within the budget of bytes (`fedtally.plan.encodings.for_bytes`). If the request leaves
+    the schedule open, the best schedule for `Frequencies.assumed` is taken. If it leaves both width
+    and rows open, the median decoder gets the best number of rows for `Frequencies.assumed`, too.
+    For an open domain `fedtally.plan.open_domain` chooses the size instead.
     """
     return encodings.for_bytes(design, lambda: _sketch_for_bytes(design), lambda: _assumed(design))
 
@@ -405,9 +411,10 @@ def hardest_for(
     Args:
         design: the design of the plan.
         plan: the plan.
-        probability: the probability with which this error may be exceeded, above 0 and below 1.
-        near: nearly the hardest frequencies for this plan, where the search begins, for example the
-            hardest ones for a similar plan; None: the search goes from many items to few.
+        probability: the probability with which the returned error may be exceeded, above 0 and
+            below 1.
+        near: the frequencies where the search begins, for example the hardest frequencies for a
+            similar plan; None: the search goes from many items to few.
     """
     recovery = design.spec.recovery_of(design.domain.size, plan.rows, plan.encoding)
 
@@ -453,7 +460,7 @@ def _widened(made: Made, worst: hardest.Hardest) -> tuple[Made, hardest.Hardest]
 
 
 def _linf_for_any(design: Design, plan: Plan, worst: Frequencies) -> float:
-    """Return the largest error of a plan for its hardest frequencies `worst`.
+    """Return the predicted error of a plan for its hardest frequencies `worst`.
 
     It is the larger of two predictions: by the error model, and by simulated campaigns for a small
     sketch. The simulated campaigns alone would predict too small an error. They may fit the items
@@ -470,8 +477,8 @@ def _linf_for_any(design: Design, plan: Plan, worst: Frequencies) -> float:
 def _smallest_for_any(design: Design) -> Design:
     """Return the design that meets tau for any frequencies, if a pilot tells too little about them.
 
-    The paper's size for the worst frequencies of the median decoder would be much larger. Joint
-    recovery needs less, because it fits frequent items.
+    The paper's size is for the median decoder at its worst frequencies, and would be much larger.
+    Joint recovery needs a smaller size, because it fits frequent items.
     """
     made = for_any(design)
     plan, size = made.plan, made.design.sizing
@@ -492,9 +499,10 @@ class _Tried(NamedTuple):
 
 
 def _best_for_any(design: Design, known: Frequencies) -> Made:
-    """Return the plan within the bytes whose error for its own hardest frequencies is least.
+    """Return the plan within the bytes whose error is least for its own hardest frequencies.
 
-    Only a few plans are compared. If a histogram is chosen, it is returned without a comparison.
+    Only a few plans are compared. If `best` chooses a histogram, the plan with this histogram is
+    returned without a comparison.
 
     Args:
         design: the design, whose request has no tau.
@@ -521,11 +529,12 @@ def _best_for_any(design: Design, known: Frequencies) -> Made:
 
 
 def _nearby_for_any(design: Design, found: _Tried) -> _Tried:
-    """Return a design whose error for its own hardest frequencies is small, among the schedules.
+    """Return the design with the schedule whose error for its own hardest frequencies is small.
 
     The search begins with the schedule of `found`, and goes to neighbouring schedules as long as
-    the error falls (`descend`). Each schedule has other hardest frequencies. So the schedule that
-    is best for the hardest frequencies of `found` may have a large error for its own ones.
+    the error falls (`descend`). The hardest frequencies differ between schedules. So the schedule
+    that is best for the hardest frequencies of `found` may have a large error for its own hardest
+    frequencies.
     """
     sketches = Sketches.of(design, found.worst.distribution, design.spec.size.rows)
     careful = design.spec.failure_probability * RISK
@@ -598,9 +607,10 @@ def make_target(linf: float, probability: float, recovery: str) -> Target:
 def least(
     suffices: Callable[[float], bool], low: float, high: float, ratio: float = 1.01
 ) -> float | None:
-    """Return the least value in [low, high] that suffices, or one up to `ratio` times larger.
+    """Return the least value in [low, high] that suffices, or a value up to `ratio` times larger.
 
-    Returns None if not even `high` suffices. If a value suffices, all larger values are assumed to.
+    Returns None if not even `high` suffices. If a value suffices, all larger values are assumed to
+    suffice.
 
     Args:
         suffices: a function that returns whether a value suffices.

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fedtally.base import validate
+from fedtally.base.shares import whole_share
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.crypto.prg import MAX_BITS
@@ -41,7 +42,9 @@ _LARGEST_COHORT = {Adversary.SEMI_HONEST: MAX_CLIENTS, Adversary.ACTIVE: MAX_ACT
 # If the user gives only one of the two sizes of a cohort, the smallest cohort has 4/5 of the
 # clients of a full one. This is a ratio of integers: 0.8 is not exact in floating point.
 _COMES, _FULL = 4, 5
-MIN_HONEST = 2  # honest clients in a sum: with only one, the others learn this client's vector
+# The fewest honest clients that a sum must have. With only one honest client, the corrupt clients
+# learn this client's vector.
+MIN_HONEST = 2
 
 
 def cohort_sizes(
@@ -55,7 +58,7 @@ def cohort_sizes(
 
     Args:
         cohort: the most clients of a cohort, or None.
-        cohort_min: the fewest clients with which a cohort is summed, or None.
+        cohort_min: the fewest clients with which a cohort may begin, or None.
         adversary: the adversary that the protocol resists; against an active adversary cohorts must
             be smaller.
 
@@ -113,8 +116,8 @@ def make_keys(
         num_clients: the number of clients of each secure sum before rounds are split into cohorts:
             of each round, or with two servers of each release (a sum that is opened). As many
             identities are made as the largest of these numbers, if the protocol registers clients.
-        random: a function that returns n random bytes for n; a seeded one repeats a simulation
-            exactly.
+        random: a function that returns as many random bytes as its argument says. A function with a
+            fixed seed repeats a simulation exactly.
     """
     identities: tuple[SigningKey, ...] = ()
     if summation.has_identities:
@@ -246,7 +249,7 @@ def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
 
     def fits(least: int, most: int) -> bool:
         corrupt = corrupt_clients(summation.max_corrupt, most)
-        try:  # whether terms exist does not depend on the length: 1, nor on the bits: MAX_BITS
+        try:  # length 1 and MAX_BITS bits will do: whether terms exist depends on neither
             _secagg_terms(summation, _Cohorts(least, most, corrupt), 1, 1, MAX_BITS)
         except InvalidInputError:
             return False
@@ -298,7 +301,7 @@ def _two_server_terms(
         length=counters,
         bits=bits,
         n_max=batches.n_max,
-        min_batch=batches.n_min - int(summation.borne * batches.n_min),
+        min_batch=batches.n_min - whole_share(summation.borne, batches.n_min),
         corrupt=batches.corrupt,
         largest_entry=largest_entry,
     )
@@ -336,7 +339,7 @@ def with_validity(
     """Return the terms `agreed` with a proof for every report, if proofs are wanted and possible.
 
     A proof shows two servers that a client's report is valid. If the request leaves proofs open,
-    the reports have them where they are possible. Terms of other protocols are returned unchanged.
+    the reports have proofs if proofs are possible. Terms of secagg are returned unchanged.
 
     Args:
         agreed: the terms of the secure sum, with room for the noise.
@@ -363,10 +366,10 @@ def with_validity(
 
 
 def check_rounds(summation: Summation, num_clients: Sequence[int]) -> None:
-    """Refuse the requested sizes of cohorts if the rounds cannot be split into such cohorts.
+    """Refuse requested sizes of cohorts that do not suit the sizes of the rounds.
 
-    Otherwise some clients would be in no cohort, and the error would be larger than predicted.
-    Nothing is refused if the request has no smallest cohort.
+    With such sizes some clients could be in no cohort, and the error would be larger than
+    predicted. Nothing is refused if the request has no smallest cohort (`min_cohort`).
 
     Args:
         summation: the requested way to sum rounds, with the sizes of cohorts.

@@ -13,7 +13,8 @@ smaller the error becomes.
 
 The predicted error of a plan may not show this gain. The prediction simulates campaigns with the
 plan's assumed frequencies. The simulated error is smaller only if the assumed frequencies have
-about as many rare items as the population. A plan for any frequencies is simulated without them.
+about as many rare items as the population. A plan for any frequencies is simulated without rare
+items.
 """
 
 from __future__ import annotations
@@ -28,18 +29,26 @@ from fedtally.plan import Plan
 from fedtally.sketch import CountSketch, SketchSpec
 
 DRAWS = 8
-MOST_COUNTERS = 150  # with more, over all batches, the choice of a seed gains too little
-MOST_CANDIDATES = 1 << 17  # with more candidates, all seeds spread rare items about equally
+# The most counters, over all batches, of a plan whose seed is chosen. With more counters the choice
+# of a seed gains too little.
+MOST_COUNTERS = 150
+# The most candidates of a plan whose seed is chosen. With more candidates, all seeds spread rare
+# items about equally.
+MOST_CANDIDATES = 1 << 17
 
 
 def even_seed(plan: Plan, domain: Domain) -> bytes:
-    """Return the seed with the least `unevenness` among `DRAWS` seeds: the plan's own and others.
+    """Return the seed with the least `unevenness` among `DRAWS` seeds.
 
-    The other seeds are derived from the plan's own seed (`draws`). The plan's own seed is returned
-    without a search if the plan has more than `MOST_COUNTERS` counters over all batches (groups of
-    rounds that share all hashes and signs). It is also returned if the candidates are not public,
-    not listed, or more than `MOST_CANDIDATES`, and for a histogram: this has no hashes, so that all
-    seeds are equally even.
+    These are the plan's own seed and seeds derived from it (`draws`). The plan's own seed is
+    returned without a search in these cases:
+
+    - The plan has more than `MOST_COUNTERS` counters over all batches (groups of rounds that share
+      all hashes and signs).
+    - The candidates are not public or not listed, or there are more than `MOST_CANDIDATES`.
+
+    It is also the result for a histogram: a histogram has no hashes, so that all seeds are equally
+    even.
 
     Args:
         plan: a plan whose seed was drawn at random.

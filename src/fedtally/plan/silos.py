@@ -55,14 +55,14 @@ class Silos:
             validate.integer(1, expected_people=self.expected)
 
     def check(self, num_silos: int) -> None:
-        """Refuse a number of silos that contradicts the other options.
+        """Refuse a number of silos that is too small for `silos_per_person` or for `expected`.
 
         Args:
             num_silos: the number of silos of the campaign.
 
         Raises:
-            InvalidInputError: a person may be in more silos than there are, or more people are
-                expected than the silos may have.
+            InvalidInputError: `num_silos` is below `silos_per_person`, or this number of silos
+                cannot have `expected` people.
         """
         if self.silos_per_person > num_silos:
             raise InvalidInputError(
@@ -81,10 +81,9 @@ class Silos:
         return num_silos * self.most if self.expected is None else self.expected
 
     def beyond_column(self) -> dict[str, int]:
-        """Return `people` and `silos_per_person` by name, as far as the user gave them.
+        """Return `people` and `silos_per_person` by name.
 
-        The column of the input that names the silos is not an option of this class. `people` is
-        left out if it is None, and `silos_per_person` if it is 1. `expected` is always left out.
+        `people` is left out if it is None, and `silos_per_person` if it is 1.
         """
         return given(
             people=self.people,
@@ -93,7 +92,7 @@ class Silos:
 
     @property
     def most(self) -> int:
-        """The most people of one silo; a program error if `people` is None."""
+        """The most people of one silo; use it only if `people` is not None."""
         assert self.people is not None
         return self.people
 

@@ -8,8 +8,9 @@ By default sizes are chosen for the errors of joint recovery, and belief propaga
 answer. Belief propagation has smaller errors. The difference is a margin for frequencies that
 differ from the assumed ones. If the frequencies come from a pilot, whose clients were drawn from
 the same population, a smaller margin is enough. Then `size_by_answer` may find a smaller size, for
-the errors of the decoder that answers. Its margin must still cover errors of the pilot. These are
-largest if many items have nearly the same frequency, because a pilot may not show that.
+the errors of the decoder that answers. The margin of this size must still cover errors of the
+pilot. A pilot's errors are largest if many items have nearly the same frequency, because a pilot
+may not show such a group of items.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ __all__ = [
 ]
 
 MARGIN = 1.1  # the width is this factor above the predicted width
-# Predicted errors may exceed tau with this share of p. The rest of p is for errors of a pilot.
+# The share of the failure probability p that predicted errors may use: they may exceed tau with
+# probability RISK * p. The rest of p is for errors of a pilot.
 RISK = 0.5
 # A pilot is not used if the hardness of its frequencies (`Frequencies.hardness`: how wide a sketch
 # they need) has a larger relative standard error.
@@ -64,10 +66,12 @@ SHAPE = 1.5
 _FACTOR = (
     2.0  # trials are run if the predicted width is at most this many times their largest width
 )
-# If another decoder answers, the error of joint recovery may exceed tau, up to tau / SHARE.
+# If a decoder other than joint recovery decodes the answer, the error of joint recovery may be up
+# to tau / SHARE.
 SHARE = 0.9
-# The error of the decoder that answers may exceed tau with this share of p. The share is small,
-# because this error depends on rare items, about which a pilot tells little.
+# The share of p that the decoder of the answer may use: its error may exceed tau with probability
+# TRUSTED * p. The share is small, because this error depends on rare items, about which a pilot
+# tells little.
 TRUSTED = 0.2
 
 
@@ -144,9 +148,9 @@ def size_by_model(
 def _worst_case(
     distribution: Frequencies, tau: float, predictor: Predictor, p: float, searched: Sequence[int]
 ) -> Size:
-    """Return the paper's size for the worst frequencies, if a pilot is too uncertain.
+    """Return the paper's size for the worst frequencies.
 
-    The returned size has a message for the user that says so.
+    It is for a pilot that is too uncertain. The message of the size tells this to the user.
 
     Args:
         distribution: the frequencies that the pilot suggests.
@@ -428,9 +432,9 @@ class Answering(Predictor):
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
         """Return the distribution unchanged, unlike `Predictor._careful`.
 
-        The other method gives all rare items one common frequency, the hardest case for joint
-        recovery. But in this case the decoder that answers is better than joint recovery by the
-        most.
+        `Predictor._careful` gives all rare items one common frequency, the hardest case for joint
+        recovery. For the decoder that answers, this would not be careful: in this case it is better
+        than joint recovery by the most.
         """
         return distribution
 
@@ -452,7 +456,8 @@ def size_by_answer(
     - the frequencies are not from a pilot, or the pilot has too few clients for `tau` (`FEW`);
     - there is noise, clients may hold several items, or frequencies differ between rounds;
     - the decoder of the answer does not build on joint recovery (`rests_on`), for example because
-      there are too many candidates; or it depends on the number of rows;
+      there are too many candidates;
+    - the decoder of the answer is not the same for all numbers of rows in `rows`;
     - no size meets `tau`, or the smallest size is too small for the decoder of the answer
       (`Answering.answers`).
 
@@ -502,5 +507,5 @@ def _answering(
     if len(answers) > 1 or not (answer := answers.pop()).kind.rests_on:
         return None
     given = {field.name: getattr(predictor, field.name) for field in fields(predictor)}
-    # `repeats` 0 runs no trials: they would decode by joint recovery, and not by this decoder
+    # with `repeats` 0 no trials are run: trials would decode by joint recovery, not by `answer`
     return Answering(**given | {"repeats": 0, "recovery": answer.kind.rests_on}, answer=str(answer))

@@ -2,10 +2,10 @@
 
 **Schedules.** Without noise, new signs in each round are at least as good as shared signs, because
 collisions cancel. Noise changes this. An aggregator, or two servers, add the same amount of noise
-to each sum that is opened. So it may be better to add up rounds before, in a number of batches
-(groups of rounds that share all hashes and signs): docs/accuracy.md says why. The best number of
-batches depends on the width, and the width depends on the number of batches. So the two are chosen
-one after the other, until nothing changes, but at most four times.
+to each sum that is opened. So it may be better to add up the rounds of a batch (a group of rounds
+that share all hashes and signs) before the noise is added: docs/accuracy.md says why. The best
+number of batches depends on the width, and the width depends on the number of batches. So batches
+and width are chosen in turn, until neither changes. Each is chosen at most four times.
 
 **Targets that cannot be met.** Noise causes an error that no width removes, and a budget of bytes
 limits the width. `Sketches.reach` returns the smallest error that is possible. To find enough
@@ -162,7 +162,7 @@ class Sketches:
     def best_schedule(self, rows: int, width: int, now: Schedule | None = None) -> Schedule:
         """Return the schedule with the smallest error for the bytes of a given sketch.
 
-        The present schedule is returned unless another one is clearly better (`_BETTER`). With a
+        If no other schedule is clearly better (`_BETTER`), the present schedule is returned. With a
         growing number of batches the error first falls and then rises. So schedules are tried one
         after the other, in both directions, as long as the error does not rise. For each schedule
         the width is chosen so that the bytes stay the same.
@@ -170,7 +170,7 @@ class Sketches:
         Args:
             rows: the number of rows of the sketch.
             width: the number of counters in a row.
-            now: the present schedule; None: the first one in `schedules`.
+            now: the present schedule; None: the first schedule in `schedules`.
         """
         listed = list(self.schedules)
         start = 0 if now is None else listed.index(now)
@@ -201,9 +201,9 @@ class Sketches:
 
     @property
     def _least_noised(self) -> Schedule:
-        """The schedule with the least noise; among equal ones, the first.
+        """The schedule with the least noise; of schedules with equal noise, the first.
 
-        If this schedule cannot meet a target because of noise, no other one can.
+        If this schedule cannot meet a target because of noise, no other schedule can meet it.
         """
         searched = kind_of(self.design.recovery).planned_rows if self.rows is None else [self.rows]
         rows = sorted(searched)[len(searched) // 2]
@@ -212,9 +212,9 @@ class Sketches:
     def _in_turn(
         self, sized: Callable[[Schedule], Design], cost: Callable[[Design], float]
     ) -> Design:
-        """Choose a size and a schedule, one after the other, until the schedule stays the same.
+        """Return the cheapest design that is found by choosing size and schedule in turn.
 
-        The turns end after `_TURNS` sizes, too. Returns the cheapest of the designs on the way.
+        The turns end when the schedule stays the same, or after `_TURNS` sizes.
 
         Args:
             sized: a function from a schedule to the design with the best size under it.
@@ -236,7 +236,7 @@ class Sketches:
         cost: Callable[[Design], float],
         found: Design,
     ) -> Design:
-        """Return the cheapest design that steps between neighbouring schedules find (`descend`).
+        """Search among neighbouring schedules (`descend`), and return the cheapest design found.
 
         `_in_turn` may stop too early. Let many items have nearly the same frequency. Then the error
         of a size that just meets the target rises steeply with every small change. So every other

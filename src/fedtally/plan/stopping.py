@@ -37,8 +37,8 @@ class Stopping:
     part.
 
     Args:
-        linf: the largest error of any frequency with which the campaign may end, above 0 and below
-            1.
+        linf: the bound on the estimated error, above 0 and below 1. The estimated error is the
+            largest error of any frequency.
         probability: the probability with which the true error may exceed `linf`, above 0 and below
             1.
         recovery: the name of the decoder of the answer.
@@ -81,10 +81,10 @@ def check_stopping(
 
     Raises:
         InvalidInputError: the domain is open; the vectors are histograms; the clients are silos;
-            two servers sum; the plan has privacy, and the server gets exact sums; there are too few
-            rounds, rows, clients, or batches (rounds that share all hashes and signs); the error of
-            the decoder `rule.recovery` cannot be concluded from joint recovery's error; or the
-            privacy hides the number of clients.
+            two servers sum; the plan has privacy, and the server gets exact sums; the campaign has
+            too few rounds, rows, clients, or batches (rounds that share all hashes and signs) for
+            `rule`; the error of the decoder `rule.recovery` cannot be concluded from joint
+            recovery's error; or the privacy hides the number of clients.
     """
     check(
         given(until_known=True),

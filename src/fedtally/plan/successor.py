@@ -29,14 +29,14 @@ def successor(
             the seed of `plan`.
         start: the time when the successor's first round opens, a datetime with a time zone; None:
             the time when the last round of `plan` closes.
-        population: the name of the population whose privacy budget is charged; it must be the name
-            in `plan`, "" for none. None: the name in `plan`.
+        population: the name of the population whose privacy budget is charged. It must be the name
+            in `plan`, or "" if `plan` has no privacy. None: the name is not checked.
 
     Raises:
-        InvalidInputError: `plan` has no calendar; `start` is not such a time, has fractions of a
-            second, or is before the end of `plan`; `population` differs from the name in `plan`;
-            `seed` is the seed of `plan`; or the hashes of `plan` are certified, which holds for its
-            own seed only.
+        InvalidInputError: `plan` has no calendar; `start` is not a datetime with a time zone, has
+            fractions of a second, or is before the end of `plan`; `population` differs from the
+            name in `plan`; `seed` is the seed of `plan`; or `plan` has a certificate of its hashes,
+            which holds only for its own seed.
 
     >>> from datetime import UTC
     >>> from fedtally.plan.calendar import DAY, Calendar

@@ -13,6 +13,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from fedtally.base.shares import whole_share
 from fedtally.crypto.prg import lane
 from fedtally.plan import Plan
 from fedtally.plan.costs import noise_work
@@ -40,7 +41,7 @@ class Line(NamedTuple):
         down: the number of messages that clients receive, and the bytes of each.
         clients: the number of clients that perform the operations in `client`.
         client: the operations of one client: a table of numbers by the names in `costs.OPERATIONS`.
-        server: the operations of all servers for the whole sum, in the same form.
+        server: the operations of all servers for the whole sum, also a table of numbers by name.
         between: the bytes that two servers send each other for the sum.
         times: the number of sums that have this same cost.
     """
@@ -96,7 +97,8 @@ def lines_of_sum(
         rows: the mean number of rows that a silo reads from its own table, see `Crowd`; 0 if
             clients are persons.
     """
-    return LINES[plan.summing.kind](Crowd(plan, size, int(dropout * size), identities, rows))
+    gone = whole_share(dropout, size)
+    return LINES[plan.summing.kind](Crowd(plan, size, gone, identities, rows))
 
 
 def _planes(entries: int, bits: int) -> int:
@@ -115,7 +117,7 @@ def _planes(entries: int, bits: int) -> int:
 
 @dataclass(frozen=True)
 class _Masked:
-    """One sum of masked vectors; besides the counters they have checksum entries."""
+    """One sum of masked vectors. A masked vector has counters and checksum entries."""
 
     crowd: Crowd
     parameters: Parameters | TwoServerParameters
@@ -166,8 +168,8 @@ def _ideal(crowd: Crowd) -> list[Line]:
 class _Cohort(_Masked):
     """One cohort of secure aggregation.
 
-    Equally many clients drop out in each stage after the first. They receive the message of this
-    stage, but do not answer it.
+    Equally many clients drop out in each stage after the first. A client that drops out in a stage
+    receives the message of this stage, but does not answer it.
     """
 
     parameters: Parameters

@@ -26,10 +26,11 @@ class Target:
         recovery: the name of the decoder that estimates frequencies from the sums.
         frequencies: the frequencies for which the target holds, in 1 to 200 printable ASCII
             characters: "any" for any frequencies, or an assumed shape, such as "zipf:a=1.1". None:
-            the plan does not say it.
-        until_known: a number of clients, at least 1. The campaign may end before its last round:
-            once its estimated error is at most `linf`, as many clients have taken part, and enough
-            rounds have landed (`plan.stopping`). None: the campaign runs all its rounds.
+            the plan does not say for which frequencies the target holds.
+        until_known: a number of clients, at least 1. The campaign may end before its last round,
+            once three conditions hold: its estimated error is at most `linf`; at least
+            `until_known` clients took part; and enough rounds took place (`plan.stopping`). None:
+            the campaign runs all its rounds.
 
     >>> Target(0.001, 0.1, "joint").to_dict()
     {'linf': 0.001, 'failure_probability': 0.1, 'recovery': 'joint'}
@@ -55,7 +56,7 @@ class Target:
         object.__setattr__(self, "recovery", str(Recovery.parse(self.recovery, "target.recovery")))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the target's entries by name, as values for JSON; None is left out."""
+        """Return the target's entries by name, as values for JSON; omit entries that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod

@@ -68,9 +68,9 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
     with the rows, the schedule, the seed and the frequencies (any, or assumed) of the given plan.
     The given plan itself is a point of the curve of its epsilon.
 
-    A point is left out if the planner refuses its plan. Budgets from the bytes of
-    `histogram_within` on are left out, too, except the bytes of the given plan. A curve without
-    points is left out.
+    A point is left out if the planner refuses its plan. It is left out, too, if its budget is at
+    least the bytes of the plan that `histogram_within` returns; the point of the given plan stays.
+    A curve without points is left out.
 
     Args:
         proposal: a proposed plan with a sketch over a list of candidates.
@@ -99,8 +99,8 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
 def histogram_within(proposal: Proposal) -> Proposal | None:
     """Return a plan with a histogram, if it has at most the bytes of the largest sketch on a curve.
 
-    Otherwise returns None. From the bytes of this histogram on, the planner prefers it to sketches,
-    so that the curve ends there.
+    Otherwise returns None. Within a budget of at least the histogram's bytes, the planner prefers
+    the histogram to sketches, so that the curve ends there.
 
     Args:
         proposal: a proposed plan with a sketch over a list of candidates.
@@ -116,8 +116,8 @@ def histogram_within(proposal: Proposal) -> Proposal | None:
 def _budgets(proposal: Proposal) -> list[int]:
     """Return the budgets of bytes for the points of a curve, in rising order.
 
-    One of them is the number of bytes of the given plan. Budgets from `histogram_within` on are
-    left out.
+    One of the budgets is the number of bytes of the given plan. All other budgets are below the
+    bytes of the plan that `histogram_within` returns, if it returns a plan.
     """
     own, better = proposal.plan.bytes_per_client, histogram_within(proposal)
     end = math.inf if better is None else better.plan.bytes_per_client
@@ -127,7 +127,7 @@ def _budgets(proposal: Proposal) -> list[int]:
 def _sketches(plan: Plan) -> list[int]:
     """Return the upload bytes of sketches with more or fewer counters than the plan.
 
-    The numbers of counters are the multiples `_COUNTERS` of the plan's number.
+    The sketches have the multiples `_COUNTERS` of the plan's number of counters.
     """
     own = plan.rows * plan.width * plan.modulus_bits / 8
     return [round(plan.bytes_per_client + (factor - 1) * own) for factor in _COUNTERS]
@@ -154,8 +154,8 @@ def _of_bytes(proposal: Proposal, epsilon: float | None, max_bytes: int) -> Prop
 def private_at(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
     """Return the request with another epsilon.
 
-    If the request had no privacy, it gets default privacy with this epsilon. If `epsilon` is None,
-    it gets no privacy.
+    If `spec` has no privacy, the returned request has default privacy with this epsilon. If
+    `epsilon` is None, the returned request has no privacy.
 
     >>> from fedtally.plan.request import Request
     >>> spec = private_at(Request(secure_sum="secagg").resolve(), 2.0)
@@ -173,11 +173,11 @@ def private_at(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
 def halvings(proposal: Proposal) -> Iterator[Halved]:
     """Yield plans with half the error of the given plan, each with the change behind it.
 
-    If more bytes alone suffice, that plan comes first. Then other changes are tried one at a time
-    (such as more clients, a larger epsilon, or larger cohorts), with the bytes of the given plan,
-    with twice and with four times these bytes. A number of bytes that suffices without another
-    change ends the search. Each kind of change is yielded at most once, for the fewest of these
-    bytes.
+    If more bytes alone suffice, the plan with more bytes comes first. Then other changes are tried
+    one at a time (such as more clients, a larger epsilon, or larger cohorts). Each change is tried
+    within three budgets, one after the other: the bytes of the given plan, twice and four times
+    these bytes. The search ends at a budget within which more bytes alone suffice. Each kind of
+    change is yielded at most once, for the smallest budget within which it suffices.
 
     Args:
         proposal: a proposed plan over a list of candidates, whose predicted error is above 0.

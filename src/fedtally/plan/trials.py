@@ -42,8 +42,8 @@ MOST_CELLS = 150  # the most counters of a sketch whose campaigns are simulated
 CANDIDATES = 100_000
 ITEMS = 5000
 # A simulation may end early if its result is then wrong with at most this probability. `exceeds`
-# ends when it has seen few failures: with twice the allowed failure rate, there would be so few
-# with at most this probability.
+# ends early if it has seen few failures: with twice the allowed failure rate, the probability of so
+# few failures would be at most this.
 _SURE = 0.02
 _FIRST_ID = 1
 _SHARED = Schedule.parse("shared")
@@ -53,7 +53,8 @@ _SHARED = Schedule.parse("shared")
 class Trials:
     """The simulated campaigns for one size of sketch.
 
-    Results are kept. So callers use `of`, which returns the same object for the same arguments.
+    The object keeps the errors of campaigns that it has simulated. So callers use `of`, which
+    returns the same object for the same arguments.
 
     Args:
         distribution: the known frequencies.
@@ -105,11 +106,11 @@ class Trials:
         Args:
             tau: the error, a frequency, that is compared.
             probability: the share of campaigns whose error may be above tau.
-            repeats: the number of campaigns that the share is of.
+            repeats: the number of campaigns; the share is a share of this number.
             like: the campaigns of another width, or None. Campaigns with the same number have the
                 same clients and the same seed of hashes at every width. So the campaigns with the
-                largest errors in `like` are simulated first: as soon as enough of them fail, the
-                result is True.
+                largest errors in `like` are simulated first. As soon as more campaigns than allowed
+                have an error above tau, the result is True.
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> trials = Trials.of(distribution, 1000, "joint", 0.0, 7, 2)
@@ -146,11 +147,11 @@ class Trials:
 
         Args:
             probability: the largest share of campaigns whose error may exceed the result.
-            repeats: the number of campaigns that the share is of.
+            repeats: the number of campaigns; the share is a share of this number.
             tau: the error that is allowed, or None. With it, the simulation ends after half or
                 three quarters of the campaigns, if these show that a smaller share than
-                `probability` exceeds tau. The probability that this is wrong is at most `_SURE`,
-                for both tests together.
+                `probability` exceeds tau. The probability that this conclusion is wrong is at most
+                `_SURE`, for both tests together.
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> trials = Trials.of(distribution, 1000, "joint", 0.0, 7, 7)
@@ -246,9 +247,10 @@ def _items(distribution: Frequencies, num_clients: int, most: int) -> tuple[F64,
 
 
 def _growth(candidates: int, domain_size: int) -> float:
-    """Return how much larger the maximum of `domain_size` normal variables is than of `candidates`.
+    """Return how much larger a maximum of normal variables is for `domain_size` than `candidates`.
 
-    It is a ratio, and 1 if `domain_size` is at most `candidates`.
+    The result is the ratio of the maximum of `domain_size` variables and the maximum of
+    `candidates` variables. It is 1 if `domain_size` is at most `candidates`.
 
     >>> _growth(1000, 1000), round(_growth(100_000, 1_000_000), 3)
     (1.0, 1.107)

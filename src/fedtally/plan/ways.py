@@ -27,7 +27,9 @@ from fedtally.plan.sizes import UnreachableError
 from fedtally.plan.sketches import Sketches
 from fedtally.privacy.config import MAX_EPSILON
 
-_MORE_CLIENTS = (100, 10, 3)  # the most clients that searches try, as multiples of their number
+# The most clients that a search tries, as multiples of the given number. If a search up to one
+# multiple finds nothing, the search for the next multiple follows.
+_MORE_CLIENTS = (100, 10, 3)
 _TRIES, _ENOUGH = 5, 1.1  # how many values are tested, and the factor between the first two
 
 
@@ -193,9 +195,10 @@ class _Looked:
     def cohort(self) -> Way | None:
         """Return the change to the smallest size of cohorts that is enough.
 
-        It applies to secagg with privacy, if the request has no smallest cohort (`min_cohort`). The
-        sum of each cohort is opened, and each opened sum holds the noise that the whole sum needs.
-        So fewer and larger cohorts mean less noise in total.
+        The sum of each cohort is opened, and each opened sum holds the noise that the whole sum
+        needs. So fewer and larger cohorts mean less noise in total. Returns None, too, if the
+        largest round fits one cohort or secagg is not used, if the request has no privacy, or if
+        the request has a smallest cohort (`min_cohort`).
         """
         spec, summation, whole = (
             self.design.spec,
@@ -237,14 +240,14 @@ class _Looked:
             changed: a function that returns the design after a change to this value.
             low: the smallest value that is tried.
             high: the largest value that is tried.
-            known: a function that returns the frequencies for a value; None: they are the same for
-                all values.
+            known: a function that returns the frequencies for a value; None: the attribute
+                `frequencies` is used for all values.
         """
 
         def suffices(value: float) -> bool:
             try:
                 other = changed(value)
-            except InvalidInputError:  # for example, a secure sum cannot have as many clients
+            except InvalidInputError:  # for example, a secure sum cannot have so many clients
                 return False
             return reaches(other, self.frequencies if known is None else known(value))
 
@@ -253,7 +256,7 @@ class _Looked:
 
 
 def _enough(keeps: Callable[[float], bool], value: float, most: float = math.inf) -> float | None:
-    """Return about the least value that is enough, to two digits; None if none is found.
+    """Return about the least value that is enough, to two digits; None if no value is found.
 
     Only a few values are tested, because each test takes as long as making a plan.
 

@@ -1,6 +1,7 @@
 """Differential privacy: integer noise, exact accounting, and the terms that a plan guarantees."""
 
-# The mark of every output whose run used what a private run must not use, such as true counts.
+# These words mark an output if its run used something that is forbidden to private runs, such as
+# true counts.
 NOT_PRIVATE = "not private"
 LARGE_EPSILON = 10.0  # a larger epsilon brings a warning: e^10 is 22,000
 

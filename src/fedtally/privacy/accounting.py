@@ -3,27 +3,29 @@
 An event describes what one campaign exposes of one client (`events.Event`).
 
 The accountant computes the bound by every method that is proven for the events, takes the smallest
-bound, and names its method:
+bound, and names its method. The last column says how far the epsilon of a method was measured above
+the exact epsilon. An *adaptive* event is one that was chosen in view of what earlier events showed.
 
-| method                      | holds for                          | above the exact value by      |
+| method                      | holds for                          | above the exact epsilon by    |
 |-----------------------------|------------------------------------|-------------------------------|
 | `analytic-gaussian`         | rounded Gaussian noise             | what rounding gains           |
-| `dominating-gaussian`       | all noise; the only method for     | `tools/accountant_gap.py`: 5  |
-|                             | Skellam noise with a clip          | rows and 2 items 0.23 % at    |
-|                             |                                    | epsilon 1, 12 % at 8          |
-| `privacy-loss-distribution` | integer noise, no clip that        | 1e-4 of it, and 1e-3 up to 20 |
-|                             | matters                            |                               |
-| `gaussian-composition`      | several events, each chosen in     | as `dominating-gaussian`      |
-|                             | view of what earlier ones showed   |                               |
-| `renyi-filter`              | such events, if the ledger's first | `tools/accountant_gap.py`: at |
-|                             | campaign has little integer noise  | most 7 % at the grant's limit |
-| `basic-composition`         | geometric noise alone, also with a | nothing for one release of    |
-|                             | delta of 0, and for events chosen  | clients of one item           |
-|                             | in view of earlier ones            |                               |
+| `dominating-gaussian`       | all noise; the only method for     | 0.23 % at epsilon 1, 12 % at  |
+|                             | Skellam noise with a clip          | epsilon 8 (5 rows, 2 items)   |
+| `privacy-loss-distribution` | integer noise, no clip that        | 1e-3 up to epsilon 20, a      |
+|                             | matters                            | relative 1e-4 beyond it (for  |
+|                             |                                    | variances from 0.02)          |
+| `gaussian-composition`      | several events, also adaptive      | as `dominating-gaussian`      |
+| `renyi-filter`              | several events, also adaptive, if  | at most 7 % at a grant's end  |
+|                             | the ledger's first campaign has    |                               |
+|                             | little integer noise               |                               |
+| `basic-composition`         | geometric noise alone, also        | 0 for one release, if each    |
+|                             | adaptive, also with a delta of 0   | client has one item           |
 
-The method `privacy-loss-distribution` composes at most 2^18 pairs of distributions: one for each
-counter of a release that a client changes. Skellam noise with a variance above 1e7, and any noise
-with a clip, enters it as the Gaussian that dominates this noise.
+`tools/accountant_gap.py` measures the second and the fifth row.
+
+The method `privacy-loss-distribution` composes pairs of distributions, at most 2^18. There is a
+pair for each counter that a client changes, in each release. An event whose noise has a clip, or a
+variance above `Law.normal_from`, has one pair instead: the Gaussian that dominates its noise.
 
 Proofs: docs/privacy-proofs/. An input that the accountant does not know is an error. The accountant
 never counts on amplification by sampling, by shuffling or by the choice of cohorts, since the
@@ -115,8 +117,8 @@ class Guarantee:
     Attributes:
         epsilon: a proven upper bound on the epsilon of all events together; infinity if no method
             proves any.
-        delta: the delta at which `epsilon` holds, secure sums and samplers of noise included. 0:
-            pure differential privacy.
+        delta: the delta at which `epsilon` holds. It includes the delta that secure sums and
+            samplers of noise use up. 0: pure differential privacy.
         method: the method that computed the bound.
         relation: the neighbouring relation that the statement holds for.
         trust: who must be honest for the statement to hold (`events.Trust`): `central`,
@@ -169,9 +171,8 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
             composing loss distributions is not proven for such events.
 
     Raises:
-        InvalidInputError: there are no events, an event has no variance, the events differ in their
-            neighbouring relation, delta is out of bounds, or secure sums and samplers alone use up
-            delta.
+        InvalidInputError: `events` is refused (see `bounds.checked_events`), delta is out of
+            bounds, or secure sums and samplers alone use up delta.
 
     >>> print(epsilon(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2), 1e-6))
     epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
@@ -188,11 +189,13 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
 def pure_epsilon(events: Event | Sequence[Event]) -> float:
     """Return the epsilon of all events together at delta 0; infinity if any noise needs a delta.
 
-    It is the sum of the largest privacy losses (basic composition). So it also holds for events
-    that are chosen in view of earlier events. Proof: docs/privacy-proofs/geometric.md.
+    Each counter that a client changes has a largest privacy loss. The epsilon is the sum of these
+    losses over all such counters of all events (basic composition). So it also holds if later
+    events are chosen in view of earlier events. Proof: docs/privacy-proofs/geometric.md.
 
     Raises:
-        InvalidInputError: `events` is refused, as in `epsilon`.
+        InvalidInputError: there are no events, an entry is no `Event`, the events differ in their
+            neighbouring relation, or an event has no variance.
 
     >>> event = Event("geometric", 1, "zero-out", variance=1.8414, encoding="histogram")
     >>> round(pure_epsilon([event, event]), 3), pure_epsilon(Event("skellam", 5, "zero-out",
@@ -210,7 +213,7 @@ def pure_epsilon(events: Event | Sequence[Event]) -> float:
 
 
 def _delta_for(events: Sequence[Event], delta: float) -> float:
-    """Return delta as a float, if it is in (0, 1), or is 0 and all noise is geometric."""
+    """Return delta as a float; refuse one outside (0, 1), except 0 if all noise is geometric."""
     if delta == 0.0 and not isinstance(delta, bool):
         if all(event.mechanism.is_pure for event in events):
             return 0.0
@@ -266,8 +269,8 @@ class Composition:
             summed over the campaigns.
         pure: the sum of the campaigns' epsilons at delta 0 (`pure_epsilon`); infinity if one of
             them needs a delta.
-        alone: the event of the only campaign. None if there are several campaigns, or one campaign
-            of which `budget.Cap.total` counts several parts.
+        alone: the event, if the total holds a single campaign, else None. Also None if
+            `budget.Cap.total` counts several rounds of one campaign as if each were a campaign.
         order: the order of the Renyi divergences, above 1, fixed before the first campaign. None:
             the campaigns compose as Gaussians only.
         divergence: the sum of the campaigns' Renyi divergences of this order; infinity if there is
@@ -305,8 +308,8 @@ class Composition:
                 Gaussians only.
 
         Raises:
-            InvalidInputError: there are no events, an event has no variance, the events differ in
-                their neighbouring relation, or delta is out of bounds.
+            InvalidInputError: `events` is refused (see `bounds.checked_events`), or delta is out of
+                bounds.
         """
         found = checked_events(events)
         delta = _delta_for(found, delta)
@@ -423,7 +426,8 @@ class Composition:
 
         Args:
             values: the dict that `to_dict` returned.
-            event: the event of the last campaign; its relation is the relation of the composition.
+            event: the event of the last campaign. The composition has the relation of this event,
+                and if it is of only one campaign, this event is `alone`.
             delta: the delta of the composition.
 
         Raises:
@@ -467,8 +471,8 @@ def set_aside(delta: float) -> float:
     """Return the part of delta that is reserved for secure sums and samplers of noise.
 
     It is delta / 100 + 2^-28, but at most delta / 10. If clients add the noise, each participation
-    of a client uses up 2^-40 of delta, so that 2^-28 is enough for 4,096 participations. If others
-    add the noise, campaigns use up much less.
+    of a client uses up 2^-40 of delta, so that 2^-28 is enough for 4,096 participations. If an
+    aggregator or two servers add the noise, campaigns use up much less.
 
     >>> [float(f"{set_aside(delta):.3g}") for delta in (1e-6, 1e-9)]
     [1.37e-08, 1e-10]
@@ -496,15 +500,18 @@ def filter_order(event: Event, granted: float, delta: float) -> float | None:
 
     The ledger chooses the order with the first campaign, before anything is opened, and never
     changes it. It is the order with which the most campaigns like the first campaign fit into the
-    grant. None means that at least as many fit without Renyi divergences. This is so for much
-    noise, for a clip and for Gaussian noise, which compose as well as Gaussians with all of delta.
-    It is also so for geometric noise of a large epsilon, whose pure epsilons can be added up.
+    grant. None means: without Renyi divergences, at least as many campaigns like the first fit.
+    There are two such cases:
+    - Much noise, a clip, or Gaussian noise: composing Gaussians with all of delta is as good.
+    - Geometric noise of a large epsilon: adding up pure epsilons is as good.
+
     Proof: docs/privacy-proofs/renyi.md.
 
     Args:
         event: the event of the first campaign.
-        granted: the epsilon of the population's grant; above `MOST_ADAPTIVE`, that is taken.
-        delta: the delta of the grant; with 0, the result is None.
+        granted: the epsilon of the population's grant. A larger value than `MOST_ADAPTIVE` is
+            taken as `MOST_ADAPTIVE`.
+        delta: the delta of the grant. With 0 the result is None.
 
     >>> little = Event("skellam", 1, "zero-out", variance=2.0, honest_survivors=90)
     >>> much = Event("skellam", 1, "zero-out", variance=80.0, honest_survivors=90)
@@ -554,7 +561,8 @@ def concentrated(events: Event | Sequence[Event]) -> Concentrated:
     """Return the zero-concentrated differential privacy (rho, delta) of all events together.
 
     An event adds mu^2 / 2 to rho, where mu is the shift of the Gaussian that dominates the event
-    (`gaussian_bound`). With geometric noise, a counter adds epsilon^2 / 2 instead, if that is less.
+    (`gaussian_bound`). With geometric noise, each changed counter has a mu of its own, and adds
+    epsilon^2 / 2 instead if that is less; its epsilon is the largest privacy loss of this counter.
     Proof: docs/privacy-proofs/skellam.md and geometric.md.
 
     Raises:
@@ -696,8 +704,8 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
             have been chosen in view of what another one showed (see `epsilon`).
 
     Raises:
-        InvalidInputError: an argument is out of bounds (see `epsilon`), the other events alone
-            reach epsilon, or no variance up to 1e18 is enough.
+        InvalidInputError: an argument is refused (see `epsilon`), the other events alone reach
+            epsilon, or no variance up to 1e18 is enough.
 
     >>> event = Event("skellam", 5, "zero-out", honest_survivors=100)
     >>> round(calibrate(event, 1.0, 1e-6) ** 0.5 / (5**0.5 * noise_multiplier(1.0, 1e-6)), 4)
@@ -795,7 +803,7 @@ def _trust(events: Sequence[Event]) -> str:
 def _slack(events: Sequence[Event]) -> tuple[float, float]:
     """Return the delta that secure sums use up, and the total variation of all samplers.
 
-    Together they add the first number, plus (1 + e^epsilon) times the second number, to delta.
+    At an epsilon, delta grows by the first number plus (1 + e^epsilon) times the second number.
     """
     # Contributions are counted, not rounds: a person's silos may be in different sums of one round.
     sums = sum(event.contributions * LAWS[event.mechanism].sums_of_part for event in events)
@@ -812,8 +820,8 @@ def _solve(bound: Bound, delta: float, variation: float) -> float:
     Args:
         bound: the (epsilon, delta) curve for ideal noise.
         delta: the delta for the bound and the samplers together.
-        variation: the total variation of the samplers, which use (1 + e^epsilon) times as much
-            delta.
+        variation: the total variation of the samplers. They use up a delta of (1 + e^epsilon)
+            times this number.
     """
     least = 0.0
     # The larger epsilon is, the less of delta is left for the bound, which then has a larger

@@ -50,7 +50,7 @@ def with_margin(epsilon: float) -> float:
 
 
 def checked_events(events: Event | Sequence[Event]) -> list[Event]:
-    """Return events as a list; refuse several neighbouring relations, or missing variances.
+    """Return events as a list of at least one `Event`; all have one relation, and a variance.
 
     Raises:
         InvalidInputError: there are no events, an entry is no `Event`, the events have several

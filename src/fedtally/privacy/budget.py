@@ -40,7 +40,7 @@ DAY = 86_400  # seconds
 MAX_DAYS = 3_660  # the longest period of a cap in days: ten years
 NAME = "1 to 200 printable characters, no blanks at the ends"
 MAX_RELEASE = 2**31 - 1  # the largest integer that a column holds in every database
-MIN_DELTA = 1e-15  # floating point errs by about as much; each secure sum alone needs 2^-40
+MIN_DELTA = 1e-15  # floating point errs by about 1e-15; each secure sum alone needs 2^-40
 # Hangul fillers and the empty Braille pattern: they are blank, but Unicode counts them as letters
 _WITHOUT_INK = "\u115f\u1160\u3164\uffa0\u2800"
 _SEPARATORS = re.compile(r"[\s\-_\u2010-\u2015\u2212\u00b7\u2022\u30fb.]+")
@@ -161,6 +161,8 @@ class Cap:
             parts = Counter(charge.plan for charge in charges)
             counted = [event.of_parts(parts[plan]) for plan, event in campaigns.items()]
         total = Composition.of(under_demand(counted, self.relation), self.delta)
+        # `under_demand` may count two servers as one trusted server; what is proven is about both.
+        total = replace(total, trust=" and ".join(sorted({str(one.trust) for one in counted})))
         return total if self.per_days is None or len(charges) == 1 else replace(total, alone=None)
 
     @property
@@ -279,8 +281,8 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
 
     Args:
         grant: the budget of the population `new.population`.
-        charges: all earlier charges of this population, and all of the plan `new.plan`, even to
-            another population.
+        charges: all earlier charges of this population, and all earlier charges of the plan
+            `new.plan`, even to another population.
         new: the charge to reserve.
 
     Returns:
@@ -413,9 +415,9 @@ def _spendable(epsilon: float, total: Composition) -> float:
 def check_participation(charges: Sequence[Charge], new: Charge) -> None:
     """Refuse a round in which the client took part before, or one round too many of its plan.
 
-    A client may take part in at most `event.participations` rounds of a plan; with
-    `event.per_rounds` = R, in at most that number of any R rounds in a row. Clients may take part
-    in rounds in any order.
+    A client may take part in at most `event.participations` rounds of a plan. With
+    `event.per_rounds` = R, it may take part in at most `event.participations` of any R rounds in a
+    row. Clients may take part in rounds in any order.
 
     Args:
         charges: one charge for each round that the client took part in before. All rounds of this

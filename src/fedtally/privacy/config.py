@@ -52,8 +52,7 @@ class PrivacyConfig:
         population: the name of the population whose budget is charged. Populations that share
             clients must have one name.
         not_private: whether the run used something that no private run may use: private items as
-            the domain, a chosen seed, or true counts (to choose a parameter, for names or for
-            comparison). If so, nothing is guaranteed.
+            the domain, a chosen seed, or true counts. If so, nothing is guaranteed.
 
     Raises:
         InvalidInputError: a value is out of bounds, or the noise is too little for the guarantee.
@@ -111,7 +110,7 @@ class PrivacyConfig:
         """Return the proven guarantee of the campaign for a given neighbouring relation and delta.
 
         Args:
-            relation: the neighbouring relation; add-remove only if the event has it.
+            relation: the neighbouring relation. Add-remove is refused if the event has another one.
             delta: the delta, above 0 and below 1; or 0 if the noise is geometric.
             parts: the number of rounds that the client takes part in; None: as many as the plan
                 allows.
@@ -184,7 +183,9 @@ class PrivacyConfig:
         return self._law.in_shares(self.event.noise_variance * shares)
 
     def draws_of_all(self, clients: int, sums: int) -> tuple[float, int]:
-        """Return the variance of one draw of noise, and the draws in one counter of all sums.
+        """Return the variance of one draw of noise, and the number of draws in one counter.
+
+        The number counts the draws in this counter of all released sums together.
 
         If clients add the noise, one draw is a client's share. Else it is the noise of the
         aggregator or of one server.
@@ -294,7 +295,8 @@ def exposure(
         per_release: the most rounds of a client in one release, that is, in one opened sum.
         per_rounds: R, the number of rounds in a row in which a client takes part at most
             `participations` times. None: `participations` is the limit for all rounds.
-        num_rounds: the number of rounds of the campaign; only with `per_rounds`.
+        num_rounds: the number of rounds of the campaign, if `per_rounds` is given; else it must be
+            None.
         silos_per_person: the most silos that hold data of one person; 1 if clients are not silos.
         honest_survivors: the fewest honest clients in a sum, if clients add the noise in shares.
         most_clients: the most clients in a sum. If clients add the noise, it is also the most draws
@@ -379,7 +381,7 @@ class Opened(NamedTuple):
         num_rounds: the number of rounds of the plan.
         clients: the most clients in a sum.
         releases: for each release (opened sum), the range of rounds that are added up in it.
-        is_two_server: whether two servers add up the clients' vectors, and not one.
+        is_two_server: whether two servers add up the clients' vectors. False: one server does.
         people: the most people in one client. It is above 1 if the clients are silos.
     """
 
@@ -438,7 +440,10 @@ def _check_silos(event: Event) -> None:
 
 
 def _check_persons(event: Event) -> None:
-    """Refuse an event of persons with several silos each, or add-remove and distributed trust."""
+    """Refuse, for a plan of persons, an event that only a plan of silos may have.
+
+    Such an event counts several silos of a person, or has add-remove with distributed trust.
+    """
     if event.relation.hides_number and event.trust is Trust.DISTRIBUTED:
         raise InvalidInputError(
             "add-remove hides the number of clients, which a secure sum shows, and shares of noise"
@@ -454,7 +459,7 @@ def _check_persons(event: Event) -> None:
 def _check_rounds(event: Event, opened: Opened) -> None:
     """Refuse an event whose participations, rounds or rounds of a release do not fit the plan.
 
-    Such an event could be charged too little.
+    A campaign with such an event could be charged too little.
     """
     if event.participations > opened.num_rounds:
         raise InvalidInputError(
@@ -543,8 +548,8 @@ def checked_epsilon(epsilon: float) -> float:
 def _checked_delta(delta: float, mechanism: Mechanism) -> float:
     if not mechanism.is_pure:
         return checked_delta(delta)
-    # Geometric noise needs no delta. Other values than 0 would be other plans with the same
-    # guarantee.
+    # Geometric noise needs no delta. If other values than 0 were allowed, two different plans could
+    # have the same guarantee.
     if isinstance(delta, bool) or delta != 0:
         raise InvalidInputError(
             f"{arg.delta} must be 0 with {mechanism} noise, which needs none, got {delta!r}"

@@ -24,7 +24,7 @@ from fedtally.base.named import Named
 from fedtally.errors import InvalidInputError
 
 I64 = npt.NDArray[np.int64]
-SCHEMA = "fedtally-event/1"  # the form of an event's record; other entries need another name
+SCHEMA = "fedtally-event/1"  # the form of an event's record: a new form gets a new name
 MAX_PARTICIPATIONS = 2**20  # most rounds of a client: sums over them stay exact in doubles
 # Entries that an event's record may lack. Every other entry must be there: it changes the charge,
 # so that no default may replace it. `silos_per_person`, `encoding`, `per_rounds` and `num_rounds`
@@ -225,10 +225,10 @@ class Event:
             opened by itself. `participations`: only the total of all of them is opened.
         honest_survivors: the number of honest clients whose shares of noise add up to `variance`.
             It is the fewest clients that may remain in a round's sum, less the clients that may be
-            corrupt. For Skellam noise, and only for it.
-        collisions: the worst collisions under the hashes of all rounds, from `certify`. Only for
-            replace-one with `max_items`, `per_release` and `silos_per_person` of 1. None: the
-            charge allows for two items that collide in all rows.
+            corrupt. Skellam noise needs it; with other noise it must be None.
+        collisions: the worst collisions under the hashes of all rounds, from `certify`. None: the
+            charge allows for two items that collide in all rows. It must be None unless the
+            relation is replace-one, and `max_items`, `per_release` and `silos_per_person` are 1.
         total_variation: the total variation distance between the noise that is drawn and the ideal
             noise, for all draws of one release together.
         trust: who must be honest, or the name of this trust. None: `distributed` for Skellam noise,
@@ -241,8 +241,8 @@ class Event:
             `participations` times, wherever these R rounds begin. The charge is for all
             contributions that this rule allows in the whole campaign (`lifetime`). None:
             `participations` is the limit for the whole campaign.
-        num_rounds: the number of rounds of the whole campaign. Given with `per_rounds`, and only
-            with it.
+        num_rounds: the number of rounds of the whole campaign, if `per_rounds` is given; else it
+            must be None.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two values contradict each other.
@@ -292,7 +292,7 @@ class Event:
             object.__setattr__(self, name, value)
 
     def _check_numbers(self) -> None:
-        """Refuse numbers out of their bounds, and store the others as plain int and float."""
+        """Refuse numbers out of their bounds; store the other numbers as plain int and float."""
         for name, most in (
             ("rows", 1024),
             ("max_items", 2**20),
@@ -667,12 +667,13 @@ def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
     demand is for zero-out and an event is of add-remove (a plan of silos that hides how many people
     they have), all events get add-remove. This makes the cost of the other events a little higher.
 
+    No plan of two servers has add-remove, since they see the number of reports. Its event becomes
+    that of one trusted server, with the noise of one of the two servers. It then costs at least as
+    much: a client without items changes no number of reports, and pays for one more counter.
+
     Args:
         events: the events of the campaigns, of any relations.
         relation: the relation of the demand, zero-out or replace-one.
-
-    Raises:
-        InvalidInputError: an event of two servers would get add-remove, which it cannot have.
 
     >>> silo = Event("skellam", 3, "add-remove", honest_survivors=4)
     >>> client = Event("skellam", 3, "zero-out", honest_survivors=4)
@@ -680,10 +681,21 @@ def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
     ['add-remove', 'add-remove']
     >>> [str(event.relation) for event in under_demand([silo], Relation.REPLACE_ONE)]
     ['replace-one']
+    >>> servers = Event("rounded-gaussian", 3, "zero-out", trust="distributed")
+    >>> [str(event.relation) for event in under_demand([silo, servers], Relation.ZERO_OUT)]
+    ['add-remove', 'add-remove']
     """
     is_hidden = any(event.relation.hides_number for event in events)
     if relation is Relation.ZERO_OUT and is_hidden:
-        return [replace(event, relation=Relation.ADD_REMOVE, collisions=None) for event in events]
+        return [
+            replace(
+                event,
+                relation=Relation.ADD_REMOVE,
+                collisions=None,
+                trust=Trust.CENTRAL if event.draws_of_sum > 1 else event.trust,
+            )
+            for event in events
+        ]
     return [event.under(relation) for event in events]
 
 
@@ -789,7 +801,7 @@ def _certify_round(locations: npt.NDArray[np.integer[Any]], signs: I64) -> Colli
                 return Collisions(opposite, excess)
     for a in range(rows):
         for pair in _opposite_pairs(cells[a], signs[a]):
-            if excess >= 1:  # only pairs of two rows exceed 1; all were checked
+            if excess >= 1:  # more needs opposite signs in two rows: checked above
                 return Collisions(opposite, excess)
             consider(*pair)
     return Collisions(opposite, excess)

@@ -25,7 +25,7 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 F64 = npt.NDArray[np.float64]
 
-MAX_DRAWS = 1 << 26  # the most draws from one key; the limit of `mechanism`, too
+MAX_DRAWS = 1 << 26  # the most draws from one key, as in `mechanism.MAX_DRAWS`
 _UNIT = 1 << 40  # a rate is a multiple of 1 / _UNIT
 _CHUNK = 1 << 16  # the most attempts at a time, to bound memory
 _WORDS = 1 << 14  # the 64-bit words that a key yields before another key replaces it
@@ -35,8 +35,8 @@ def rate_of(variance: float) -> Fraction:
     """Return the rate of geometric noise with a given variance, as an exact fraction.
 
     The sampler and the accountant both call this function: so the noise that is drawn is the noise
-    that is charged. The rate is rounded down to a multiple of 2^-40, which can only add noise. If
-    the multiple is 0, the rate is 2^-40, with less noise than asked for.
+    that is charged. The rate is rounded down to a multiple of 2^-40, so that there is at least the
+    noise that was asked for. One exception: a rate below 2^-40 becomes 2^-40, with less noise.
 
     Args:
         variance: the variance of the noise, above 0. It is 2 q / (1 - q)^2 for q = e^-rate.
@@ -105,7 +105,7 @@ class Geometric:
 
     is_small: ClassVar[bool] = False
     masses: ClassVar[tuple[int, ...]] = ()  # draws need no table
-    # the time of one draw, in draws from a table (python -m benchmarks noise)
+    # one draw takes as long as 80 draws from a table (python -m benchmarks noise)
     work: ClassVar[int] = 80
 
     @property

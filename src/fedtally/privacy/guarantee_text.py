@@ -29,7 +29,7 @@ CHANGED = {
     Relation.REPLACE_ONE: "if one client's items are replaced by any others",
     Relation.ADD_REMOVE: "if one client takes part or does not",
 }
-# the same if clients are silos: one person is protected
+# The words of `CHANGED` if clients are silos: one person is protected, not one client.
 CHANGED_OF_PEOPLE = {
     Relation.ZERO_OUT: "if one person's items are taken away and the person is still counted",
     Relation.REPLACE_ONE: "if one person's items are replaced by any others",
@@ -359,11 +359,12 @@ class JointGuarantee(NamedTuple):
 
     Attributes:
         guarantee: the proven cost of all campaigns together, even if plans were chosen in view of
-            earlier answers. None: nothing is guaranteed.
+            earlier answers. None: no cost is proven.
         not_private: whether one of the campaigns is marked as not private, and so guarantees
             nothing.
         why: the reason why `guarantee` is None, else "".
-        replace_one: the same cost for the relation replace-one; None as for `guarantee`.
+        replace_one: the proven cost of all campaigns for the relation replace-one. It is None if
+            and only if `guarantee` is None.
     """
 
     guarantee: Guarantee | None
@@ -380,7 +381,7 @@ class JointGuarantee(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as a dict of JSON-able values.
 
-        If nothing is guaranteed, all entries but `not_private` and `why` are None.
+        If `guarantee` is None, all entries but `not_private` and `why` are None.
         """
         found = self.guarantee
         return {
@@ -404,16 +405,24 @@ def _fields(found: Guarantee) -> dict[str, Any]:
 def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarantee:
     """Return the privacy cost of several campaigns, for a client that takes part in all of them.
 
-    The delta of the total is the largest delta of the campaigns. Nothing is guaranteed if a
-    campaign is without privacy, or if the costs cannot be added: then `why` says so.
+    The delta of the total is the largest delta of the campaigns. No cost is proven if a campaign is
+    without privacy, or if the costs cannot be added: then `why` says so.
 
     Args:
         campaigns: the privacy terms of each campaign; None for a campaign without privacy.
+
+    Raises:
+        InvalidInputError: there is no campaign.
 
     >>> from fedtally.privacy.config import propose
     >>> print(add_up_guarantees([propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)] * 2))
     epsilon 1.457 at delta 1e-06 (zero-out, central trust, gaussian-composition)
     """
+    if not campaigns:
+        raise InvalidInputError(
+            "campaigns must be at least one, got none: give the privacy terms of each, or None for"
+            " one without privacy"
+        )
     private = [terms for terms in campaigns if terms is not None]
     not_private = any(terms.not_private for terms in private)
     # An exact sum may reveal what a client contributed. Noise in other sums does not change this.

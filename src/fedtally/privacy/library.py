@@ -1,6 +1,7 @@
-"""The choice between SciPy and dp-accounting, and their replacement `light`, for the accountant.
+"""Choose what the accountant computes with: SciPy and dp-accounting, or their replacement `light`.
 
-`light` is used for a library that is not installed, as in a light agent. Only this module chooses.
+`light` replaces each of the two libraries that is not installed, as in a light agent. Only this
+module chooses.
 A library is imported when it is first needed, so that a command without epsilon does not wait for
 the import.
 """

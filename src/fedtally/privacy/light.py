@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+
+from fedtally.errors import MissingExtraError
 
 F64 = npt.NDArray[np.float64]
 
@@ -76,7 +78,7 @@ def _log_ndtr(x: float) -> float:
 def _mills(x: F64) -> F64:
     """Return the logarithm of Phi at numbers x far below 0, by an asymptotic series.
 
-    Phi(x) = phi(x) / -x (1 - 1/x^2 + 3/x^4 - ...), where phi is the density.
+    Phi(x) = (phi(x) / -x) (1 - 1/x^2 + 3/x^4 - ...), where phi is the density.
     """
     term, total = np.ones_like(x), np.ones_like(x)
     for k in range(1, _SERIES):
@@ -312,7 +314,11 @@ class LossGrid:
         return LossGrid(self.step, self.parts + other.parts)
 
     def get_epsilon_for_delta(self, delta: float) -> float:
-        """Return the smallest epsilon at a delta above 0, up to rounding, or infinity."""
+        """Return the smallest epsilon at a delta above 0, up to rounding.
+
+        It is infinity if the loss is infinite with a probability of at least this delta, or if
+        floating point overflows.
+        """
         finite = sum(part.number * math.log1p(-part.infinite) for part in self.parts)
         left = delta + math.expm1(finite)  # minus the probability of an infinite loss
         if left <= 0:
@@ -324,6 +330,12 @@ class LossGrid:
         share = math.exp(min(math.log(left) - tilt.log_scale, _OVERFLOWS))
         epsilon = self.step * (highest + tilt.mean) + self._above_mean(tilt, share)
         return math.inf if math.isnan(epsilon) else max(0.0, epsilon)
+
+    def get_delta_for_epsilon(self, epsilon: object) -> NoReturn:
+        """Raise MissingExtraError: only dp-accounting computes a delta at a given epsilon."""
+        raise MissingExtraError(
+            "the delta at a given epsilon needs dp-accounting: pip install fedtally"
+        )
 
     def _tilted(self, order: float) -> _Tilt:
         log_sum = mean = variance = 0.0

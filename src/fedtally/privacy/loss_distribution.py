@@ -58,8 +58,8 @@ class _Loss(NamedTuple):
 
     Attributes:
         stddev: the standard deviation of the loss.
-        largest: a loss so large that the probability of a larger loss may be ignored; infinity if
-            there is none.
+        largest: a loss so large that the probability of a larger loss may be ignored. Infinity:
+            larger losses can never be ignored, since the two distributions hardly overlap.
         deltas: a function from an array of epsilons to the delta at each.
         atoms: the distinct values of the loss and their probabilities, float64 [n] each; None if
             there are more than 64, or for a Gaussian.
@@ -214,11 +214,11 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
 def _step(losses: Sequence[tuple[_Loss, int]]) -> float:
     """Return the step of the grid for the given losses.
 
-    Let a loss lie at a fraction f of a step h. Connecting the dots splits it between the two ends
-    of the step, which adds a variance of about f (1 - f) h^2. If losses have many values, 100 steps
-    in a standard deviation are enough. If a loss has few values, delta has kinks at sums of losses,
-    and the grid must be finer. Of the steps between h / 2 and h, the result is then the one that
-    adds the least variance, so that most losses lie at points of the grid
+    Let a loss lie at a fraction f of a step s. Connecting the dots splits the loss between the two
+    ends of the step, which adds a variance of about f (1 - f) s^2. If losses have many values, 100
+    steps in a standard deviation are enough. If a loss has few values, delta has kinks at sums of
+    losses, and the grid needs a smaller step: at most h. Of the steps between h / 2 and h, the
+    result is then the step that adds the least variance. Most losses then lie at points of the grid
     (docs/privacy-proofs/skellam.md).
 
     Args:

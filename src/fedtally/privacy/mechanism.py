@@ -27,7 +27,7 @@ from fedtally.crypto.prg import MAX_STREAM_BYTES, Masking
 from fedtally.kernels import Inversion
 
 MAX_DRAWS = MAX_STREAM_BYTES // 16  # one draw uses at most two words of 8 bytes
-MAX_VARIANCE = 2.0**30  # its table has about a million entries
+MAX_VARIANCE = 2.0**30  # a table of this variance has about a million entries
 MIN_GAUSSIAN_VARIANCE = 2.0**-6  # below it, nearly every draw rounds to 0
 MIN_SKELLAM_VARIANCE = 2.0**-40  # enough for the share of one client among 2^20
 
@@ -54,7 +54,7 @@ class Noise:
     variance: float
     masses: tuple[int, ...]
 
-    work: ClassVar[int] = 1  # the time of one draw, in draws from a table: 1
+    work: ClassVar[int] = 1  # one draw takes as long as 1 draw from a table: it is one
 
     @property
     def largest(self) -> int:
@@ -114,8 +114,9 @@ class Noise:
             key: 32 uniform bytes, which are used for nothing else.
             size: the number of draws, 1 .. 2^26.
             constant_time: whether to compare every draw with every entry of the table, so that the
-                time does not depend on the draw. It is for small tables (`is_small`). Whether the
-                time is really constant depends on the compiled kernels and the processor.
+                time does not depend on the draw. With a table that is not small (`is_small`), this
+                is slow. Whether the time is really constant depends on the compiled kernels and the
+                processor.
 
         Returns:
             int64 [size].

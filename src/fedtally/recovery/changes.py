@@ -133,7 +133,7 @@ def round_values(decoder: FittedDecoder, ids: Ids) -> RoundValues:
 
 
 def find_changes(values: RoundValues) -> Changes:
-    """Return the evidence that the level of each item changed.
+    """Return the evidence that the level of each item changed; without items all arrays are empty.
 
     Args:
         values: the items' values in at least 2 batches with clients.
@@ -148,7 +148,7 @@ def find_changes(values: RoundValues) -> Changes:
     frequency, variance = _frequencies(values)
     found = [
         _of_block(frequency[start : start + _BLOCK], variance[start : start + _BLOCK])
-        for start in range(0, len(frequency), _BLOCK)
+        for start in range(0, max(1, len(frequency)), _BLOCK)  # one empty block without items
     ]
     running, since, low, high = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return Changes(
@@ -172,7 +172,7 @@ def flagged(changes: Changes, alpha: float) -> Bools:
         changes: the evidence for all items that are tested.
         alpha: above 0 and below 1.
     """
-    found: Bools = changes.largest >= np.log(len(changes.largest) / _rate(alpha))
+    found: Bools = changes.largest >= np.log(max(1, len(changes.largest)) / _rate(alpha))
     return found
 
 

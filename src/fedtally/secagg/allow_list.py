@@ -70,7 +70,7 @@ class AllowList:
         """Return the key, 32 bytes, at a rank 0 .. len - 1.
 
         Raises:
-            InvalidInputError: there is no such rank.
+            InvalidInputError: the rank is not in 0 .. len - 1.
         """
         return self._keys[validate.integer(0, len(self._keys) - 1, rank=rank)]
 

@@ -1,6 +1,6 @@
 """Write and read a server's checkpoint: facts as JSON, then arrays, as bytes.
 
-A checkpoint is written at each phase of each session, so that it must be fast. The arrays are
+A checkpoint is written at each phase of each session, so writing must be fast. The arrays are
 joined without a container: to make the entries of a .npz file takes longer than to write them.
 """
 
@@ -72,8 +72,8 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
     arrays: Arrays = {}
     for name, (dtype, shape) in facts["arrays"].items():
         count = math.prod(shape)
-        # The array is copied: the server erases some arrays in place, and bytes cannot be written
-        # to.
+        # The array is copied: the server erases some arrays in place, and an array that is a
+        # view of bytes cannot be written to.
         arrays[name] = np.frombuffer(rest, dtype, count, start).reshape(shape).copy()
         start += arrays[name].nbytes
     return facts, arrays

@@ -83,7 +83,8 @@ class Journal(Protocol):
         """Mark the item as spent, in one atomic step; return False if it may not be spent.
 
         The item may not be spent if it was spent before, even for this same session, or if the
-        client's record does not allow it: for instance, because the round would exceed a cap.
+        client's record does not allow it: for instance, because the round would cost more privacy
+        than the client's owner allows.
 
         Args:
             session: the identifier of the session that the item's vector goes to, 32 bytes.
@@ -130,8 +131,8 @@ class Pinned:
             is refused.
 
     Raises:
-        InvalidInputError: a value has another size or range, or anybody could sign under the
-            server's key (see `check_identity`).
+        InvalidInputError: a value has a wrong size or is out of range, or anybody could sign under
+            the server's key (see `check_identity`).
     """
 
     server_key: bytes
@@ -146,12 +147,12 @@ class Pinned:
             value = getattr(self, name)
             if not isinstance(value, bytes) or len(value) != keys.KEY_BYTES:
                 raise InvalidInputError(f"{name} must be {keys.KEY_BYTES} bytes")
-        # Under a key of low order anybody can sign: Invites of such a server would prove nothing.
+        # Under a key of low order anybody can sign: Invites under such a key would prove nothing.
         keys.check_identity(self.server_key)
 
 
 class Invitation(NamedTuple):
-    """Hold the terms of a verified Invite, which `read_invite` returns.
+    """Hold what `read_invite` returns: the terms of a verified Invite.
 
     Attributes:
         session: the identifier of the session, 32 bytes.
@@ -197,11 +198,11 @@ class Client:
 
     The client accepts each type of message once, in the order of `messages.EXCHANGES`. Until the
     session is aborted, the last message that it answered may come again, byte for byte, and gets
-    the same answer again. It drops bytes that are no frame of the server in this session. Before
-    its session it drops everything but an Invite that the server signed. From then until its last
-    answer, any other message of the wrong type or content ends the session for good, and every
-    secret is wiped. After its last answer the client only records a Result or an Abort. A restarted
-    client cannot rejoin its session.
+    the same answer again. The client drops bytes that are no frame of the server in this session.
+    Before its session it drops everything but an Invite that the server signed. From this Invite
+    until the client's last answer, any other message of the wrong type or content ends the session
+    for good, and every secret is wiped. After its last answer the client only records a Result or
+    an Abort. A restarted client cannot rejoin its session.
 
     Args:
         policy: what the client demands of the parameters.
@@ -210,8 +211,8 @@ class Client:
             within +-(2^(bits - 1) - 1). It is called at most once, after the checks of the Inbox
             and just before the item is marked as spent.
         journal: the durable record of the sessions and of the spent item.
-        random: a function that takes a number of bytes, and returns as many uniform bytes from a
-            cryptographic source.
+        random: a function that returns a given number of uniform bytes, from a cryptographic
+            source.
         identity: the signing key of the client's entry in the allow-list; needed in `active`, and
             None otherwise.
 
@@ -296,9 +297,9 @@ class Client:
             self._session = message.session
         if message.session != self._session:
             return None
-        # A network may deliver a message twice: the second copy gets the stored answer. To compute
-        # the answer again would draw new secrets, and encrypt a second plaintext under one key and
-        # nonce.
+        # A network may deliver a message twice: the second copy gets the stored answer. If the
+        # answer were computed again, new secrets would be drawn, and a second plaintext would be
+        # encrypted under one key and nonce.
         seen = hashlib.sha256(data).digest()
         if seen == self._last:
             return self._reply
@@ -348,7 +349,7 @@ class Client:
         """End the session and wipe its secrets, without a message to the server.
 
         The server takes the client for one that dropped out. `state` becomes ABORTED. `code`
-        becomes INTERNAL, unless the session had ended with a code before: then that code stays.
+        becomes INTERNAL. If the session had ended with a code before, that code stays.
         """
         self._end(AbortCode.INTERNAL)
 
@@ -444,8 +445,8 @@ class Client:
         self.invite = invite = wire.decode_terms(terms)
         self._check_invite(invite, now)
         # Every key, commitment and signature below is bound to the session and its terms. Otherwise
-        # an advert or a share of another session, or of one with weaker parameters, would verify in
-        # this one.
+        # an advert or a share of another session, perhaps with weaker parameters, would verify in
+        # this session.
         self._ctx = wire.context(self._session, terms)
         # Check a: the session is recorded durably before the advert leaves. Otherwise a client that
         # is restarted, or runs twice, would advertise twice, and the server could put it into two
@@ -464,7 +465,7 @@ class Client:
         mine.encryption_key = ExchangeKey(secret)
         secret.wipe()
         # With this commitment the server checks the seed of the self mask that it recovers from
-        # shares. Without the check it could subtract a wrong mask, and spoil the sum.
+        # shares. Without this check the server could subtract a wrong mask, and spoil the sum.
         with _Seed(mine.elements[_B]) as seed:
             commitment = keys.commitment(seed, self._ctx)
         self._public = Advert(
@@ -571,7 +572,7 @@ class Client:
         """Accept a Roster of `semi-honest`; return the neighbours' adverts, by slot.
 
         Raises:
-            RemoteProtocolError: the body is malformed, or n is not allowed or not safe.
+            RemoteProtocolError: the body is malformed, or `Parameters.check_roster` refuses n.
         """
         # n, the index and the digest are not checked against the adverts: in this profile the
         # server follows the protocol.
@@ -585,8 +586,8 @@ class Client:
         """Accept a Roster of `active`, and verify its adverts; return the neighbours', by slot.
 
         Raises:
-            RemoteProtocolError: the body is malformed, n is not allowed, the client's own advert is
-                missing or changed, or a signature is not valid.
+            RemoteProtocolError: the body is malformed, `Parameters.check_roster` refuses n, the
+                client's own advert is missing or changed, or a signature is not valid.
         """
         identities = self._pinned.allow_list
         assert identities is not None
@@ -698,7 +699,7 @@ class Client:
         """Open the shares that the neighbours sealed for this client.
 
         The result is in `_opened`: bool [k], by slot, whether the shares of a neighbour opened.
-        Which neighbours have a pair mask does not depend on it: only `_present` decides that.
+        Which neighbours have a pair mask does not depend on `_opened`, but on `_present` alone.
         """
         k = self._graph.neighbours
         self._opened = np.zeros(k, np.bool_)
@@ -748,9 +749,9 @@ class Client:
             raise LocalProtocolError(
                 f"every entry of the contribution must be within +-{most}, for {bits} bits"
             )
-        # The checksum entries at the end are 1. If every mask was removed, each is the number of
-        # survivors in the sum. If not, all of them have this value with a probability of at most
-        # 2^-64.
+        # The checksum entries at the end are 1. If every mask was removed, each of them is the
+        # number of survivors in the sum. If a mask is left, all of them have this value with a
+        # probability of at most 2^-64.
         vector = np.ones(length + self._parameters.checksum_entries, lane(bits))
         vector[:length] = given.astype(vector.dtype)
         return vector
@@ -771,8 +772,8 @@ class Client:
                 shared, self._ctx2, self._index, self._public.mask_key, peer, peer_key
             )
             shared.wipe()
-            # The client with the smaller index adds the pair mask, and the other one subtracts it.
-            # So it cancels in the sum.
+            # The client with the smaller index adds the pair mask, and the other client subtracts
+            # it. So the mask cancels in the sum.
             masks.append((self._index < peer, mask))
         for adds, key in masks:
             (masking.add if adds else masking.subtract)(key)
@@ -813,7 +814,7 @@ class Client:
             RemoteProtocolError: it is not safe; the code says why.
         """
         near = alive[self._neighbours]
-        # This client sent its vector. A server that calls it dead wants its mask key.
+        # This client sent its vector. A server that calls this client dead wants its mask key.
         if not alive[self._index]:
             raise RemoteProtocolError(AbortCode.OWN_BIT_DEAD)
         # The vector has no pair mask with a neighbour that sent no shares. A server that calls such

@@ -19,10 +19,11 @@ from fedtally.errors import InvalidInputError, arg
 from fedtally.secagg.params import Adversary, Parameters, Validity, modulus_bits
 from fedtally.secagg.wire import upload_bytes
 
-if TYPE_CHECKING:  # loaded only when needed: plans of one server need neither
+if TYPE_CHECKING:  # loaded only when needed: plans of one server need neither class
     from fedtally.secagg.two_server import ReportProof, TwoServerParameters
 
-# The keys of both protocols, and the digest of the allow-list. A plan may lack them at first.
+# The keys of both methods, secagg and two-server, and the digest of the allow-list. A plan may lack
+# them at first.
 KEYS = ("server_key", "leader_key", "helper_key", "allow_list")
 # Two points of X25519 that stand for public keys while sizes are computed and there are no keys
 # yet. Never send bytes that are sealed to them: nobody has chosen a secret key for them. The first
@@ -224,8 +225,8 @@ class TwoServerConfig:
         for name in _NUMBERS:  # NumPy integers become Python integers
             object.__setattr__(self, name, getattr(checked, name))
         if self.has_proofs:
-            # To make a proof system refuses wrong bits, and a `largest_entry` above 1; the proof
-            # system itself is not used.
+            # This makes a proof system, whose constructor refuses wrong bits, and a `largest_entry`
+            # above 1. The proof system itself is not used.
             self._any_proof()
 
     @property
@@ -320,11 +321,11 @@ class TwoServerConfig:
 
     @property
     def sizing(self) -> TwoServerParameters:
-        """Parameters with the same bounds and sizes, only to count bytes: the keys are stand-ins.
+        """Parameters with stand-ins for the keys, to check the fields and to count bytes.
 
         Never run the protocol with these parameters: anybody can open what is sealed to their keys.
-        `signed` is False in them. This needs the fewest bits, so that bits that are enough for a
-        sketch are accepted, too.
+        `signed` is False in them: sums of a histogram need fewer bits than sums of a sketch, and
+        these terms do not say which of the two they are for.
         """
         from fedtally.secagg.two_server import TwoServerParameters
 
@@ -360,7 +361,7 @@ class TwoServerConfig:
 
     @property
     def upload_bytes(self) -> int:
-        """The number of bytes of a report to both servers together, without a proof."""
+        """The number of bytes of a report to both servers together, its proof not counted."""
         return self.sizing.report_bytes
 
     def bytes_besides(self, widths: Sequence[int], *, abstain: bool) -> int:
@@ -457,22 +458,26 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the kind of server to protect against; it does not matter for "two-server", and
-            must be the default for "ideal".
+        adversary: the kind of server that "secagg" protects against; ignored for the others.
 
-    >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
-    (('server_key',), ('leader_key', 'helper_key', 'allow_list'), ())
+    >>> needed_keys("secagg"), needed_keys("secagg", Adversary.ACTIVE)
+    (('server_key',), ('server_key', 'allow_list'))
+    >>> needed_keys("two-server"), needed_keys("ideal", Adversary.ACTIVE)
+    (('leader_key', 'helper_key', 'allow_list'), ())
     """
-    listed = ("allow_list",) if method == "two-server" or adversary.has_identities else ()
-    own = {"ideal": (), "secagg": ("server_key",), "two-server": ("leader_key", "helper_key")}
-    return own[method] + listed
+    listed = ("allow_list",) if adversary.has_identities else ()
+    return {
+        "ideal": (),
+        "secagg": ("server_key", *listed),
+        "two-server": ("leader_key", "helper_key", "allow_list"),
+    }[method]
 
 
 def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) -> None:
     """Raise an error for a key that a secure sum does not use, or that is not valid.
 
-    A key of another protocol is refused and not ignored: a caller that gives it probably means
-    another plan.
+    A key that the secure sum does not use is refused and not ignored: a caller that gives it
+    probably means another plan.
 
     Args:
         method: "ideal", "secagg" or "two-server".
@@ -480,8 +485,7 @@ def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) ->
         given: the keys, 32 bytes each, by their names.
 
     Raises:
-        InvalidInputError: names all keys that are not used, or else the first key that is not
-            valid.
+        InvalidInputError: a key is not used (the message names all such keys), or is not valid.
     """
     needed = needed_keys(method, adversary)
     surplus = [name for name in given if name not in needed]
@@ -502,15 +506,15 @@ def check_key(name: str, value: Any) -> None:
 
     A valid key has 32 bytes, is canonical, and is not of low order: under a key of low order
     anybody can sign, or open what is sealed to it. The `server_key` is an Ed25519 key; the
-    `leader_key` and the `helper_key` are X25519 keys. Of the digest of an allow-list only the
-    length is checked.
+    `leader_key` and the `helper_key` are X25519 keys. Only the length is checked of the digest
+    of an allow-list.
 
     Args:
         name: one of `KEYS`.
         value: the key, or the digest, 32 bytes; None: not added yet.
 
     Raises:
-        InvalidInputError: says what is wrong with the key.
+        InvalidInputError: the value is not a valid key; the message says why.
     """
     if value is None:
         return
@@ -567,8 +571,8 @@ def why_no_proofs(*, items: int, clients: int, noise: int, signed: bool) -> str:
 
     Args:
         items: the most items that one client contributes, `Plan.most_items`. This number does not
-            follow from the largest entry: in a histogram each of several items adds 1 to another
-            counter.
+            follow from the largest entry: in a histogram each of several items adds 1 to a
+            counter of its own.
         clients: the most clients in a sum.
         noise: the largest absolute value of the noise in a counter.
         signed: whether an entry may be -1, as in a sketch.
@@ -596,8 +600,8 @@ def whole_bits(
         clients: the most clients in a sum.
         largest_entry: the most that one client adds to a counter, without noise.
         noise: the largest absolute value of the noise that a counter has before the sum is opened.
-        folds: whether sums are folded before noise is added, see `check_terms`: then the counters
-            must be able to hold sums of twice as many clients.
+        folds: whether sums are folded before noise is added, see `check_terms`. Then the counters
+            must be able to hold sums of `2 * clients` clients.
         signed: whether an entry without noise may be negative (`Encoding.is_signed`).
         proofs: whether reports have proofs. Then a counter is an integer mod p, the prime of the
             smallest field for the sums. The largest entry is then 1, whatever `largest_entry` says.
@@ -654,8 +658,8 @@ def check_terms(
         signed: whether an entry without noise may be negative (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: the terms have another length, or (two servers) another largest entry or
-            noise, than the plan; a sum could overflow, or reveal one client's items; the terms need
+        InvalidInputError: the length of the terms, or (two servers) their largest entry or noise,
+            is not the plan's; a sum could overflow, or reveal one client's items; the terms need
             more than `most` clients; or the vectors cannot have the proofs that the terms ask for.
     """
     # A sum that wraps around the modulus is wrong, and nobody notices. So the bounds below are
@@ -674,8 +678,8 @@ def check_terms(
         raise InvalidInputError(
             f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}"
         )
-    # If this bound were lower, some clients could not report, because their entries are too large.
-    # A client that is silent would so reveal something about its items.
+    # If the largest entry of the terms were lower, some clients could not report, because their
+    # entries are too large. A client that is silent would so reveal something about its items.
     if isinstance(terms, TwoServerConfig) and terms.largest_entry != largest_entry:
         raise InvalidInputError(
             f"secure_sum.largest_entry must be {largest_entry}, the most that max_items items add"

@@ -27,7 +27,7 @@ class Neighbourhood:
 
     Ring: the clients are sorted by 128-bit blocks of a public stream. A client's neighbours are the
     next k/2 clients (point x is the distance, 1 .. k/2) and the previous k/2 clients (x is k/2 plus
-    the distance). Complete graph: all others are neighbours, and x = (holder - owner) mod n.
+    the distance). Complete graph: all other clients are neighbours, and x = (holder - owner) mod n.
 
     Args:
         parameters: the parameters of the session.
@@ -84,8 +84,8 @@ class Neighbourhood:
 
         Honest survivors are connected if masks in common link all of them. If they were not, a
         server could unmask the sum of each part alone. The probability is over the draw of the
-        ring. It is at most 2^-41 if at most C clients are corrupt, and these were fixed before the
-        draw. This holds however the survivors were chosen (docs/protocol.md, "Claim of
+        ring. It is at most 2^-41 if at most C clients are corrupt, and who is corrupt was fixed
+        before the draw. This holds however the survivors were chosen (docs/protocol.md, "Claim of
         `semi-honest`"). In the complete graph the result is True.
 
         Args:
@@ -97,7 +97,7 @@ class Neighbourhood:
     def weakest_cut(self, alive: Bits) -> int | None:
         """Return the fewest survivors whose removal cuts the other survivors into two parts.
 
-        The result is None if no removal does that. A ring is cut where two gaps have no survivor,
+        The result is None if no removal cuts them. A ring is cut where two gaps have no survivor,
         and each of the two arcs between the gaps has a survivor. A gap is k/2 successive places.
         For the complete graph the result means nothing: that graph cannot be cut.
 

@@ -178,8 +178,8 @@ _FIRST = (
         ServerState.COLLECT, Kind.INBOX, ClientState.SHARED, Kind.MASKED_INPUT, ClientState.MASKED
     ),
 )
-# `active` has one more exchange, the consistency check of Bonawitz et al. 2017. Without it a server
-# that lies could show different sets of survivors to different clients.
+# `active` has one more exchange, the consistency check of Bonawitz et al. 2017. Without this
+# exchange a server that lies could show different sets of survivors to different clients.
 EXCHANGES: dict[Adversary, tuple[Exchange, ...]] = {
     Adversary.SEMI_HONEST: (
         *_FIRST,
@@ -355,7 +355,7 @@ class Unmask(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Announce the sum of a session, without the sum itself.
+    """Announce that a session has a sum, and give the digest of the sum.
 
     Attributes:
         survivors: the number of clients in the sum.

@@ -56,7 +56,7 @@ def pack(vector: Lanes, bits: int) -> bytes:
         bits: the number of bits of each entry, 1 .. 64.
 
     Raises:
-        InvalidInputError: the vector has another type or shape, or an entry needs more than `bits`
+        InvalidInputError: the vector has a wrong dtype or shape, or an entry needs more than `bits`
             bits.
 
     >>> pack(np.array([1, 2, 0x7FF], "<u2"), 11).hex()
@@ -105,7 +105,7 @@ def unpack(data: bytes, entries: int, bits: int) -> Lanes:
         it is a read-only view of `data`, else a new array.
 
     Raises:
-        InvalidInputError: `data` has another length, or a padding bit is set.
+        InvalidInputError: `data` has a wrong length, or a padding bit is set.
 
     >>> unpack(bytes.fromhex("0102ff3004"), 3, 11).tolist()
     [1, 2, 2047]

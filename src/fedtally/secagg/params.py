@@ -5,7 +5,8 @@ proposes (`ClientPolicy`, `Parameters.check_roster`), in exact integer arithmeti
 errors, clients could come to different decisions.
 
 The roster is the list of the clients in a session. It has n clients, and at most C of them are
-corrupt: C is a number, not a fraction. Neighbours are two clients that have a mask in common. In
+corrupt: C is a number, not a fraction. The survivors are the clients whose vectors are in the sum.
+Neighbours are two clients that have a mask in common. In
 the ring, a circle of all clients in random order, the neighbours of a client are the next k/2
 clients on each side. In the complete graph every two clients are neighbours, so k = n - 1. A client
 splits each of its secrets into k + 1 shares, one for each neighbour and one for itself. Any t
@@ -53,17 +54,17 @@ from fedtally.base.named import Named
 from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, lane
 from fedtally.errors import InvalidInputError
 
-# sigma: the ring fails to protect with a probability of at most 2^-40 (Bell et al. 2020 take the
-# same). 40 bits are enough: an attacker has only one try, since nobody can draw the ring of a
+# sigma: the ring fails to protect with a probability of at most 2^-40 (Bell et al. 2020 also take
+# sigma = 40). 40 bits are enough: an attacker has only one try, since nobody can draw the ring of a
 # roster again.
 SECURITY_BITS = 40
 CORRECTNESS_BITS = 20  # eta: 2^-20 is enough, since a failure costs a round and no privacy
-MIN_CLIENTS = 3  # in a sum of 2, each client knows the other's vector
-MAX_CLIENTS = 2**20  # in a roster; a bitmap of its clients then has 128 KiB
-MAX_ACTIVE_CLIENTS = 1000  # in `active`, where each client verifies the signatures of all others
-MAX_COMPLETE_CLIENTS = 2**12  # in the complete graph: its n^2 sealed shares take 896 MiB
-MAX_NEIGHBOURS = 2**15  # the threshold is at most k, and secret sharing is exact up to 2^15
-PPM = 1_000_000  # fractions are sent in whole parts per million: all clients round alike
+MIN_CLIENTS = 3  # the fewest in a roster: in a sum of 2, each client knows the other's vector
+MAX_CLIENTS = 2**20  # the most in a roster; a bitmap of its clients then has 128 KiB
+MAX_ACTIVE_CLIENTS = 1000  # the most in `active`: each client verifies all other signatures
+MAX_COMPLETE_CLIENTS = 2**12  # the most in the complete graph: n^2 sealed shares take 896 MiB
+MAX_NEIGHBOURS = 2**15  # the largest k: t is at most k, and secret sharing is exact up to 2^15
+PPM = 1_000_000  # fractions are sent in whole parts per million, so that no client rounds them
 
 NoiseKind = Literal["discrete-gaussian", "skellam"]
 
@@ -152,8 +153,8 @@ def num_checksum_entries(bits: int) -> int:
     """Return the number of checksum entries of a vector, ceil(64 / b).
 
     A checksum entry is an entry that is 1 in each client's vector. In the sum it is the number of
-    clients if all masks are gone. With this number of checksum entries, a wrong mask is missed with
-    a probability of at most 2^-64.
+    clients if all masks are gone. With this number of checksum entries, a wrong mask goes
+    unnoticed with a probability of at most 2^-64.
 
     Args:
         bits: b, the number of bits of an entry.
@@ -181,8 +182,8 @@ def modulus_bits(
         signed: whether an entry without noise may be negative (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: with entries that may be negative, the sums would need more than 64 bits.
-            This bound holds even if `signed` is False.
+        InvalidInputError: the sums would need more than 64 bits if entries could be negative.
+            `signed` does not change this bound.
 
     >>> modulus_bits(1000), modulus_bits(1000, multiple=1), modulus_bits(200, signed=False)
     (16, 11, 8)
@@ -213,16 +214,16 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     the sum may wrap around.
 
     Discrete Gaussian: a sum of discrete Gaussians is sub-Gaussian (Canonne, Kamath and Steinke
-    2020), so that tau is sigma sqrt(2 (ln 2V + 40 ln 2)).
+    2020), so that tau is stddev sqrt(2 (ln 2V + 40 ln 2)).
 
     Skellam, with variance v: E[exp(s Z)] = exp(v (cosh s - 1)). The best s in Chernoff's bound is
     asinh(tau / v). So tau is the root of tau asinh(tau / v) - sqrt(tau^2 + v^2) + v = ln 2V + 40 ln
     2.
 
     Args:
-        stddev: sigma, the standard deviation of the total noise if nobody drops out, which is the
-            most noise. 0: no noise. If the privacy needs a standard deviation d, and there are n
-            clients, this sigma is d sqrt(n / (min_survivors - C)): each client adds enough for
+        stddev: the standard deviation of the total noise if nobody drops out, which is the most
+            noise. 0: no noise. If the privacy needs a standard deviation d, and there are n
+            clients, `stddev` is d sqrt(n / (min_survivors - C)): each client adds enough for
             min_survivors - C honest clients alone to reach d.
         length: V, the number of entries of the vector.
         kind: the distribution of the noise.
@@ -501,7 +502,7 @@ class Parameters:
     def graph(self, n: int) -> Graph:
         """Return the number of neighbours k and the threshold t in a roster of n clients.
 
-        In a ring they are the same for every n.
+        In a ring, k and t do not depend on n.
         """
         if self.is_complete:
             return Graph(n - 1, complete_threshold(n, self.corrupt))
@@ -516,13 +517,13 @@ class Parameters:
         return max(share_of(self.max_dropout_ppm, n), n - self.min_survivors)
 
     def check_roster(self, n: int) -> None:
-        """Raise an error if the graph does not protect a roster of n clients.
+        """Raise an error unless n clients may be in a roster, and the ring, if any, protects them.
 
         A client calls it after `ClientPolicy.check_invite`, once n is known.
 
         Raises:
-            UnsafeParametersError: n is not within n_min .. n_max, or the ring does not protect n
-                clients.
+            UnsafeParametersError: n is not within n_min .. n_max, or there is a ring and
+                `is_safe_ring` is False for it.
         """
         n = validate.integer(n=n)
         if not self.n_min <= n <= self.n_max:
@@ -550,7 +551,7 @@ class ClientPolicy:
         adversary: the kind of server to protect against; parameters for another kind are refused.
         min_honest: the fewest honest clients in a sum, min_survivors - C; at least 2, since a sum
             of one is that client's vector.
-        max_corrupt: C must be at least this fraction of n_max, rounded up; in [0, 1).
+        max_corrupt: a fraction in [0, 1). C must be at least this fraction of n_max, rounded up.
         corrupt: C must be at least this number. Choose the number of clients of the allow-list that
             may be corrupt.
         min_clients: the fewest clients in a roster.
@@ -562,8 +563,9 @@ class ClientPolicy:
             default a week. The client's journal must keep a record of the session until not_after.
         known: the public keys, 32 bytes each, of clients that this client knows to be honest; its
             own key never counts.
-        least_known: the fewest `known` clients that must be in the roster and in the sum. Above 0
-            it needs `active`: in `semi-honest` clients have no identities.
+        least_known: the fewest `known` clients that must be in the roster and in the sum. If
+            it is above 0, parameters for `semi-honest` are refused: there clients have no
+            identities.
 
     Raises:
         InvalidInputError: a value is out of bounds, or `known` has fewer keys than `least_known`.
@@ -662,15 +664,14 @@ class ClientPolicy:
                 )
 
     def check_known(self, others: Iterable[bytes], where: str) -> None:
-        """Raise an error if too few of some other clients are among the `known` ones.
+        """Raise an error if fewer than `least_known` of some clients have a key in `known`.
 
         Args:
-            others: the identities (public keys) of the other clients that are counted; not the key
-                of this client.
+            others: the public keys of these clients, without the key of this client.
             where: where these clients are, for the message, such as "in the sum".
 
         Raises:
-            UnsafeParametersError: fewer than `least_known` of these clients are among `known`.
+            UnsafeParametersError: fewer than `least_known` of the keys in `others` are in `known`.
         """
         found = sum(key in self.known for key in others)
         if found < self.least_known:

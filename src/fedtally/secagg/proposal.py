@@ -38,10 +38,11 @@ from fedtally.secagg.params import (
     tail_at_most,
 )
 
-# The probability with which any of a campaign's sums may have more than C corrupt clients, where
-# clients are drawn for each sum: see `corrupt_needed`.
+# The largest probability that some sum of a campaign has more than C corrupt clients, if clients
+# are drawn for each sum: see `corrupt_needed`.
 EXCEEDED = 1e-6
-# A ring is tried at about this many sizes of the roster, see `_find_ring_between`.
+# If a roster may have more sizes than twice this number, a ring is tried at about this many sizes
+# (see `_find_ring_between`).
 _LOOKS = 1000
 
 
@@ -71,8 +72,8 @@ def propose(
         max_dropout: the largest fraction of the roster that may drop out.
         adversary: the kind of server to protect against, `semi-honest` or `active`.
         n_min: the smallest roster; by default n_max.
-        min_survivors: the fewest survivors. By default n_min less the fraction max_dropout of
-            n_min, which is rounded up; in `active` also less C.
+        min_survivors: the fewest survivors. By default n_min minus the dropouts, which are the
+            fraction max_dropout of n_min, rounded up; in `active` also minus C.
 
     Raises:
         InvalidInputError: no parameters allow both `corrupt` clients and `max_dropout`, or an
@@ -141,8 +142,8 @@ def corrupt_needed(population: int, corrupt: int, drawn: int, sums: int) -> int:
 def corrupt_borne(population: int, corrupt: int, drawn: int, sums: int) -> int:
     """Return the most corrupt clients in a population for which `corrupt_needed` is at most C.
 
-    As in that function, the clients of each sum are drawn at random. The probability that some sum
-    has more than C corrupt clients is at most `EXCEEDED`.
+    As in `corrupt_needed`, the clients of each sum are drawn at random. The probability that some
+    sum has more than C corrupt clients is at most `EXCEEDED`.
 
     Args:
         population: the number of clients from which the clients of a sum are drawn.
@@ -163,13 +164,14 @@ def corrupt_borne(population: int, corrupt: int, drawn: int, sums: int) -> int:
 def _find_ring_between(
     n_min: int, n_max: int, corrupt: int, dropout: int, min_survivors: int
 ) -> Graph | None:
-    """Return the ring with the fewest neighbours that serves every tried size, or None.
+    """Return the ring with the fewest neighbours that serves every tried size of the roster.
 
-    The search begins with the sizes n_min and n_max. If the ring that it finds does not serve
-    another size, this size is added and the search repeated. A size in between can be a little
-    harder than both ends, since three effects meet: absent clients are rounded to whole clients, C
-    is the largest fraction of the smallest roster, and the largest roster has the most gaps. Up to
-    2,000 sizes are all tried; of more sizes about 1,000 to 1,500, evenly spaced.
+    The result is None if no ring does (see `_serves`). The search begins with the sizes n_min and
+    n_max. If the ring that it finds does not serve a third size, this size is added and the search
+    repeated. A size in between can be a little harder than both ends, since three effects meet:
+    absent clients are rounded to whole clients, C clients are a larger fraction of a smaller
+    roster, and a larger roster has more gaps. If there are at most 2,000 sizes from n_min to n_max,
+    all are tried; of more sizes about 1,000 to 1,500, evenly spaced.
 
     Args:
         n_min: the smallest size.

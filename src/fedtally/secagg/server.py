@@ -54,8 +54,8 @@ from fedtally.secagg.params import Parameters
 from fedtally.secagg.unmasking import Unmasking
 
 ClientId = int | str  # a checkpoint has clients' names in JSON, which keeps these types
-# The salt of the digest in the Result. With a shorter salt, a reader of the Result could try out
-# likely sums before the sum is published.
+# The size of the salt of the digest in the Result. With a shorter salt, a reader of the Result
+# could try out likely sums before the sum is published.
 SALT_BYTES = 32
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
 
@@ -108,8 +108,7 @@ class Blame(NamedTuple):
     Attributes:
         owner: the name of the owner.
         holder: the name of the holder; None if the owner's secret cannot be recovered: too few
-            shares came, too many are wrong, or they give another secret than the owner's advert
-            says.
+            shares came, too many are wrong, or the secret does not fit the owner's advert.
     """
 
     owner: ClientId
@@ -129,9 +128,9 @@ class Server:
         not_after: the end of the session, Unix seconds; a later `close_phase` aborts the round.
         salt: 32 uniform bytes, secret until they are published with the sum. If an aggregator adds
             noise to the sum, the salt is never published.
-        random: a function that takes a number of bytes, and returns as many uniform bytes from a
-            cryptographic source. It is called once, and in `semi-honest` only: for the order of the
-            roster, after the last advert.
+        random: a function that returns a given number of uniform bytes, from a cryptographic
+            source. It is called once, and in `semi-honest` only: for the order of the roster, after
+            the last advert.
         allow_list: the keys of the clients that may take part; needed in `active`, and None
             otherwise.
         journal: a function that writes a checkpoint durably before it returns. With None, a server
@@ -154,8 +153,8 @@ class Server:
             wrong.
 
     Raises:
-        InvalidInputError: an argument has another size or range, or the allow-list is missing or
-            not needed.
+        InvalidInputError: an argument has a wrong size or is out of range, or the allow-list is
+            missing or not needed.
         Exception: any error of `journal`, unchanged.
 
     Use it from one thread at a time. `can_close` takes a pass over all neighbours: call it when a
@@ -328,8 +327,8 @@ class Server:
         if message.session != self._session or self.state in _ENDED:
             return AbortCode.WRONG_STATE
         # A refused message has no effect on the session, and gets no answer. So its sender may send
-        # another message. Otherwise a client that sends nonsense could end the session of the
-        # others.
+        # another message. Otherwise a client that sends nonsense could end the session of
+        # the other clients.
         try:
             self._take(client, message)
         except RemoteProtocolError as error:
@@ -347,7 +346,7 @@ class Server:
             self._add_client(client, message)
             return
         # The name from the transport and the sender in the header must be the same client.
-        # Otherwise a client could answer for another one, which would count as alive.
+        # Otherwise a client could answer for another client, and this client would count as alive.
         place = self._places.get(client)
         if place is None or message.sender not in self._senders(place, message.kind):
             raise RemoteProtocolError(AbortCode.MALFORMED, "the sender is not who it says")
@@ -421,9 +420,10 @@ class Server:
             keys.verify(
                 self._allow_list.key(rank), advert.signature, Label.ADVERTISE, self._ctx, signed
             )
-        # Clients refuse a roster in which a key occurs twice or is of low order (RFC 7748, section
-        # 6.1). So such an advert is refused here: only its sender misses the round. Otherwise all
-        # clients would.
+        # A client ends its session if an advert that it gets has a key of low order (RFC 7748,
+        # section 6.1), or if a key occurs twice in these adverts and its own. So the server refuses
+        # such an advert: only its sender misses the round. Otherwise the clients that get the
+        # advert would miss the round: all clients in the complete graph, the neighbours in a ring.
         points = {keys.check_point(advert.mask_key), keys.check_point(advert.encryption_key)}
         if len(points) < 2 or points & self._points:
             raise RemoteProtocolError(AbortCode.ROSTER_INVALID, "a key occurs twice")
@@ -483,7 +483,7 @@ class Server:
 
         The reason is None if the next phase can follow. The places, which are indexes in the
         roster, are of clients whose secrets cannot be recovered, because too few holders of their
-        shares are left. In other cases there are none.
+        shares are left. For any other reason, and for None, the list of places is empty.
 
         If the next phase began in spite of a reason, clients would abort later, or the sum could
         not be opened. So the round ends now, before it costs the clients anything more.
@@ -679,8 +679,8 @@ class Server:
 
     def _drawn(self, n: int) -> list[bytes]:
         """Return 16 uniform bytes for each of n clients, by which the clients are sorted."""
-        # Some two of them are equal with a probability below 2^-88 for up to 2^20 clients. Then the
-        # client that came first would come first in the order.
+        # For up to 2^20 clients, two clients have equal bytes with a probability below 2^-88. Of
+        # these two, the client that came first would come first in the order.
         size = 16 * n
         drawn = self._random(size)
         if not isinstance(drawn, bytes) or len(drawn) != size:
@@ -739,8 +739,8 @@ class Server:
 
         The bytes are the request of the phase. After the session has ended with a sum, they are the
         Result, for the survivors. After an abort, they are an Abort, for all `clients`. Each call
-        in one phase yields the same. While clients advertise nothing is yielded: the caller sends
-        `invite` to any client.
+        in one phase yields the same pairs. While clients advertise nothing is yielded: the caller
+        sends `invite` to any client.
         """
         if self.state is ServerState.ABORTED:
             assert self.code is not None
@@ -813,8 +813,8 @@ class Server:
         clients = [] if state is ServerState.ADVERTISE else self._clients
         sealed = self._sealed[:0]
         if state is ServerState.COLLECT:
-            # To index the array with a bitmap copies it, which takes as long as the rest of the
-            # checkpoint. If nobody is missing, no copy is needed.
+            # Indexing the array with a bitmap copies the array, which takes as long as the rest of
+            # the checkpoint. If nobody is missing, no copy is needed.
             sealed = self._sealed if self._present.all() else self._sealed[self._present]
         signatures = self._signatures if state is ServerState.UNMASK else {}
         total = (
@@ -870,8 +870,8 @@ class Server:
                 if the checkpoint is of the unmasking phase or has a sum.
 
         Raises:
-            CheckpointError: the bytes are no checkpoint that this version reads, or have another
-                allow-list.
+            CheckpointError: the bytes are no checkpoint that this version reads, or `allow_list`
+                is not the allow-list of its session.
             Exception: any error of `reserve`, unchanged.
         """
         try:

@@ -28,7 +28,7 @@ from fedtally.secagg.messages import AbortCode, Bits, RemoteProtocolError, Unmas
 from fedtally.secagg.packing import centred
 from fedtally.secagg.params import Parameters
 
-_OWNERS = 1024  # so many clients' shares are combined at once: more would take more memory
+_OWNERS = 1024  # the most owners whose secrets are recovered at once: more take more memory
 
 I64 = npt.NDArray[np.int64]
 
@@ -41,7 +41,7 @@ class Unmasking:
     Args:
         parameters: the parameters of the session.
         ctx: the context of the session, a digest (`wire.context`), 32 bytes.
-        ctx2: the context of its roster, a digest (`wire.roster_context`), 32 bytes.
+        ctx2: the context of the roster, a digest (`wire.roster_context`), 32 bytes.
         graph: the neighbours in the roster.
         adverts: the adverts as they were sent, by index in the roster.
         present: bool [n]; the clients that sent Shares.
@@ -126,8 +126,8 @@ class Unmasking:
         bits, checksum_entries = self._parameters.bits, self._parameters.checksum_entries
         total &= total.dtype.type(2**bits - 1)
         # Every client set each of its checksum entries to 1. A wrong, missing or extra mask makes
-        # all their bits together, 64 or more, uniform. So it is missed with a probability of at
-        # most 2^-64.
+        # all their bits together, 64 or more, uniform. So it goes unnoticed with a probability of
+        # at most 2^-64.
         if (total[-checksum_entries:] != int(self._alive.sum()) % 2**bits).any():
             raise RemoteProtocolError(AbortCode.CHECKSUM_WRONG)
         return centred(total[:-checksum_entries], bits)
@@ -182,7 +182,9 @@ class Unmasking:
         key.wipe()
 
     def _secrets(self, owners: I64, recovered: ExitStack) -> list[Secret]:
-        """Recover one secret of each owner: b of a survivor, of others the seed of the mask key.
+        """Recover one secret of each owner.
+
+        If the owner survived, this is b, the seed of its self mask, else the seed of its mask key.
 
         For each owner, t shares are combined and the secret is checked. If the secret is wrong, all
         shares of this owner are decoded, which is slow. If this finds a share wrong, the shares of

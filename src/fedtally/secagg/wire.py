@@ -143,7 +143,7 @@ def unpack_bits(data: bytes, count: int) -> Bits:
     """Decode a bitmap: bool [count].
 
     Raises:
-        RemoteProtocolError: the bitmap has another length, or a padding bit is set.
+        RemoteProtocolError: the bitmap has a wrong length, or a padding bit is set.
     """
     bits = np.unpackbits(
         np.frombuffer(_sized(data, bitmap_bytes(count)), np.uint8), bitorder="little"
@@ -170,7 +170,7 @@ def _split_bitmap(body: bytes, count: int, size: int) -> tuple[Bits, list[bytes]
         bool [count], and the pieces in order.
 
     Raises:
-        RemoteProtocolError: the body has another length, or a padding bit is set.
+        RemoteProtocolError: the body has a wrong length, or a padding bit is set.
     """
     head = bitmap_bytes(count)
     bits = unpack_bits(body[:head], count)
@@ -209,20 +209,19 @@ def split_invite(body: bytes) -> tuple[bytes, bytes]:
     The signature has 64 bytes, and is not checked.
 
     Raises:
-        RemoteProtocolError: the body has another length.
+        RemoteProtocolError: the body has a wrong length.
     """
     _sized(body, _INVITE.size + SIGNATURE_BYTES)
     return body[: _INVITE.size], body[_INVITE.size :]
 
 
 def decode_terms(terms: bytes) -> Invite:
-    """Decode the terms of an Invite.
+    """Decode the terms of an Invite. The times, the round and the digests are not checked.
 
     Raises:
-        RemoteProtocolError: `Parameters` refuses the parameters (code POLICY); or the profile is
-            unknown, or the flag of the complete graph does not agree with k, which is 0 for the
-            complete graph alone (code MALFORMED). The other terms, such as the times, are not
-            checked.
+        RemoteProtocolError: with code POLICY: `Parameters` refuses the parameters. With code
+            MALFORMED: the profile is unknown, the flag of the complete graph is set although k is
+            not 0, or it is not set although k is 0.
     """
     length, bits, graph, k, t, n_min, n_max, least, profile, corrupt, dropout, *rest = (
         _INVITE.unpack(terms)
@@ -268,7 +267,7 @@ def decode_advert(body: bytes, adversary: Adversary) -> Advert:
     """Decode an advert; its keys and its signature are not checked.
 
     Raises:
-        RemoteProtocolError: the body has another length.
+        RemoteProtocolError: the body has a wrong length.
     """
     _sized(body, advert_bytes(adversary))
     return Advert(body[:32], body[32:64], body[64:96], body[96:ADVERT_BYTES], body[ADVERT_BYTES:])
@@ -313,7 +312,7 @@ def decode_full_roster(body: bytes, identities: int) -> FullRoster:
         identities: the number of keys in the allow-list.
 
     Raises:
-        RemoteProtocolError: the body has another length, or a padding bit is set.
+        RemoteProtocolError: the body has a wrong length, or a padding bit is set.
     """
     return FullRoster(*_split_bitmap(body, identities, ADVERT_BYTES + SIGNATURE_BYTES))
 
@@ -331,7 +330,7 @@ def roster_context(ctx: bytes, n: int, members: Bits | None, digest_of_adverts: 
     """Compute ctx2, the context of a roster: a digest of its session and its clients, 32 bytes.
 
     The keys of shares and masks are derived from ctx2, and confirmations sign it. So nothing of one
-    roster is valid in another one.
+    roster is valid in another roster.
 
     Args:
         ctx: the context of the session, 32 bytes.
@@ -358,7 +357,7 @@ def decode_shares(body: bytes, neighbours: int) -> bytes:
     The body is the sealed shares, joined in order of the client's slots (see `graph`).
 
     Raises:
-        RemoteProtocolError: the body has another length.
+        RemoteProtocolError: the body has a wrong length.
     """
     return _sized(body, SEALED_BYTES * neighbours)
 
@@ -376,7 +375,7 @@ def decode_inbox(body: bytes, neighbours: int) -> Inbox:
         neighbours: the number of neighbours of the client that gets it.
 
     Raises:
-        RemoteProtocolError: the body has another length, or a padding bit is set.
+        RemoteProtocolError: the body has a wrong length, or a padding bit is set.
     """
     return Inbox(*_split_bitmap(body, neighbours, SEALED_BYTES))
 
@@ -388,7 +387,7 @@ def decode_confirm(body: bytes) -> bytes:
     """Return the body of a Confirm, which is a signature of 64 bytes; it is not checked.
 
     Raises:
-        RemoteProtocolError: the body has another length.
+        RemoteProtocolError: the body has a wrong length.
     """
     return _sized(body, SIGNATURE_BYTES)
 
@@ -406,7 +405,7 @@ def decode_confirmations(body: bytes, n: int) -> Confirmations:
         n: the number of clients in the roster.
 
     Raises:
-        RemoteProtocolError: the body has another length, or a padding bit is set.
+        RemoteProtocolError: the body has a wrong length, or a padding bit is set.
     """
     return Confirmations(*_split_bitmap(body, n, SIGNATURE_BYTES))
 
@@ -424,7 +423,7 @@ def decode_unmask(body: bytes, neighbours: int) -> Unmask:
         neighbours: the number of neighbours of its sender.
 
     Raises:
-        RemoteProtocolError: the body has another length, a padding bit is set, or an element of a
+        RemoteProtocolError: the body has a wrong length, a padding bit is set, or an element of a
             share is not in the field.
     """
     head = shamir.SECRET_BYTES + bitmap_bytes(neighbours)
@@ -448,7 +447,7 @@ def decode_result(body: bytes) -> Result:
     """Decode the body of a Result.
 
     Raises:
-        RemoteProtocolError: the body has another length, or its first byte is not 0 (an Abort has
+        RemoteProtocolError: the body has a wrong length, or its first byte is not 0 (an Abort has
             its code there).
     """
     code, survivors, digest_of_sum = _RESULT.unpack(_sized(body, _RESULT.size))
@@ -475,7 +474,7 @@ def decode_abort(body: bytes) -> AbortCode:
     """Decode the body of an Abort: its code.
 
     Raises:
-        RemoteProtocolError: the body has another length, or the code is unknown.
+        RemoteProtocolError: the body has a wrong length, or the code is unknown.
     """
     try:
         return AbortCode(_sized(body, 1)[0])

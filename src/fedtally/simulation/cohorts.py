@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.base.shares import whole_share
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, carry, drive
 from fedtally.campaign.server import FrequencyServer
@@ -487,7 +488,7 @@ class _Run:
             count: the number of clients.
             stages: the stages at which a client may drop out.
         """
-        gone = self.rng.permutation(count)[: int(self.summation.dropout * count)]
+        gone = self.rng.permutation(count)[: whole_share(self.summation.dropout, count)]
         self.traffic.dropouts += len(gone)
         when = self.rng.integers(0, len(stages), len(gone))
         return {i: stages[stage] for i, stage in zip(gone.tolist(), when.tolist(), strict=True)}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedtally.base.shares import whole_share
 from fedtally.errors import InvalidInputError, opt
 from fedtally.simulation.round_tally import Members, RoundTally, tally_members
 
@@ -54,7 +55,7 @@ def draw_pilot(
     >>> pilot.num_clients, rest.num_clients, sorted((pilot.counts + rest.counts).tolist())
     (20, 80, [40, 50])
     """
-    parts = [_parted(tally, int(share * tally.num_clients), rng) for tally in rounds]
+    parts = [_parted(tally, whole_share(share, tally.num_clients), rng) for tally in rounds]
     return [part for part, _ in parts], [rest for _, rest in parts]
 
 

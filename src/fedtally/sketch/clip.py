@@ -150,8 +150,7 @@ def bound_items_of_each(
         bool [items]: True for each item that is kept.
 
     Raises:
-        InvalidInputError: there is a clip, and a client that does not exceed `max_items` has more
-            than 2^20 items.
+        InvalidInputError: there is a clip, and `max_items` leaves a client more than 2^20 items.
 
     >>> ids, starts = np.array([4, 5, 6, 4], np.uint64), np.array([0, 3, 4])
     >>> bound_items_of_each(ids, starts, 2, lambda clients: np.array([7, 9, 8], np.uint64)).tolist()
@@ -160,6 +159,8 @@ def bound_items_of_each(
     sizes = np.diff(starts)
     drops = sizes > max_items
     if clip is not None:
+        most_left = min(int(sizes.max(initial=0)), max_items)
+        validate.integer(0, MAX_ITEMS, items=most_left)  # as in `bound_items`
         few = np.flatnonzero(~drops)  # clients with too many items drop some in any case
         drops[_exceeding(clip, ids, starts, few)] = True
     stays = np.ones(len(ids), np.bool_)
@@ -323,13 +324,10 @@ def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
         clip: the bound on the norm.
         ids: uint64 [items], the items of all clients, client by client.
         starts: int64 [all clients + 1]; client i holds ids[starts[i] : starts[i + 1]].
-        clients: the numbers of the clients to examine, int64, ascending.
-
-    Raises:
-        InvalidInputError: one of these clients holds more than MAX_ITEMS items.
+        clients: the numbers of the clients to examine, int64, ascending; each holds at most
+            MAX_ITEMS items.
     """
     sizes, most = starts[clients + 1] - starts[clients], clip.largest_square
-    validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))
     # The squared norm of k items is at most k^2 * touched. Most clients are below the clip by this
     # bound alone, and need no hashing.
     is_suspect = clip.spec.touched * sizes**2 > most

@@ -38,7 +38,7 @@ A value becomes the same item in every format, by these rules, which are mostly 
 * A line ends with LF, CR LF or a single CR. Under privacy a single CR ends a line only in a CSV
   whose header line ends with a single CR (`sources.lines`).
 * A blank line is a row with a missing item in plain text, and in CSV and TSV of one column. In CSV
-  and TSV of several columns, and in JSON lines, a blank line is no row.
+  and TSV of several columns, in JSON lines, and before a header, a blank line is no row.
 * A row in which the item, client, silo or round is missing is left out, and counted in
   `Batch.dropped`. A missing count is an error.
 

@@ -145,9 +145,11 @@ def _rows_of_csv(
         resolved = columns.resolve(names, name)
         if layout.header and _is_one_line(stream):  # Arrow would report a damaged file
             return
-        # In a table of one column a blank line is a row whose item is missing. A table that begins
-        # with a blank line is an exception: all its blank lines are skipped.
-        is_single = len(names) == 1 and stream.peek(1)[:1] not in (b"\n", b"\r")
+        # In a table of one column a blank line is a row whose item is missing. Arrow would take a
+        # blank line before the header for the header.
+        is_single = len(names) == 1
+        if is_single and layout.header:
+            stream.skip_blank_lines()
         # Arrow does not report a quote that is not closed, so the bytes that it reads are examined.
         quotes = stream.watch = _Quotes(layout.delimiter)
         reader = _csv_reader(

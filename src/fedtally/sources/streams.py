@@ -166,6 +166,11 @@ class ByteStream(io.RawIOBase):
         found = _FIRST_END.search(self.peek(_CHUNK))
         return b"\r" if found and found[1] == b"\r" else b"\n"
 
+    def skip_blank_lines(self) -> None:
+        """Move on to the first line that is not blank, or to the end."""
+        while (head := self.peek(_CHUNK)) and head[:1] in b"\r\n":
+            self.read(len(head) - len(head.lstrip(b"\r\n")))
+
     def take_line(self, line_end: bytes) -> bytes:
         """Read the next line, and return it with its line end.
 

@@ -129,6 +129,8 @@ class AuditResult:
             counters for that.
         bounds: for each tested bound on a client ("items", "clip" or "silos"), how many campaigns
             were run with clients that exceed it.
+        is_hidden: whether the plan hides the number of clients, so that it is not known which are
+            in which round.
     """
 
     audit: Audit
@@ -138,6 +140,7 @@ class AuditResult:
     detection: Detection | None
     detectable: float | None
     bounds: Mapping[str, int]
+    is_hidden: bool
 
     @property
     def false_alarm(self) -> float:

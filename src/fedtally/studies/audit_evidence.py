@@ -88,6 +88,7 @@ class Findings(NamedTuple):
     detection: Detection | None
     detectable: float | None
     bounds: Mapping[str, int]
+    is_hidden: bool
 
 
 class Evidence:
@@ -257,6 +258,7 @@ class Evidence:
             self._detection(FALSE_ALARM / 2),  # the checks use the other half of FALSE_ALARM
             detectable_scale(counters, failing_level(len(checks))),
             {bound: len(seen) for bound, seen in self._crowds.items()},
+            self._design.is_hidden,
         )
 
     def _checks_of_the_rest(self, ranks: list[Ranks]) -> list[Check]:

@@ -40,6 +40,7 @@ _BLOCK = 512  # the counters in one matrix product; limits memory
 # Pairs of counters are compared only if the probability that any two agree in all campaigns by
 # chance is below this.
 _USEFUL = 1e-9
+_WIDE = 1e8  # the variance above which a sum is ranked as a continuous value; limits memory
 
 
 def dependence_checks(
@@ -112,11 +113,14 @@ def _sums(
 def _ranked(
     sums: I64, addends: Sequence[Distribution], number: int, rng: np.random.Generator
 ) -> tuple[Ranks, bool]:
-    """Return the ranks of sums of draws, and whether half of such sums are even (to within 1e-9).
+    """Return the ranks of sums of draws, and whether half of such sums are even (to within 1e-8).
 
-    If the variance of a sum is above 1e8, the sum is ranked as a Gaussian. For Gaussian and Skellam
-    noise the error is small: the fourth cumulant of the sum is below 1e-8 of its squared variance.
-    For geometric noise it is about 3 / (number of draws in the sum) of the squared variance.
+    If the variance of a sum is above `_WIDE`, 1e8, the sum is ranked as a continuous value. For
+    Gaussian and Skellam noise it is ranked as a Gaussian, and the error is small: the fourth
+    cumulant of the sum is below 1e-8 of its squared variance. For geometric noise it is about 3 /
+    (number of draws in the sum) of the squared variance. So such a sum is ranked by the sum of as
+    many geometric draws, whose variance is smaller: their sum has the variance `_WIDE`. The two
+    laws then have fourth cumulants that differ by 1e-8 of the squared variance, too.
 
     Args:
         sums: the sums: int64 [sums].
@@ -125,13 +129,38 @@ def _ranked(
         rng: the random generator that breaks ties.
     """
     variance = number * sum(distribution.variance for distribution in addends)
-    if variance > 1e8:
+    if variance > _WIDE:
         drawn = sums + rng.random(sums.shape) - 0.5
-        depth = special.erfc(np.abs(drawn) / math.sqrt(2 * variance))
+        if any(distribution.is_geometric for distribution in addends):
+            depth = _geometric_depth(drawn, addends, number, variance)
+        else:
+            depth = special.erfc(np.abs(drawn) / math.sqrt(2 * variance))
         return Ranks(np.where(drawn < 0, -1, 1).astype(np.int8)[None], depth[None]), True
     distribution = Distribution.of_sum(tuple(addends), number)
     even = distribution.pmf[0] + 2 * distribution.pmf[2::2].sum()
     return Ranks.of(sums, distribution, rng), bool(abs(even - 0.5) < 1e-9)
+
+
+def _geometric_depth(
+    drawn: F64, addends: Sequence[Distribution], number: int, variance: float
+) -> F64:
+    """Return the depths of sums of geometric noise with a large variance, see `_ranked`.
+
+    Args:
+        drawn: the sums, as continuous values: float64 [sums].
+        addends: the distributions of the draws; each sum has `number` draws of each.
+        number: the number of draws.
+        variance: the variance of a sum.
+    """
+    share = _WIDE / variance
+    narrow = tuple(
+        Distribution.discrete_laplace(distribution.variance * share) for distribution in addends
+    )
+    far = np.abs(drawn) * math.sqrt(share)
+    # a value within a cell of the narrow sum, which is an integer and half of 1 on both sides
+    cell = np.floor(far + 0.5)
+    left = np.where(cell == 0, 2 * far, cell + 0.5 - far)
+    return Distribution.of_sum(narrow, number).depths(cell.astype(np.int64), left)
 
 
 def _of_sums(ranks: Ranks, name: str, failure: str) -> Check:

@@ -66,9 +66,12 @@ class Distribution:
     Attributes:
         pmf: the probabilities of 0, 1, ..., reach: float64 [reach + 1]. A negative integer has the
             probability of its absolute value. Integers beyond the reach are neglected.
+        is_geometric: whether it is a two-sided geometric distribution. A sum of few draws of it is
+            far from Gaussian, however large its variance is.
     """
 
     pmf: F64
+    is_geometric: bool = False
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -113,7 +116,7 @@ class Distribution:
         # the solution below 1 of 2 q / (1 - q)^2 = variance
         q = 1.0 + 1.0 / variance - math.sqrt((1.0 + 1.0 / variance) ** 2 - 1.0)
         k = np.arange(math.ceil(_GEOMETRIC_REACH / -math.log(q)) + 2, dtype=np.float64)
-        return cls(np.asarray((1.0 - q) / (1.0 + q) * q**k, np.float64))
+        return cls(np.asarray((1.0 - q) / (1.0 + q) * q**k, np.float64), is_geometric=True)
 
     @classmethod
     @lru_cache(maxsize=64)

@@ -40,8 +40,8 @@ from fedtally.plan.parts.summation import Summation
 from fedtally.plan.privacy import Privacy, Random, resolve_privacy
 from fedtally.plan.rules import check, given, unmet
 from fedtally.privacy import NOT_PRIVATE
-from fedtally.recovery.decoders import SIMPLEST
-from fedtally.recovery.decoding import Decoding, check_enumerable
+from fedtally.recovery.decoders import SIMPLEST, Recovery
+from fedtally.recovery.decoding import check_enumerable
 from fedtally.recovery.linear_system import BLOCK, Summed, ask, ids_between
 from fedtally.secagg.config import SecureSum
 from fedtally.simulation.census import read
@@ -110,7 +110,10 @@ class Study:
         if own.is_own(self.recovery):
             own.load(self.recovery, "at")  # raises an error if it cannot be imported
         else:
-            Decoding(self.recovery).check_rows(self.rows)
+            # "auto" is an error here: a study compares the errors of one decoder.
+            decoder = Recovery.parse(self.recovery)
+            decoder.check_encoding(Encoding.SKETCH)
+            decoder.check_rows(self.rows)
         check(given(delta=self.delta, trust=self.trust), unmet(epsilon=self.epsilon is None))
         # Raises an error here, before data are read, if settings do not fit together.
         _ = self.privacy

@@ -17,7 +17,7 @@ _LONGEST = 16  # the most terminal columns of a round's label in a table
 
 
 def fields(trends: Trends) -> dict[str, Any]:
-    """Return the JSON fields on the items that changed: list, rounds, and the rate of the list.
+    """Return the JSON fields on the items that changed: list, rounds, and the list's error rate.
 
     "window", "against" and "rounds" are the windows of `Trends`, and "changed" has a dict for each
     `Change`.
@@ -80,12 +80,13 @@ def rate(trends: Trends) -> str:
 def stricter(trends: Trends) -> str:
     """Return a sentence on how many listed items meet the stricter rule, and what it promises.
 
-    The stricter rule (`Change.flagged`) holds for all looks together, and not for one look only.
+    What the stricter rule (`Change.flagged`) promises holds for all looks together. A look is one
+    list of changed items.
     """
     number = sum(change.flagged for change in trends.changed)
     meet = in_number(number, "one of these meets", "{} of these meet")
-    # If the oldest rounds were left out, other looks test other rounds. The level then holds only
-    # for all looks at these rounds.
+    # If the oldest rounds were left out, looks on other days test other rounds. The confidence then
+    # holds only for all looks at these rounds.
     looks = "does, at any look at these rounds" if trends.earlier else "ever does, at any look"
     level = amounts.level(1 - trends.alpha)
     return f"{meet} a stricter rule: with {level} no unchanged item {looks}"
@@ -191,7 +192,7 @@ def _round(point: Point) -> str:
 def _half(point: Point) -> float:
     """Return the distance from the shown share to the further limit.
 
-    The shown share is the point's frequency, but 0 if this is below 0.
+    The shown share is the point's frequency, or 0 if the frequency is below 0.
     """
     shown = max(0.0, point.frequency)
     return max(point.high - shown, shown - point.low)

@@ -111,10 +111,11 @@ def dimensions(plan: Plan) -> str:
 
 
 def upload(plan: Plan) -> str:
-    """Return the bytes that a client uploads, in words, and in brackets those of exact encodings.
+    """Return the bytes that a client uploads, in words, with the bytes of exact encodings.
 
     An exact encoding is a one-hot vector, or the item itself: the server would see which item it
-    is. In an open domain, the text names the counters for hashes and names instead.
+    is. In an open domain, the text has the numbers of counters for hashes and for names instead of
+    the exact encodings.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -154,8 +155,8 @@ def _sends(plan: Plan) -> str:
 def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
     """Return the bytes that a client uploads, in words, and the bytes that a histogram would take.
 
-    There is no text on a histogram in an open domain, which has no list of candidates. There is
-    none either if DAP servers made the sums. For a plan with a histogram, the text says instead
+    The bytes of a histogram are left out in two cases: the domain is open, so that no candidates
+    are listed, or DAP servers made the sums. For a plan with a histogram, the text says instead
     that each candidate has a counter.
 
     Args:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fedtally.answer.result import Result
 
 
-# A list says how many candidates it leaves out only if they are fewer than this: they are decoded
-# again.
+# A list says how many candidates it leaves out only if they are fewer than this, since the
+# candidates are decoded again for this text.
 _MOST_LOOKED = 1 << 16
 
 
@@ -60,8 +60,8 @@ def _contributions(part: Part) -> str:
 def may_be_drawn(part: Part) -> bool:
     """Return whether some clients' items may have been drawn at random.
 
-    This happens to clients with more than max_items items, the plan's bound. It is also True if
-    privacy hides whether it happened.
+    A client with more than max_items items, the plan's bound, counts a random draw of them. The
+    result is also True if privacy hides whether a client drew items.
     """
     return bool(drawn_away(part.draw)) or (
         part.plan.privacy is not None and "client" in part.columns
@@ -87,11 +87,14 @@ def line(result: Result) -> str:
 
 
 def left_out(result: Result, listed: Sequence[Estimate]) -> str:
-    """Return in words how many candidates below half a client a list leaves out.
+    """Return in words how many candidates a list leaves out, if all are below half a client.
 
-    It is "" if there are none, if the list is empty, or if the list also leaves out estimates of
-    half a client or more. It is also "" if 65,536 candidates or more are left out, which would take
-    long to decode again.
+    The text is "" in each of these cases:
+
+    - the list leaves out no candidate,
+    - the list is empty,
+    - the list also leaves out an estimate of half a client or more,
+    - the list leaves out 65,536 candidates or more, which would take long to decode again.
 
     Args:
         result: the whole result.
@@ -116,7 +119,8 @@ def drawn_away(draw: Mapping[str, Any] | None) -> str:
     """Return a sentence on the share of clients' items that the bound (max_items) left out.
 
     Args:
-        draw: the field `draw` of a result: how many items were left out; None: none, or private.
+        draw: the field `draw` of a result: how many items were left out; None: no item was left
+            out, or the number is private.
 
     Returns:
         the sentence; "" if no items were left out.

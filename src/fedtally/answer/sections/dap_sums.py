@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from fedtally.secagg.config import TwoServerConfig
 
 ENGINE = "dap"  # the value of "engine" in `Result.secure_sum`
-# Parts of statements about clients -> the same about reports. DAP does not know which client sent a
-# report, so its guarantees are about reports.
+# Phrases about clients -> the phrases about reports that replace them. DAP does not know which
+# client sent a report, so its guarantees are about reports.
 _OF_REPORTS = {
     "one client's items are replaced by any others": "one report is replaced by any other",
     "a client takes part in one round with one item": "a report is in one batch",

@@ -32,16 +32,17 @@ NOT_ESTIMATED = "not estimated: the confidence is 0"
 COVERS = "frequencies among those that took part"
 
 
-_ROUNDING = 1e-9  # an error up to this share is only rounding, and is shown as none
-_USUAL = 0.95  # a line names the confidence only if it is another one
+_ROUNDING = 1e-9  # an error up to this share is only rounding, and is shown as no error
+_USUAL = 0.95  # the usual confidence: a line does not name it
 
 
 def covers(kind: str) -> str:
     """Return in words which frequencies intervals cover.
 
     Args:
-        kind: the kind of the intervals: "pointwise" (of items named beforehand), "selective" (of a
-            list chosen by its estimates) or "simultaneous" (of all candidates at once).
+        kind: the kind of the intervals: "pointwise" (for items named beforehand), "selective" (for
+            items that are on a list because their estimates are large) or "simultaneous" (for all
+            candidates at once).
 
     >>> covers("simultaneous").partition("; ")[2]
     'of all candidates at once, so also of a list chosen by its estimates'
@@ -138,8 +139,8 @@ def expected_error(intervals: Intervals) -> str:
 def line(result: Result, shown: Sequence[Estimate]) -> str:
     """Return in words how far off estimates may be: among these clients, and for more people.
 
-    If the result was evaluated, the first is the largest error that was found. Without limits and
-    without an evaluation the text is `NOT_ESTIMATED`.
+    If the result was evaluated, the error among these clients is the largest error that was found.
+    If it was not evaluated and there are no limits, the text is `NOT_ESTIMATED`.
 
     Args:
         result: the whole result.
@@ -162,11 +163,12 @@ def doubt(
 ) -> str:
     """Return in words how far off estimates may be: among these clients, and for more people.
 
-    The clients may be a sample of a wider population. The text is "no item is shown" if there is
-    nothing to say.
+    The clients may be a sample of a wider population. The text is "no item is shown" if `found` is
+    None and no estimate has limits.
 
     Args:
-        shown: the estimates. If any of them can be told from 0, the others are left out.
+        shown: the estimates. If any estimate can be told from 0, estimates that cannot be told from
+            0 are left out.
         among: a text on who took part, as `counted.those` returns it.
         found: the largest error of all candidates, compared with the truth; None: the truth is
             unknown.

@@ -79,7 +79,7 @@ def no_candidates(domain: Domain, queried: Sequence[str | int]) -> Text | None:
 
 
 def like_hashes(result: Result, queried: Sequence[Estimate]) -> list[RenderableType]:
-    """Return a list with a line on queried items that look like hashes; [] if there are none.
+    """Return a list with a line on queried items that look like hashes; [] if no item does.
 
     In an open domain the list shows a string without a name as "#" and its hash. A user who queries
     for such a text may mean the hash. But the query was taken as a text that clients hold, and the
@@ -258,9 +258,10 @@ def _doubts(
 def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> list[Column]:
     """Return the columns of errors: among these clients, then for a wider population.
 
-    There is no column if an estimate has no limits, and only the second column if counts are exact.
-    For an item that cannot be told from 0, the columns show upper limits of its share. Both columns
-    have the same number of decimals: otherwise rounding could make the larger error look smaller.
+    If an estimate has no limits, there are no columns. If counts are exact, there is only the
+    second column. For an item that cannot be told from 0, the columns show upper limits of its
+    share. Both columns have the same number of decimals: otherwise rounding could make the larger
+    error look smaller.
 
     Args:
         estimates: the estimates, in the order of the rows.
@@ -281,11 +282,13 @@ def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> lis
 
 
 def _off(estimate: Estimate, half: float, high: float | None, digits: int) -> str:
-    """Return the error of an estimate as text in points; an upper limit if it may be 0.
+    """Return the error of an estimate as text in points.
+
+    If the estimate cannot be told from 0, the text is an upper limit of the share instead.
 
     Args:
         estimate: the estimate.
-        half: how far it may be off, as a share.
+        half: how far the estimate may be off, as a share.
         high: the upper limit of the share, shown if the estimate cannot be told from 0; None:
             unknown.
         digits: the number of decimals.

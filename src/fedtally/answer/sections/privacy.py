@@ -40,7 +40,7 @@ def guarantee(fields: Mapping[str, Any], rounds: str = "rounds") -> str:
 
 
 def line(plan: Plan, traffic: Mapping[str, Any] | None = None) -> str:
-    """Return in one sentence what a plan protects: how often a guess is right, and epsilon.
+    """Return in one sentence what a plan protects: how often a guess can be right, and epsilon.
 
     If the plan has no privacy, or is marked not private, the sentence says this.
 
@@ -69,7 +69,7 @@ def line(plan: Plan, traffic: Mapping[str, Any] | None = None) -> str:
 
 
 def guesses(terms: PrivacyConfig, whom: str) -> str:
-    """Return in words how often a guess about one person is right, for each kind of guess.
+    """Return in words how often a guess about one person can be right, for each kind of guess.
 
     Args:
         terms: the privacy terms of the plan.
@@ -133,14 +133,17 @@ def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str
 
 
 def ledger_rows(part: Part, charged: str) -> list[tuple[str, str]]:
-    """Return the row "Ledger", on what the population of a private plan has spent.
+    """Return a list with the row "Ledger", on the privacy cost that a ledger has for a population.
 
-    A saved result only says whether its run was in a ledger. So the row names the command that
-    reads the ledger, and there is none if the run was in no ledger.
+    If `charged` is not "", it is the text of the row. Otherwise the text names the command that
+    reads the ledger, since a result does not contain the ledger. If `charged` is "", the list is
+    empty in three cases: the plan has no privacy, the plan is marked not private, or the run was in
+    no ledger.
 
     Args:
         part: the result.
-        charged: what the ledger says about the charge, in words; "": it was not read.
+        charged: what the ledger says about the charge, in words; "": no ledger was charged, or it
+            was not read.
     """
     if charged:
         return [("Ledger", charged)]

@@ -12,12 +12,14 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Sums
 
 if TYPE_CHECKING:
+    from fedtally.secagg.config import TwoServerConfig
     from fedtally.secagg.params import Parameters
 
 _SERVER_SEES = "; it sees exact sums, and adds the noise"
 _LEADER_SEES = "; the leader sees exact sums, and adds the noise"
 _SEVERAL = 4  # if a round has more sums than this, losing one of them leaves out few clients
-_APART = "the two servers do not work together, and neither chose the list of keys"
+_NOT_TOGETHER = "the two servers do not work together"
+_APART = f"{_NOT_TOGETHER}, and neither chose the list of keys"
 
 
 def seen(traffic: Mapping[str, Any]) -> str:
@@ -218,7 +220,7 @@ def screened(told: Mapping[str, Any]) -> str:
     missed = [found for found in told["rounds"] if "votes" not in found]
     if not looked:
         return f"off: {missed[0]['why']}" if missed else "off: no cohort landed"
-    # the round that comes nearest to a limit, or exceeds one by most
+    # the round that comes nearest to a limit, or exceeds a limit by most
     worst = max(
         looked,
         key=lambda found: max(
@@ -232,7 +234,7 @@ def screened(told: Mapping[str, Any]) -> str:
     elif worst["verdict"] == "poisoned":
         who = f"{worst['cohorts']:,} cohorts do not fit honest clients:"
     else:
-        of = f"{worst['cohorts'] - worst['stand_out']:,} of " * (not fits)
+        of = "" if fits else f"{worst['cohorts'] - worst['stand_out']:,} of "
         who = f"{of}{worst['cohorts']:,} cohorts fit honest clients:"
     figures = (
         f"votes {worst['votes']:.2f} (limit {worst['votes_limit']:.2f}), mean square"
@@ -271,7 +273,7 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     """
     method, noun = traffic["method"], counted.who(plan)
     central = plan.protection.of_release() is not None
-    adds = ", and added the noise" * central
+    adds = ", and added the noise" if central else ""
     reader = "what noised sums show: what it protects is above"
     if plan.privacy is None:
         reader = f"what exact sums show, also of what few {noun}s hold"
@@ -286,7 +288,8 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     exact = "noised" if plan.protection.sums is Sums.NOISED else "exact"
     sums = f"{exact} sums over at least {traffic['min_survivors']:,} {noun}s{adds}"
     if method == "two-server":
-        proven = "; it is trusted to refuse wrong reports" * (traffic.get("validity") == "proofs")
+        has_proofs = traffic.get("validity") == "proofs"
+        proven = "; it is trusted to refuse wrong reports" if has_proofs else ""
         helpers = _helping(traffic["corrupt"], noun, _listed(plan), "one of them")
         rows += [
             ("The two servers", "who took part"),
@@ -328,8 +331,8 @@ def corruptible(most: int, noun: str, listed: ClientList | None) -> str:
     Args:
         most: the most corrupt clients with which the plan's promises hold.
         noun: the singular noun for who takes part, "client" or "silo".
-        listed: the list of clients: then at most `most` on the whole list may be corrupt. None:
-            there is no list, and at most `most` of the clients in one sum may be.
+        listed: the list of clients: then at most `most` clients on the whole list may be corrupt.
+            None: there is no list, and at most `most` clients in one sum may be corrupt.
 
     >>> corruptible(1, "client", None), corruptible(1200, "silo", None)
     ('1 client of a sum', '1,200 silos of a sum')
@@ -348,7 +351,7 @@ def _helping(most: int, noun: str, listed: ClientList | None, whom: str = "it") 
     Args:
         most: the most corrupt clients with which the plan's promises hold.
         noun: the singular noun for who takes part, "client" or "silo".
-        listed: the list of clients; None: there is none (see `corruptible`).
+        listed: the list of clients; None: there is no list (see `corruptible`).
         whom: the pronoun for the server, at the end of the text: "it", or "one of them".
 
     >>> _helping(1, "client", None)
@@ -387,22 +390,21 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         trusted = f"the server sees what each {whom} sends (--secure-sum secagg: only sums)"
         said = "ideal: of a trusted server (--secure-sum names a protocol)"
         return [("Trust", trusted), ("Secure sum", said)]
-    # If a server adds the noise, it sees the sums before. The row "Trust" must say so.
-    is_central = plan.protection.of_release() is not None
     if not isinstance(agreed, SecAggConfig):
-        helpers = _helping(agreed.corrupt, whom, _listed(plan), "one of them")
         return [
-            ("Trust", f"{_APART}; {helpers}{_LEADER_SEES * is_central}"),
+            ("Trust", _trust_in_two(plan, agreed)),
             ("Secure sum", f"two servers; at least {agreed.min_batch:,} clients in a sum"),
             ("", validity(agreed.validity)),
         ]
     p = agreed.parameters
+    # If the server adds the noise, it sees the sums before. The row "Trust" must say so.
+    sees = _SERVER_SEES if plan.protection.of_release() is not None else ""
     server = {
         Adversary.SEMI_HONEST: "the server follows the protocol (--adversary active: it may lie)",
         Adversary.ACTIVE: "the server may lie, but did not choose the list of keys",
     }[p.adversary]
     helpers = _helping(p.corrupt, whom, _listed(plan))
-    graph, of_list = p.graph(p.n_max), " of the list" * plan.summing.is_listed
+    graph, of_list = p.graph(p.n_max), " of the list" if plan.summing.is_listed else ""
     sizes = in_range(p.n_min, p.n_max)
     text = (
         f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
@@ -410,10 +412,31 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         f" {p.max_dropout_ppm / 1e4:g} % may drop out"
     )
     return [
-        ("Trust", f"{server}; {helpers}{_SERVER_SEES * is_central}"),
+        ("Trust", f"{server}; {helpers}{sees}"),
         ("Secure sum", text),
         ("", honesty(p.honest_survivors)),
     ]
+
+
+def _trust_in_two(plan: Plan, agreed: TwoServerConfig) -> str:
+    """Return in words whom a plan for two servers trusts.
+
+    Args:
+        plan: the plan.
+        agreed: its terms of the secure sum.
+    """
+    whom, terms = counted.who(plan), plan.privacy
+    helpers = _helping(agreed.corrupt, whom, _listed(plan), "one of them")
+    if terms is None or terms.not_private or plan.protection.of_server() is None:
+        # If a server adds the noise, it sees the sums before, and the text must say so.
+        is_central = plan.protection.of_release() is not None
+        return f"{_APART}; {helpers}{_LEADER_SEES if is_central else ''}"
+    # The noise of one honest server is enough. C only bounds in how large a crowd a client is.
+    return (
+        f"{_NOT_TOGETHER}: epsilon then holds however many {whom}s are corrupt; for at least"
+        f" {agreed.honest_survivors:,} honest {whom}s in a sum, neither chose the list of keys, and"
+        f" {helpers}"
+    )
 
 
 def cautions(plan: Plan) -> list[str]:
@@ -427,8 +450,8 @@ def cautions(plan: Plan) -> list[str]:
 def _none_to_spare(plan: Plan) -> str:
     """Return a warning if all planned clients must take part; else "".
 
-    It is also "" if a round has many sums. Then a client that stays away costs only a small part of
-    its round.
+    The result is also "" if a round has many sums. Then a client that stays away costs only a small
+    part of its round.
     """
     from fedtally.plan.secure_sum import cohort_sizes
 
@@ -443,13 +466,14 @@ def _none_to_spare(plan: Plan) -> str:
     p = cohorts.parameters
     in_round = -(-plan.max_round_clients // p.n_max)
     sums = plan.num_rounds * in_round
-    # There is no warning if each sum can spare a client. There is none either if a round has many
-    # sums: they are filled one after the other, so only the last one would have too few clients.
+    # There is no warning if each sum can spare a client, and no warning if a round has many sums:
+    # sums are filled one after the other, so only the last sum would have too few clients.
     if plan.num_clients - sums * p.n_min >= sums or in_round > _SEVERAL:
         return ""
     fewest, _ = cohort_sizes(p.n_max, None, p.adversary)
-    way = f" (--cohort {p.n_max} --cohort-min {fewest} lets it begin with fewer)"
-    way *= fewest < p.n_min
+    way = ""
+    if fewest < p.n_min:
+        way = f" (--cohort {p.n_max} --cohort-min {fewest} lets it begin with fewer)"
     lost = "there is no answer"
     if sums > 1:
         lost = f"its other {p.n_min - 1:,} are not counted"
@@ -474,8 +498,8 @@ def short_of_list(plan: Plan, asked: float) -> str:
     """Return a warning if too few clients of a list may be corrupt; else "".
 
     A plan turns the asked share of one sum into a number of clients. A server that lies can choose
-    who is in a sum. So for a plan with a list, the number bounds the corrupt clients on the whole
-    list. It is a smaller share of the list than the user may have meant.
+    who is in a sum. So for a plan with a list, this number bounds the corrupt clients on the whole
+    list, of which it is a smaller share than the user may have meant.
 
     Args:
         plan: the plan of the campaign.
@@ -498,9 +522,9 @@ def short_of_list(plan: Plan, asked: float) -> str:
 def short_of_all(plan: Plan, asked: float) -> str:
     """Return a warning if fewer of all clients may be corrupt than asked for; else "".
 
-    A plan bounds the number of corrupt clients in one sum (C in a comment below). If clients are
-    drawn at random for several sums, some sums get a larger share of corrupt clients than all
-    clients have. So a smaller share of all clients may be corrupt.
+    A plan bounds the number of corrupt clients in one sum. If clients are drawn at random for
+    several sums, some sums get a larger share of corrupt clients than the share among all clients.
+    So the share of corrupt clients among all clients must be smaller than `asked`.
 
     Args:
         plan: the plan of the campaign.
@@ -523,7 +547,8 @@ def short_of_all(plan: Plan, asked: float) -> str:
     needed = corrupt_needed(everybody, wanted, p.n_max, sums)
     more = f"larger sums bear more than {100 * borne / everybody:.2g} %"
     if _can_bear(p, needed):
-        digits = len(str(p.n_max))  # so many that the share of n_max, rounded up, is C again
+        # With this many decimals, the share times n_max, rounded up, is `needed` again.
+        digits = len(str(p.n_max))
         share = needed * 10**digits // p.n_max / 10**digits
         more = f"--max-corrupt {share:g} bears {100 * asked:g} % of all"
     return (
@@ -582,7 +607,8 @@ def longer_list(plan: Plan, listed: int) -> str:
 def proof_fields(plan: Plan) -> dict[str, Any]:
     """Return the JSON fields on proofs of reports to two servers.
 
-    "proofs" says whether reports have proofs. "reason" says why they have none; "" if they have.
+    "proofs" says whether reports have proofs. "reason" says why reports have no proofs; it is "" if
+    they have proofs.
     """
     has_proofs = plan.report_proof is not None
     return {"proofs": has_proofs, "reason": "" if has_proofs else why_no_proofs(plan)}

@@ -26,7 +26,7 @@ from fedtally.recovery.error_model import rising
 from fedtally.sketch import CountSketch
 
 F64 = npt.NDArray[np.float64]
-_ALONE = 60  # the most frequent items, which are kept one by one
+_ALONE = 60  # the number of items, the most frequent ones, that are kept one by one
 _GROUP = 1.01  # other items form a group if their frequencies are within this ratio
 
 
@@ -120,7 +120,7 @@ class Frequencies:
         """Return a power law: the item of rank i has a frequency proportional to i^-exponent.
 
         Each client is assumed to hold `max_items` different items, or all items if there are fewer.
-        Frequencies above 1 are cut off, and the others raised.
+        Frequencies above 1 are lowered to 1, and the frequencies below 1 raised to make up for it.
 
         Args:
             domain_size: the number of candidates, at least 1. A huge number costs no more time,
@@ -214,8 +214,8 @@ class Frequencies:
         """Return this distribution with one common frequency for all items below `frequency`.
 
         The common frequency and the number of items keep two sums: of the frequencies f, and of
-        f^2. Of all shapes with these sums, equal items are the hardest for joint recovery: of
-        another shape it could fit the more frequent items.
+        f^2. Of all shapes with these sums, equal items are the hardest for joint recovery: in
+        another shape, joint recovery could fit the more frequent items.
 
         >>> known = Frequencies(np.array([0.4, 0.03, 0.01]), np.array([1.0, 10.0, 30.0]), 1000)
         >>> distribution = known.alike_below(0.1)

@@ -34,9 +34,9 @@ USUAL = NAMED[0]
 # The hardest plateau has about this number of items, divided by tau: searches gave 1.5 to 1.7.
 _ITEMS_OF_ONE_TAU = 1.5
 _COARSE, _FINE = 2.0, 1.05  # ratios between successive numbers of items that are tried
-_GEOMETRIC = 5000  # the number of ranks: frequencies of later ranks are below 1e-21
+_GEOMETRIC = 5000  # the ranks of the geometric distribution: later frequencies are below 1e-21
 # The search goes to fewer and more frequent items. It ends when the error falls below this share of
-# the largest error so far: the items are then fitted, and still fewer items would be, too.
+# the largest error so far: the items are then fitted, and still fewer items would be fitted, too.
 _PASSED = 0.5
 # The search also ends if the errors of _IN_TURN plateaus in a row are close to the error of noise
 # alone. Close means: the difference is below _NEAR of the largest such difference. A single plateau
@@ -69,7 +69,7 @@ def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
 
     Args:
         items: the number of items, 1 .. domain_size.
-        domain_size: the number of candidates; no client holds the others.
+        domain_size: the number of candidates; no client holds the candidates beyond `items`.
         max_items: the number of items that each client holds, at most `items`.
 
     >>> plateau(50, 1000, max_items=2).frequencies.tolist()
@@ -125,7 +125,7 @@ def find_hardest(
     Args:
         linf: a function from frequencies to the largest error of the plan, as a share of clients.
         domain_size: the number of candidates.
-        num_clients: the number of clients in all rounds; for silos, of people.
+        num_clients: the number of clients in all rounds; for silos, the number of people.
         max_items: the number of items that each client holds.
         near: about the number of items of the hardest plateau, for example from a similar plan;
             None: it is not known.
@@ -191,11 +191,12 @@ def _hardest_of(
 
 
 def _climbed(numbers: Sequence[int], near: int, tried: Callable[[int], Hardest]) -> Hardest:
-    """Return the hardest plateau that steps in both directions from `near` find.
+    """Search in both directions from `near`, and return the hardest plateau that is found.
 
-    The first step is at the number nearest to `near`. The steps in one direction end after
-    `_IN_TURN` plateaus in a row that are no harder than the hardest one so far, if the error of the
-    last one is far below (`_FAR_BELOW`).
+    The first step is at the number nearest to `near`. The steps in one direction end at a plateau
+    if two conditions hold: this plateau and the last ones before it, `_IN_TURN` in a row, are no
+    harder than the hardest plateau so far; and the error of this plateau is below `_FAR_BELOW`
+    times the largest error so far.
 
     Args:
         numbers: the numbers of items, falling.

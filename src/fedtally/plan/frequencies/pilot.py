@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from fedtally.base import validate
 from fedtally.base.roots import root
+from fedtally.base.shares import whole_share
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.plan.frequencies.power_law import power_law
@@ -79,7 +80,7 @@ class Pilot:
 
         These clients do not take part in the later campaign.
         """
-        return max(1, int(self.share * validate.integer(1, num_clients=num_clients)))
+        return max(1, whole_share(self.share, validate.integer(1, num_clients=num_clients)))
 
     def spec(self, seed: bytes) -> SketchSpec:
         """Return the parameters of the pilot's sketch, with one round and this seed of 32 bytes."""
@@ -173,8 +174,8 @@ class _Heads(NamedTuple):
         light_error: float64 [light], the mean squared error of each frequency in `light`.
         residual: float64 [rows, width, batches], the cells without the items in `heavy` and
             `light`.
-        share: the share of the mean square of all other items that is still in the residual; the
-            fit has absorbed the rest.
+        share: how much of the mean square of the items that are neither in `heavy` nor in `light`
+            is still in the residual, as a share; the fit has absorbed the rest.
     """
 
     heavy: F64
@@ -253,13 +254,13 @@ def read(
     one = fit.scale * clients / math.sqrt(float(fit.share.mean()))
     resolved = min(max(_CLEARLY * fit.threshold * one, 0.5), tail.most * clients)
     energy = known.energy
-    # Deconvolution keeps frequencies below `tail.most`, but does not know `largest_unseen`. If the
-    # latter is smaller, deconvolution could exceed it, so the power law is taken as it is.
+    # Deconvolution keeps frequencies below `tail.most`, but does not know `largest_unseen`. If
+    # `largest_unseen` is smaller, deconvolution could exceed it, so the power law is not corrected.
     if len(tail.frequencies) and largest_unseen >= tail.most:
         tail = _deconvolution(pilot, heads, known, ranks, tail, one, resolved)
         energy = float(tail.numbers @ tail.frequencies**2)
     # If there are few candidates, the tail's mass on them has at least a certain energy, which may
-    # be more than the cells show. Then the energy of the tail that is returned counts.
+    # be more than the cells show. Then the energy of the returned tail is taken instead.
     energy = max(energy, float(tail.numbers @ tail.frequencies**2))
     return Reading(
         np.append(heads.heavy, tail.frequencies),
@@ -458,7 +459,7 @@ def _fourth_powers(
 
     Args:
         residual: float64 [rows, width, 1], the residual of the only batch.
-        share: the share of the mean square of other items that the residual keeps, as in `_Heads`.
+        share: `_Heads.share`: the share of a mean square that the residual keeps.
         width: the width of the sketch.
         clients: n, the number of clients.
         light: float64 [light], the frequencies of the items that are clearly fitted but do not

@@ -2,8 +2,9 @@
 
 The method is deconvolution: it removes the effect of random errors from the counts. An item of
 frequency f occurs Poisson(n f) times among n clients. Joint recovery estimates this count with a
-normal error, or does not fit the item at all. Let nu(f) be the number of items of frequency f. The
-fitted items' values form a Poisson process, and nu maximises its likelihood:
+normal error, or does not fit the item at all. The estimated count of a fitted item is its value,
+and a fitted item is called seen. Let nu(f) be the number of items of frequency f. The values form a
+Poisson process, and nu maximises its likelihood:
 
     sum over items log sum_f nu(f) P(value | f) - sum_f nu(f) P(seen | f).
 

@@ -26,7 +26,7 @@ from fedtally.sketch import Spelling
 if TYPE_CHECKING:
     from fedtally.domain import Domain
 
-_OPEN = "open"  # the kind of domain without a list; the sums themselves spell frequent strings
+_OPEN = "open"  # the kind of domain without a list: frequent strings are read from the sums
 _NFC = "nfc"  # the only Unicode normal form that the strings of an open domain may have
 # the kinds of domain whose ids are consecutive, so that each id has a known counter
 _IN_ORDER = ("range", "dictionary", "grid")
@@ -56,7 +56,7 @@ class Candidates:
     def first_id(self) -> int:
         """The smallest id of a candidate, for kinds of domain whose ids are consecutive.
 
-        For a range it is the first integer mod 2^64; for other kinds it is 0.
+        For a range it is the first integer mod 2^64. For a dictionary and a grid it is 0.
         """
         return int(self.description.get("first", 0)) % 2**64
 
@@ -78,7 +78,9 @@ class Candidates:
         return self.kind == "listed"
 
     def check_listed(self, looks: str, way: str) -> None:
-        """Refuse a task that must look at every candidate, if there is no list of candidates.
+        """Refuse a task that must look at every candidate, if the domain is open.
+
+        An open domain has no list of candidates.
 
         Args:
             looks: the start of the error message, such as "trends look"; " at every candidate"
@@ -118,7 +120,8 @@ class Candidates:
             recovery: the name of the decoder.
 
         Raises:
-            InvalidInputError: the domain is open, and this is not the decoder for open domains.
+            InvalidInputError: the domain is open, and `recovery` is not the decoder for open
+                domains.
         """
         if self.kind == "open" and recovery != OPEN:
             raise InvalidInputError(
@@ -127,9 +130,9 @@ class Candidates:
             )
 
     def unspelled(self, names: object | None) -> str:
-        """Return an error message if a client gives no names and must give them, otherwise "".
+        """Return an error message if the domain is open and a client gives no names, otherwise "".
 
-        With an open domain a client sends names, too: it spells them into sketches.
+        With an open domain a client also encodes the names of its items in sketches.
 
         Args:
             names: the names of the ids; None: the client gives none.
@@ -139,15 +142,17 @@ class Candidates:
         return ""
 
     def check_spelling(self, spelling: Spelling | None) -> None:
-        """Refuse an open domain whose plan has no spelling, or another domain whose plan has one.
+        """Refuse a spelling that does not fit the domain, or a wrong description of an open domain.
+
+        An open domain needs a spelling. A list of candidates must have none.
 
         Args:
             spelling: the size of the sketches from which names are read; None: the plan has no such
                 sketches.
 
         Raises:
-            InvalidInputError: an entry of an open domain's description is wrong, or the spelling
-                does not fit the domain.
+            InvalidInputError: the spelling does not fit the domain, or an entry of an open domain's
+                description is wrong.
         """
         if (self.kind == "open") != (spelling is not None):
             raise InvalidInputError(
@@ -184,14 +189,15 @@ def check_histogram_domain(domain: Mapping[str, Any]) -> None:
     """Refuse candidates that a histogram cannot count.
 
     A client must know which counter belongs to which candidate without asking for a list. So the
-    ids of the candidates must be consecutive.
+    ids of the candidates must be consecutive. The largest row must have enough counters.
 
     Args:
         domain: the public description of the candidates.
 
     Raises:
-        InvalidInputError: the ids of the candidates are not consecutive, the entry "first" is
-            missing or not allowed, or there are more candidates than counters in the largest row.
+        InvalidInputError: the ids of the candidates are not consecutive; the entry "first" is
+            missing for a range, or given for another kind; or there are more candidates than
+            counters in the largest row.
 
     >>> check_histogram_domain({"kind": "strings", "size": 9, "public": False})
     Traceback (most recent call last):
@@ -221,12 +227,12 @@ def checked_domain(domain: Any) -> Mapping[str, Any]:
     NumPy numbers are replaced by Python numbers, because JSON has no NumPy numbers.
 
     Args:
-        domain: a table with the entries "kind", "size", "public", and others that depend on the
-            kind.
+        domain: a table with the entries "kind", "size", "public", and further entries that depend
+            on the kind.
 
     Raises:
-        InvalidInputError: it is not a table of texts, numbers and truth values; an entry is missing
-            or out of range; or an entry cannot be written to a plan's file.
+        InvalidInputError: `domain` is not a table of texts, numbers and truth values; an entry is
+            missing or out of range; or an entry cannot be written to a plan's file.
 
     >>> dict(checked_domain({"kind": "range", "size": 9, "public": True}))
     {'kind': 'range', 'size': 9, 'public': True}

@@ -70,7 +70,7 @@ class Clients:
 
     @property
     def why_no_silos(self) -> str:
-        """An error message for options of silos if the clients are persons, otherwise ""."""
+        """The error message for an option that only silos have; "" if the clients are silos."""
         if self.kind == "silos":
             return ""
         return "the plan is not one of silos: set the most people of a client (Plan.people)"
@@ -98,9 +98,10 @@ class Clients:
         return f"{silos} silos of at most {self.people} people each"
 
     def most_people(self, persons: int, silos: int) -> int:
-        """Return the most people whose items are in a sum. The kind selects one of the two numbers.
+        """Return the most people whose items are in a sum.
 
-        For silos it is `silos` times the attribute `people`.
+        For persons it is the argument `persons`. For silos it is the argument `silos` times the
+        attribute `people`.
 
         Args:
             persons: the number of clients in the sum, used if clients are persons.
@@ -131,9 +132,9 @@ class Clients:
         return self.people * encoding.most_of_counter(self.max_items)
 
     def rows_of_table(self, people: float) -> float:
-        """Return the most rows that a silo reads from its table; 0 if clients are persons.
+        """Return the most rows that a silo reads from its table of items; 0 if clients are persons.
 
-        A silo reads at most `max_items` rows of each person.
+        A row has one item of one person. A silo reads at most `max_items` rows of each person.
 
         Args:
             people: the number of people of the silo.
@@ -154,7 +155,7 @@ class Clients:
     def people_and_silos(self, entries: npt.NDArray[np.int64], num_clients: int) -> tuple[int, int]:
         """Return the number of people and the number of silos in a sum of vectors.
 
-        The number of silos is 0 if clients are persons.
+        If clients are persons, the two numbers are `num_clients` and 0.
 
         Args:
             entries: int64 [entries], the sum of the vectors' entries besides the counters; for
@@ -167,6 +168,8 @@ class Clients:
 
     def fits(self, num_silos: int) -> bool:
         """Return whether a sum with this number of silos can come from clients of this kind.
+
+        A sum of silos has at least 1 silo, and a sum of persons has 0 silos.
 
         Args:
             num_silos: the number of silos in the sum; 0 for a sum of persons.

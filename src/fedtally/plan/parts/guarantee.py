@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 
 def check_candidates(terms: PrivacyConfig, candidates: Candidates) -> None:
-    """Refuse a list of candidates that was made from the clients' own items.
+    """Refuse a list of candidates that is not public, unless the plan is marked `not_private`.
 
-    Such a list shows which items clients hold, and no noise can hide this.
+    A list that is not public was made from the clients' own items. It shows which items clients
+    hold, and no noise can hide this.
 
     Args:
         terms: the plan's terms of privacy.
@@ -46,15 +47,15 @@ def check_candidates(terms: PrivacyConfig, candidates: Candidates) -> None:
 def check_collisions(terms: PrivacyConfig | None, candidates: Candidates) -> None:
     """Refuse a certificate of hashes if the domain is open.
 
-    A certificate states how badly candidates collide under the actual hashes, so it needs a list of
-    candidates.
+    A certificate of hashes states how badly candidates collide under the actual hashes, so it needs
+    a list of candidates.
 
     Args:
         terms: the plan's terms of privacy; None: the plan has no privacy.
         candidates: the plan's candidates.
 
     Raises:
-        InvalidInputError: the plan has a certificate, and the domain is open.
+        InvalidInputError: the plan has a certificate of hashes, and the domain is open.
     """
     if candidates.kind == "open" and terms is not None and terms.event.collisions is not None:
         raise InvalidInputError(
@@ -83,24 +84,29 @@ def check_number(terms: PrivacyConfig, clients: Clients, summing: Summing) -> No
         )
 
 
-def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int) -> None:
+def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int, rounds: int = 1) -> None:
     """Refuse a delta that is at least 1 divided by the number of people.
 
-    Such a guarantee would even allow to publish the item of a person drawn at random. For silos the
-    number of people is the most that all silos together may have.
+    With such a delta, the guarantee would even hold if the item of a person drawn at random were
+    published. For silos the number of people is the most that all silos together may have. A plan
+    that is marked `not_private` is not refused.
 
     Args:
         terms: the plan's terms of privacy.
         clients: the kind of clients: persons or silos.
         num_clients: the number of clients of all rounds together.
+        rounds: with a calendar, the most rounds of one client, in each of which `num_clients`
+            counts it; else 1.
 
     Raises:
-        InvalidInputError: delta is too large, and the plan is not marked `not_private`.
+        InvalidInputError: delta is at least 1 divided by the number of people, and the plan is not
+            marked `not_private`.
     """
-    people = num_clients * clients.people
+    people = max(1, num_clients // rounds) * clients.people
     if terms.delta * people < 1 or terms.not_private:
         return
-    number = "num_clients" if clients.kind == "persons" else "(num_clients times people)"
+    each = "num_clients" if rounds == 1 else f"(num_clients / {rounds} rounds of a client)"
+    number = each if clients.kind == "persons" else "(num_clients times people)"
     raise InvalidInputError(
         f"privacy.delta must be below 1 / {number}, {1 / people:g}, got {terms.delta:g}: publishing"
         f" the item of one {clients.counted[0]} drawn at random would be as private; guarantee a"
@@ -113,7 +119,8 @@ def check_honest(
 ) -> None:
     """Refuse a guarantee that relies on the noise of too many honest clients.
 
-    It may rely only on honest clients that are sure to be in every sum.
+    It may rely only on honest clients that are sure to be in every sum. If silos add the noise, the
+    noise without one silo's share must be enough, too.
 
     Args:
         terms: the plan's terms of privacy, which state the number of honest clients.
@@ -140,7 +147,9 @@ def _check_own_share(honest: int, summing: Summing) -> None:
     """Refuse noise of silos that is not enough without the share of one silo.
 
     A silo that reads the result can subtract its own share of the noise. The shares of the other
-    silos must then still protect their people. Proof: docs/privacy-proofs/silos.md.
+    silos must then still protect their people. So a protocol must assume at least one corrupt silo,
+    whose share is then not relied on. With a trusted server, `honest` must be below the number of
+    silos in a round. Proof: docs/privacy-proofs/silos.md.
 
     Args:
         honest: the number of honest silos whose noise the guarantee relies on.
@@ -156,7 +165,7 @@ def _check_own_share(honest: int, summing: Summing) -> None:
             " the result takes its own share of the noise out of it, and the people of the"
             " others need the rest"
         )
-    # with a trusted server no number of corrupt silos is stated: assume one
+    # with a trusted server the plan states no number of corrupt silos: assume one
     least = summing.honest_clients - 1
     if summing.terms is None and honest > least:
         raise InvalidInputError(

@@ -2,9 +2,10 @@
 
 A *release* is a sum that is opened, of one or several rounds.
 
-1. Either the noise is drawn once for each release, or each client adds a share of the noise.
-2. If a sum is exact and needs noise, nothing that anybody sees may depend on it before the noise is
-   added (`Sums.SECRET`).
+1. Either an aggregator or two servers draw noise once for each release, or each client adds a share
+   of the noise.
+2. If a sum is exact and needs noise, nothing that anybody sees may depend on this sum before the
+   noise is added (`Sums.SECRET`).
 3. Each release is charged to the privacy budget before its noise is drawn, and before it is opened.
 
 >>> from fedtally.privacy.config import propose
@@ -149,19 +150,19 @@ class Protection:
 
     @property
     def participations(self) -> int:
-        """The most rounds that one client takes part in; 1 without privacy.
+        """The most rounds that one client may take part in; 1 without privacy.
 
-        If the terms have `per_rounds`, it is the most among any `per_rounds` rounds in a row.
+        If the terms have `per_rounds`, these are the most among any `per_rounds` rounds in a row.
         """
         return 1 if self.terms is None else self.terms.event.participations
 
     @property
     def lifetime(self) -> int:
-        """The most rounds of the campaign that one client takes part in; 1 without privacy."""
+        """The most rounds of the whole campaign that one client may be in; 1 without privacy."""
         return 1 if self.terms is None else self.terms.event.lifetime
 
     def allows(self, taken: Collection[int], round: int) -> bool:
-        """Return whether a client may take part in one more round, in any order of rounds.
+        """Return whether a client may take part in one more round.
 
         Without privacy a client may take part in one round only.
 
@@ -180,7 +181,9 @@ class Protection:
         return None if self.terms is None else self.terms.event.clip_norm
 
     def mark(self, fingerprint: str) -> NoiseMark | None:
-        """Return the mark that a sum carries if it holds this plan's noise; None without privacy.
+        """Return the mark of a sum that holds this plan's noise; None without privacy.
+
+        The mark (`NoiseMark`) says who added the noise, and under which plan.
 
         Args:
             fingerprint: the fingerprint of the plan.
@@ -237,8 +240,8 @@ class Protection:
     def bound(self, counters: int, clients: int) -> int:
         """Return a bound on the absolute value of the noise in every counter of a secure sum.
 
-        Some counter exceeds it with a probability of at most 2^-40. The bound is 0 if nobody adds
-        noise, or if an aggregator does, because it adds the noise after the secure sum.
+        The noise in some counter exceeds the bound with a probability of at most 2^-40. The bound
+        is 0 if nobody adds noise, or if an aggregator adds it after the secure sum.
 
         Args:
             counters: the number of entries of a client's vector.
@@ -260,8 +263,8 @@ class Protection:
     def row_bound(self, rows: int, width: int, clients: int) -> int:
         """Return a bound on the sum of the absolute noise values in each row of a secure sum.
 
-        Some row exceeds it with a probability of at most 2^-40. The bound is 0 if the secure sum
-        holds no noise.
+        The noise in some row exceeds the bound with a probability of at most 2^-40. The bound is 0
+        if the secure sum holds no noise.
 
         Args:
             rows: the number of rows of the sketch, including the rows that spell names.

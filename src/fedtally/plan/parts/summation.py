@@ -1,4 +1,6 @@
-"""The way to sum rounds that a user requests, before the terms of the protocol are computed.
+"""The options for summing rounds, as a user requests them.
+
+The terms of the protocol are computed from these options later.
 
 >>> Summation("secagg", max_cohort=1000).sizes(2500), Summation("two-server").sizes(2500)
 ([834, 833, 833], [2500])
@@ -11,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedtally.base import validate
+from fedtally.base.shares import whole_share
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.options import MAX_CORRUPT, MIN_DROPOUT
 from fedtally.plan.parts.summing import shared_out
@@ -19,31 +22,36 @@ from fedtally.privacy.events import NoiseBy
 from fedtally.secagg.config import SecureSum, Terms, needed_keys
 from fedtally.secagg.params import MAX_CLIENTS, Adversary, Validity, corrupt_clients
 
-# With an active adversary a client's cost grows with its cohort, so the default is smaller.
+# The most clients in a cohort, if the user sets no number. It is smaller against an active
+# adversary, because a client's cost then grows with its cohort.
 MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}
 
 
 @dataclass(frozen=True)
 class Summation:
-    """The way to sum rounds that a user requests, and the dropouts and corrupt clients to plan for.
+    """The requested options for summing rounds, with the dropouts and corrupt clients to plan for.
+
+    Some methods do not use an option. Only "secagg" may have the adversary "active" or a
+    `max_cohort`, only "two-server" a `validity`. For "ideal", `dropout` must be 0.
 
     Args:
         method: "ideal" (one trusted server), "secagg" (among the clients of a cohort) or
             "two-server"; a `SecureSum` or its name.
         adversary: the adversary that "secagg" resists: "semi-honest" or "active".
-        dropout: the share of every cohort that drops out in a simulation, 0 <= dropout < 1.
-        max_corrupt: the share of a cohort that may be corrupt, 0 <= max_corrupt < 1.
+        dropout: the share of the clients of each sum that drops out in a simulation, 0 <= dropout <
+            1.
+        max_corrupt: the share of the clients of a sum that may be corrupt, 0 <= max_corrupt < 1.
         max_cohort: the most clients in a cohort, at least 3; a round with more clients is split.
             None: 2000, or 200 against an active adversary.
-        min_cohort: the fewest clients with which a cohort is summed, even if fewer than
-            `max_cohort` have come. None: the smallest cohort when each round is split evenly.
+        min_cohort: the fewest clients with which a cohort may begin. None: the size of the smallest
+            cohort when each round is split evenly.
         validity: whether the reports of "two-server" have proofs that they are valid, a `Validity`
             or its name. None: they have proofs if the plan allows proofs.
-        max_dropout: the share of a cohort that may drop out while the sum can still be opened, at
-            least `dropout`. None: the larger of `dropout` and 5 %.
+        max_dropout: the share of the clients of a sum that may drop out while the sum can still be
+            opened, at least `dropout`. None: the larger of `dropout` and 5 %.
 
     Raises:
-        InvalidInputError: a value is out of bounds, or does not go with the method.
+        InvalidInputError: a value is out of bounds, or the method may not have it.
     """
 
     method: SecureSum | str = SecureSum.IDEAL
@@ -114,7 +122,7 @@ class Summation:
 
     @property
     def borne(self) -> float:
-        """The share of a cohort that may drop out while the sum can still be opened."""
+        """The share of a sum's clients that may drop out while the sum can still be opened."""
         assert self.max_dropout is not None
         return self.max_dropout
 
@@ -158,7 +166,7 @@ class Summation:
         return self.has_cohorts and num_clients > self.most_clients
 
     def clients_of_sum(self, num_clients: float) -> float:
-        """Return the mean number of clients in a sum of a round, if as many drop out as may.
+        """Return the mean number of clients in a sum of a round, if the share `borne` drops out.
 
         The number is not rounded. If a trusted server sums, nobody drops out.
 
@@ -229,9 +237,9 @@ class Summation:
     def honest_clients(self, num_clients: Sequence[int]) -> int:
         """Return the fewest honest clients that are sure to be in a trusted server's sum.
 
-        The trusted server stands for secagg in a simulation. So the same shares of corrupt clients
-        and of dropouts are assumed. The smallest round is taken, with the number of corrupt clients
-        of the largest.
+        The trusted server stands for secagg in a simulation. So `max_corrupt` and `max_dropout`
+        apply here, too. The sum has the clients of the smallest round. The number of corrupt
+        clients is computed from the largest round.
 
         Args:
             num_clients: the number of clients of each round; empty rounds are ignored.
@@ -241,7 +249,7 @@ class Summation:
         """
         sizes = [count for count in num_clients if count]
         least, corrupt = min(sizes), corrupt_clients(self.max_corrupt, max(sizes))
-        honest = least - int(self.borne * least) - corrupt
+        honest = least - whole_share(self.borne, least) - corrupt
         if honest < 1:
             raise InvalidInputError(
                 f"a round of {least} clients, of which {corrupt} may be corrupt and"
@@ -257,7 +265,10 @@ class Summation:
 
 
 def unmet_by(method: SecureSum) -> dict[Need, str]:
-    """Return the needs of options that a method of summing does not meet (`plan.rules.unmet`)."""
+    """Return the needs of options that a method of summing does not meet.
+
+    The value of each need is the name of the method, for the error message (`plan.rules.unmet`).
+    """
     return unmet(
         secagg=method is not SecureSum.SECAGG and method,
         two_server=method is not SecureSum.TWO_SERVER and method,

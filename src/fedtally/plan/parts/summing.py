@@ -138,8 +138,8 @@ class Summing:
     def is_listed(self) -> bool:
         """Whether only clients on an allow-list (a list of public keys) may take part.
 
-        Then `corrupt` limits the corrupt clients on the whole list, and not in each sum: a server
-        that lies may choose which clients sum together.
+        If so, `terms.corrupt` limits the corrupt clients on the whole list, and not only in each
+        sum: a server that lies may choose which clients sum together.
         """
         return self.terms is not None and "allow_list" in self.terms.needed_keys
 
@@ -168,8 +168,8 @@ class Summing:
     def opened_together(self, releases: list[range]) -> list[range]:
         """Return the releases whose rounds the servers open only as a total.
 
-        With two servers these are all `releases`. With other methods there are none: the sum of
-        each round is opened by itself.
+        With two servers these are all `releases`. With other methods the result is empty: the sum
+        of each round is opened by itself.
         """
         return [] if self.servers is None else releases
 

@@ -57,15 +57,17 @@ class Vector:
         return None if self.kind == "sketch" else candidates.first_id
 
     def check(self, candidates: Candidates, width: int) -> None:
-        """Refuse a histogram whose number of counters is not the number of candidates.
+        """Refuse a histogram that cannot count the candidates, or has another number of counters.
+
+        A histogram must have as many counters as there are candidates. A sketch is never refused.
 
         Args:
             candidates: the candidates.
             width: the number of counters in a row.
 
         Raises:
-            InvalidInputError: a histogram cannot count these candidates (`check_histogram_domain`),
-                or the width is not the number of candidates.
+            InvalidInputError: a histogram cannot count the candidates (`check_histogram_domain`),
+                or its width is not the number of candidates.
         """
         if self.kind == "sketch":
             return

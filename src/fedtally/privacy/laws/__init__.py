@@ -2,9 +2,10 @@
 
 To add a mechanism, write NAME.py in this folder, with a subclass of `law.Law`, and add a row to
 `LAWS`. Add its name to `events.Mechanism` and to the tables there, and say in
-`events.NoiseBy.mechanisms` which parties may add this noise. Only the checks of `events.Event` and
-the default in `config.exposure` also name mechanisms. Outside of `privacy`, `recovery` uses
-`Law.total`.
+`events.NoiseBy.mechanisms` which parties may add this noise. In `privacy`, only the checks of
+`events.Event` and the default in `config.exposure` also name mechanisms. Outside of it, search for
+`Mechanism.`: `plan`, `campaign.dap_noise` and `studies.audit_clients` name mechanisms, and
+`options` lists their names. `recovery.noise_law` uses `Law.total`.
 """
 
 from __future__ import annotations

@@ -71,7 +71,11 @@ class DiscreteLaplace(Law):
         ]
 
     def rho(self, event: Event) -> float:
-        """Return the sum, over changed counters, of the smaller of epsilon^2 / 2 and mu^2 / 2."""
+        """Return the sum of min(epsilon^2, mu^2) / 2 over the counters that a client changes.
+
+        epsilon is the largest privacy loss of a counter. mu is the shift of the Gaussian mechanism
+        that dominates the noise of this counter (`bound_of_pure`).
+        """
         return sum(
             number * min(loss, bound_of_pure(loss)) ** 2 / 2
             for loss, number in self.pure_losses(event)

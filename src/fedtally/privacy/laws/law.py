@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Tables of sums end at this number of standard deviations: a mass of less than 2^-60 is beyond.
 REACH = 10.0
-# Above this standard deviation a sum counts as normal: its table would be long, and the difference
-# is 1e-9.
+# Above this standard deviation a sum counts as normally distributed. Its table would be long, and
+# its probabilities differ from the normal distribution's by about 1e-9.
 WIDE = 1e5
 VANISHING = 1e-290  # smaller probabilities lose digits: doubles end at 1e-308
 # A bound on the total variation of one draw from a table. It holds up to 2^20 entries, and no table
@@ -102,7 +102,8 @@ class Law(ABC):
     def refused(self, trust: Trust) -> float:
         """Return the probability that a party refuses the noise it drew, and stops.
 
-        Without such draws, the noise has another distribution than the ideal one.
+        A sum never holds a refused draw, so its noise is not distributed like ideal noise.
+        `total_variation` counts this probability.
 
         Args:
             trust: who must be honest (`events.Trust`).
@@ -222,7 +223,7 @@ def table(noise: Noise) -> Noise:
 def outcomes(variance: float) -> F64:
     """Return the integers 0, 1, ..., n - 1 as float64 [n], enough for Gaussian and Skellam noise.
 
-    Noise of this variance is larger with a probability below `VANISHING`.
+    Noise of this variance has an absolute value of n or more with a probability below `VANISHING`.
     """
     # A Gaussian falls below 1e-290 within 37 standard deviations. Skellam noise with a small
     # variance has heavier tails; 250 more integers are enough for them.
@@ -256,7 +257,7 @@ def summed(one: F64, number: int, reach: int) -> F64:
     """
     if number == 1:
         return one
-    size = 1 << (2 * max(reach, len(one)) + 1).bit_length()  # or tails would wrap around
+    size = 1 << (2 * max(reach, len(one)) + 1).bit_length()  # in less, tails would wrap around
     circle = np.zeros(size)
     circle[: len(one)] = one
     circle[-1 : -len(one) : -1] = one[1:]

@@ -54,7 +54,7 @@ class RoundedGaussian(Law):
         return cut(at.ndtr((0.5 - k) / stddev) - at.ndtr((-0.5 - k) / stddev))
 
     def stddev(self, variance: float) -> float:
-        """Return the standard deviation of one draw, which is not that of the Gaussian."""
+        """Return the standard deviation of one draw; `variance` is the variance before rounding."""
         half = self.half(variance)
         return math.sqrt(2.0 * float(half @ np.arange(len(half), dtype=np.float64) ** 2))
 

@@ -15,7 +15,10 @@ from fedtally.privacy.mechanism import Noise, skellam
 
 
 class Skellam(Law):
-    """Skellam noise, the difference of two Poisson variables; sums of it are Skellam noise, too."""
+    """Skellam noise: the difference of two Poisson variables.
+
+    A sum of independent draws is Skellam noise, too.
+    """
 
     words = "Skellam noise"
     least_variance = 2.0**-16
@@ -27,7 +30,7 @@ class Skellam(Law):
         raise InvalidInputError("this noise comes from the clients, in shares")
 
     def in_shares(self, variance: float) -> Noise:
-        """Return the Skellam noise of one or more clients' shares, of this variance in all."""
+        """Return the Skellam noise of one or more clients' shares; its variance is `variance`."""
         return table(skellam(variance))
 
     def draws(self, counters: int, clients: int) -> int:

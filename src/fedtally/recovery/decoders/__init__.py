@@ -16,6 +16,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
+from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError, opt
 
@@ -80,6 +81,7 @@ class Recovery(StrEnum):
         except ValueError:
             raise InvalidInputError(
                 f"{argument} must be {', '.join(list(cls)[:-1])} or {list(cls)[-1]}, got {name!r}"
+                + validate.did_you_mean(name, map(str, cls))
             ) from None
 
     @property

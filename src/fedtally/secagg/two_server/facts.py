@@ -48,7 +48,7 @@ class BatchFacts:
             public: the server's public key, 32 bytes.
 
         Raises:
-            BatchRefusedError: the journal has this key for another plan.
+            BatchRefusedError: the journal has this key for another context.
         """
         # A key is destroyed after the last sum of its plan, so that nobody can read the plan's
         # reports later. A key of two plans could not be destroyed while one of them still needs it.
@@ -72,7 +72,7 @@ class BatchFacts:
         return self._of_id(id), self._of_identity(identity)
 
     def report_of(self, identity: bytes) -> bytes | None:
-        """Return the SHA-256 of the report of a client, or None if the client has no report.
+        """Return the recorded SHA-256 of a client's report for these rounds; None: there is none.
 
         Args:
             identity: the client's public key, 32 bytes.
@@ -80,7 +80,7 @@ class BatchFacts:
         return self._journal.kept(self._of_identity(identity))
 
     def report(self, id: bytes) -> bytes | None:
-        """Return the SHA-256 of the report with this id, or None if there is none."""
+        """Return the recorded SHA-256 of the report with this id; None: nothing is recorded."""
         return self._journal.kept(self._of_id(id))
 
     def keep_report(self, names: tuple[bytes, bytes], digest: bytes) -> bool:
@@ -132,7 +132,8 @@ class BatchFacts:
 
         Raises:
             BatchRefusedError: a round is in another batch, or the batch has noise from another
-                source. What the call wrote before that stays, such as earlier rounds of this range.
+                source. What the call wrote before the error stays, such as earlier rounds of this
+                range.
         """
         own = self.range[1]
         for round in self._rounds:
@@ -145,7 +146,7 @@ class BatchFacts:
         self._check_noise_source(self._journal.keep(self._noise, self._noise_source))
 
     def record(self, query: bytes, message: bytes) -> bytes:
-        """Record a query and this server's message, which closes the batch; return the entry.
+        """Close the batch: record the query and this server's message; return the entry.
 
         There is one entry for these rounds. If an entry was recorded before, also by another
         process, nothing is changed and the result is that entry.
@@ -162,16 +163,16 @@ class BatchFacts:
         return self._journal.keep(self._batch, entry)
 
     def _check_noise_source(self, kept: bytes | None) -> None:
-        """Refuse the batch unless its recorded noise is from this server's source.
+        """Refuse the batch unless the recorded source of its noise is this server's source.
 
         Args:
-            kept: the recorded name of the source; None if there is none.
+            kept: the recorded name of the source; None: no name is recorded.
 
         Raises:
-            BatchRefusedError: the source is another one.
+            BatchRefusedError: `kept` is not the name of this server's source.
         """
-        # The other source may have drawn no noise, and the sum would be published as one with
-        # noise.
+        # A source with a different name may have drawn no noise. The sum would then be published as
+        # a sum with noise.
         if kept != self._noise_source:
             raise BatchRefusedError(
                 f"the batch of rounds {shown(self._rounds)} in this journal has noise of another"
@@ -184,24 +185,29 @@ class BatchFacts:
     def _answer(self) -> bytes:
         return b"answer" + b"".join(self.range)
 
-    def may_hear(self, digest: bytes) -> bool:
-        """Return whether the leader may accept an answer: no different answer is recorded.
-
-        Args:
-            digest: the SHA-256 of the answer, 32 bytes.
-        """
-        return self._journal.kept(self._answer) in (None, digest)
-
-    def hear(self, digest: bytes) -> bool:
-        """Record the answer that the leader accepts, unless an answer is recorded already.
+    def check_first(self, digest: bytes) -> None:
+        """Refuse an answer if a different one is recorded.
 
         Args:
             digest: the SHA-256 of the answer, 32 bytes.
 
-        Returns:
-            Whether the recorded answer is now this answer.
+        Raises:
+            BatchRefusedError: another answer is recorded.
         """
-        return self._journal.keep(self._answer, digest) == digest
+        if self._journal.kept(self._answer) not in (None, digest):
+            raise _second_answer()
+
+    def hear(self, digest: bytes) -> None:
+        """Record the answer that the leader accepts.
+
+        Args:
+            digest: the SHA-256 of the answer, 32 bytes.
+
+        Raises:
+            BatchRefusedError: another answer is recorded.
+        """
+        if self._journal.keep(self._answer, digest) != digest:
+            raise _second_answer()
 
 
 def end_of_query(entry: bytes) -> int:
@@ -223,7 +229,8 @@ def parts_of(entry: bytes, size: int) -> tuple[bytes, bytes]:
         size: the number of bytes that the message must have.
 
     Raises:
-        BatchRefusedError: the message has another length: the journal is of the other server.
+        BatchRefusedError: the message does not have `size` bytes: the journal is of the other
+            server.
     """
     end = end_of_query(entry)
     query, message = entry[_LENGTH.size : end], entry[end:]
@@ -232,3 +239,9 @@ def parts_of(entry: bytes, size: int) -> tuple[bytes, bytes]:
             "the journal keeps the batch of another server; each server has its own journal"
         )
     return query, message
+
+
+def _second_answer() -> BatchRefusedError:
+    return BatchRefusedError(
+        "another answer to this query was heard before; the helper answers once"
+    )

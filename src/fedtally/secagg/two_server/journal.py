@@ -90,7 +90,7 @@ class Reports(Protocol):
         """Store the sealed answer of the helper; it replaces a stored one."""
 
     def answer(self) -> bytes | None:
-        """Return the stored answer of the helper, still sealed, or None if there is none."""
+        """Return the stored answer of the helper, still sealed; None: no answer is stored."""
 
     def erase(self) -> None:
         """Erase all frames and the answer; a call that was interrupted can be repeated."""
@@ -98,12 +98,12 @@ class Reports(Protocol):
 
 @runtime_checkable
 class ReportJournal(Protocol):
-    """Store a client's report until both servers have it, in the same journal that marks its items.
+    """Store a client's report until both servers have it, in the journal that marks spent items.
 
     A client's journal need only be a `secagg.client.Journal`. But then a crash before the report is
-    sent loses the report: its items are marked as spent, and it is never made again. A journal that
-    is a `ReportJournal`, too, keeps the report: the client calls `spend_report` in place of
-    `spend`.
+    sent loses the report: its items are marked as spent, so the report is never made again. A
+    journal that is a `ReportJournal`, too, keeps the report: the client calls `spend_report` in
+    place of `spend`.
     """
 
     def spend_report(self, report: Report) -> bool:

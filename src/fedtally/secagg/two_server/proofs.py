@@ -62,8 +62,8 @@ from fedtally.secagg.two_server.reports import (
 )
 
 SHARES = 2
-# The most words verified together, if one report does not have more: 8 MiB, and a few times more
-# for results.
+# The most words verified together. They take 8 MiB, and the results a few times as much. A report
+# with more words is verified alone.
 WORDS_AT_ONCE = 1 << 20
 
 
@@ -296,7 +296,7 @@ class ReportProof:
             time: the time that the client signs, Unix seconds, 0 .. 2^64 - 1.
 
         Raises:
-            InvalidInputError: a value has another size or range.
+            InvalidInputError: a value has a wrong size or is out of range.
         """
         return Bound(
             self.context,
@@ -326,9 +326,9 @@ class ReportProof:
             round: the round of the campaign, 0 .. 2^32 - 1.
             now: the time that the client signs, Unix seconds.
             identity: the client's signing key.
-            random: a function that takes a number of bytes, and returns as many uniform bytes from
-                a cryptographic source. It is called for a nonce of 16 bytes; then for the seed, the
-                salt and the seed of the proof's randomness, 32 bytes each.
+            random: a function that returns a given number of uniform bytes, from a cryptographic
+                source. It is called for a nonce of 16 bytes; then for the seed, the salt and the
+                seed of the proof's randomness, 32 bytes each.
 
         Raises:
             InvalidInputError: the vector, the round, the time, the identity or the random bytes are
@@ -387,7 +387,7 @@ class ReportProof:
             part: the part of a report that this server got.
 
         Raises:
-            InvalidInputError: a field of the part has another length.
+            InvalidInputError: a field of the part has a wrong length.
         """
         if isinstance(part, HelperPart):
             return Digests(
@@ -409,8 +409,8 @@ class ReportProof:
 
         Raises:
             RejectedError: the client did not sign this part.
-            InvalidInputError: a field has another length, the report has another context, or a word
-                is not below p.
+            InvalidInputError: a field has a wrong length, the report's context is not
+                `self.context`, or a word is not below p.
         """
         digests, bound = self._signed(part)
         return self._read_leader(bound, digests, part.words, part.proof)
@@ -426,8 +426,8 @@ class ReportProof:
 
         Raises:
             RejectedError: the client did not sign this part, or the seal does not open.
-            InvalidInputError: a field has another length, the report has another context, or the
-                key does not belong to `parameters.helper_key`.
+            InvalidInputError: a field has a wrong length, the report's context is not
+                `self.context`, or the key does not belong to `parameters.helper_key`.
         """
         digests, bound = self._signed(part)
         return self._read_helper(bound, digests, part.sealed, key)
@@ -470,8 +470,8 @@ class ReportProof:
             key: the secret key that belongs to `parameters.helper_key`.
 
         Raises:
-            InvalidInputError: the key does not belong to `parameters.helper_key`, or a report has
-                another context.
+            InvalidInputError: the key does not belong to `parameters.helper_key`, or a report's
+                context is not `self.context`.
         """
         key = self.parameters.own_key(key)  # another key would make another test point
         digests = [self._joint_digest(share) for share in shares]  # before a key exists: may raise
@@ -490,7 +490,8 @@ class ReportProof:
     def decide(self, shares: Sequence[LeaderShare], checks: Sequence[bytes]) -> list[Verdict]:
         """Decide about each report, as the leader: return its verdict, in the order of `shares`.
 
-        A report is INCONSISTENT if the helper's check is of other bytes than the leader has.
+        A report is INCONSISTENT if the digest in the helper's check is not the digest of what the
+        client signed for the leader.
         Otherwise its proof decides whether it is VALID or INVALID.
 
         Args:
@@ -498,9 +499,9 @@ class ReportProof:
             checks: the helper's check of each report, in the same order.
 
         Raises:
-            InvalidInputError: a report has another context; or the helper did not follow the
-                protocol: there is not one check for each report, a check has another length, or a
-                word of it is not below p. No verdict is returned then.
+            InvalidInputError: a report's context is not `self.context`; or the helper did not
+                follow the protocol: there is not one check for each report, a check has a wrong
+                length, or a word of a check is not below p. No verdict is returned then.
         """
         if len(checks) != len(shares):
             raise InvalidInputError(
@@ -527,7 +528,7 @@ class ReportProof:
     def add(
         self, shares: Sequence[LeaderShare | HelperShare], noise: npt.NDArray[np.int64] | None
     ) -> bytes:
-        """Add up a server's shares of the reports of a batch and its noise: its share of the sum.
+        """Add up a server's shares of the reports of a batch, and this server's noise.
 
         Args:
             shares: this server's shares of the reports; the leader has found every report valid.
@@ -535,11 +536,12 @@ class ReportProof:
                 the parameters have none.
 
         Returns:
-            The share of the sum, encoded: counters and checksum words.
+            This server's share of the sum, encoded: counters and checksum words.
 
         Raises:
             InvalidInputError: there are fewer than min_batch reports or more than n_max, a report
-                occurs twice or has another context, or the noise is not as described.
+                occurs twice, a report's context is not `self.context`, or the noise is not as
+                described.
         """
         parameters = self.parameters
         low, high = parameters.min_batch, parameters.n_max
@@ -605,8 +607,8 @@ class ReportProof:
         Raises:
             InvalidInputError: a share cannot be read.
             BatchRefusedError: a checksum word is not the number of reports, or no honest reports
-                could add up to a counter. The reason is a server that added up something else or,
-                rarely, noise of both servers beyond the bound.
+                could add up to a counter. The reason is a server that did not add up its shares
+                of these reports or, rarely, noise of both servers beyond the bound.
         """
         counters = self._counted(self._whole(leader, helper), count)
         if counters is None:
@@ -653,10 +655,10 @@ class ReportProof:
     # ---- what is refused ----
 
     def _of_this_context(self, bound: Bound) -> Bound:
-        """Return `bound` unchanged if its context is the one of this `ReportProof`.
+        """Return `bound` unchanged if its context is `self.context`.
 
         Raises:
-            InvalidInputError: the report has another context.
+            InvalidInputError: the report's context is not `self.context`.
         """
         # The test point depends on the context. A check of this report under another context would
         # be a second check, at another point: both together reveal the vector.
@@ -672,7 +674,8 @@ class ReportProof:
 
         Raises:
             RejectedError: the client did not sign them.
-            InvalidInputError: a field has another length, or the report has another context.
+            InvalidInputError: a field has a wrong length, or the report's context is not
+                `self.context`.
         """
         digests, bound = self.digests(part), self.bound(*self._of_this_context(part.bound)[1:])
         signature = exactly(SIGNATURE_BYTES, signature=part.signature)
@@ -762,9 +765,9 @@ class ReportProof:
     def _query_random(self, seeds: Sequence[bytes]) -> Array:
         """Derive the query randomness of each report: [reports, query_random_length, K].
 
-        They are drawn from the stream of the seed. First come the factors of the circuit's outputs,
-        if it has several. The last element is the test point: the next element of the stream that
-        may be a test point.
+        The elements are drawn from the stream of the seed. First come the factors of the circuit's
+        outputs, if the circuit has several outputs. The last element is the test point: the next
+        element of the stream that may be a test point.
 
         Args:
             seeds: the seed of each report, 32 bytes.

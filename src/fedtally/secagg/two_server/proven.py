@@ -66,8 +66,8 @@ def make_proven_report(
         identity: the client's signing key. Its public key must be in the allow-list; this function
             does not check that.
         policy: what this client demands of the parameters.
-        random: a function that takes a number of bytes, and returns as many uniform bytes from a
-            cryptographic source.
+        random: a function that returns a given number of uniform bytes, from a cryptographic
+            source.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.

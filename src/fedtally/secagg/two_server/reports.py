@@ -73,8 +73,8 @@ class Refused(NamedTuple):
     """Name a report that is in no sum, because the leader's verdict on it was not VALID.
 
     Args:
-        identity: the public key of its client. This is no proof against the client: a server could
-            lie.
+        identity: the public key of its client. The verdict is no proof against the client: a server
+            could lie.
         verdict: INVALID or INCONSISTENT.
     """
 
@@ -113,8 +113,8 @@ class TwoServerParameters:
         fingerprint: the plan's fingerprint, 32 bytes.
         largest_entry: B, the largest absolute value of an entry of one client.
         noise: tau, the bound on the absolute noise of both servers together in an entry, from
-            `params.noise_bound`; each server draws noise within it. Both together may very rarely
-            exceed it; then the sum may be refused or wrap around. 0: no noise.
+            `params.noise_bound`; each server draws noise within it. The noise of both together
+            may very rarely exceed tau; then the sum may be refused or wrap around. 0: no noise.
         signed: whether an entry without noise may be negative: True for a sketch, False for a
             histogram. It is not in `context`: without proofs it only decides how many bits are
             enough, how a sum is read, and which sums are possible.
@@ -384,8 +384,8 @@ def make_report(
         identity: the client's signing key. Its public key must be in the allow-list; this function
             does not check that.
         policy: what this client demands of the parameters.
-        random: a function that takes a number of bytes, and returns as many uniform bytes from a
-            cryptographic source.
+        random: a function that returns a given number of uniform bytes, from a cryptographic
+            source.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
@@ -405,7 +405,7 @@ def make_report(
         # could try likely vectors until the digest fits.
         salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
         # HPKE (RFC 9180) with these fields as `info`: nobody can move the sealed seed to another
-        # plan, round or identity. If the identity were not one of them, a corrupt client could sign
+        # plan, round or identity. If the identity were not in `info`, a corrupt client could sign
         # a copy of this report as its own, and this client's vector would be in one batch twice.
         bound = Bound(parameters.context, nonce, round, identity.public, now)
         sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
@@ -460,9 +460,9 @@ class Bound(NamedTuple):
     def id(self) -> bytes:
         """The name of the report at both servers, 16 bytes.
 
-        It is a digest of all values. If a client could choose its report's id, an attacker who sees
-        a report in transit could send another report with the same id under another identity, and
-        so keep the first report out.
+        It is a digest of the five values. If a client could choose its report's id, an attacker who
+        sees a report in transit could send another report with the same id under another identity,
+        and so keep the first report out.
         """
         return digest(Label.TWO_SERVER_ID, *self.fields)[:ID_BYTES]
 
@@ -492,9 +492,9 @@ def mask_key(seed: Secret, bound: Bound) -> Secret:
 
 
 def part_digest(kind: Kind, payload: bytes) -> bytes:
-    """Compute the digest of one server's part, which the client signs: 32 bytes.
+    """Compute the digest of one server's part of a report: 32 bytes.
 
-    The part for the other server contains this digest, see `Part.other`.
+    The client signs the digest. The part for the other server contains it, see `Part.other`.
 
     Args:
         kind: LEADER_REPORT for the leader's part, HELPER_REPORT for the helper's.
@@ -555,14 +555,14 @@ def frame_of(kind: Kind, context: bytes, sender: int, body: bytes) -> bytes:
 
 
 def body_of(frame: bytes, kind: Kind, context: bytes, sender: int, most: int) -> bytes | None:
-    """Return the body of a frame that has exactly this header, or None if it is another frame.
+    """Return the body of a frame; None if the header differs or the body is longer than `most`.
 
     Args:
         frame: the bytes that came; any value is allowed.
         kind: the type that the frame must have.
         context: the digest of the parameters that the frame must have, 32 bytes.
         sender: the sender that the frame must have.
-        most: the most bytes of the body.
+        most: the largest length of the body, in bytes.
     """
     if not isinstance(frame, bytes) or not HEADER.size <= len(frame) <= HEADER.size + most:
         return None
@@ -634,8 +634,8 @@ def decode_ids(
         sender: the number of the server that sends this type.
 
     Raises:
-        BatchRefusedError: the frame is no such message, or the ids are not in strictly ascending
-            order.
+        BatchRefusedError: the frame is not a well-formed message of this type, context and sender,
+            or the ids are not in strictly ascending order.
     """
     body = body_of(frame, kind, context, sender, BATCH.size + ID_BYTES * n_max)
     if body is None or len(body) < BATCH.size:
@@ -691,7 +691,7 @@ def entries_within(length: int, largest: int, **named: I64) -> I64:
     Pass it as the only keyword argument; messages name it by this keyword.
 
     Raises:
-        InvalidInputError: the vector has another type or shape, or an entry is beyond +-largest.
+        InvalidInputError: the vector has a wrong dtype or shape, or an entry is beyond +-largest.
     """
     ((name, vector),) = named.items()
     if not isinstance(vector, np.ndarray) or vector.dtype != np.int64 or vector.shape != (length,):
@@ -712,7 +712,7 @@ def is_signing_key(identity: SigningKey) -> SigningKey:
     """Return a client's signing key unchanged, if it is a `SigningKey`.
 
     Raises:
-        InvalidInputError: `identity` is something else.
+        InvalidInputError: `identity` is not a `SigningKey`.
     """
     if not isinstance(identity, SigningKey):
         raise InvalidInputError(
@@ -728,7 +728,7 @@ def exactly(length: int, **named: bytes) -> bytes:
     Pass them as the only keyword argument; messages name them by this keyword.
 
     Raises:
-        InvalidInputError: the argument is not bytes, or has another length.
+        InvalidInputError: the argument is not exactly `length` bytes.
     """
     ((name, value),) = named.items()
     if not isinstance(value, bytes) or len(value) != length:

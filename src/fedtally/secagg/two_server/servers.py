@@ -55,10 +55,10 @@ from fedtally.secagg.wire import HEADER, UNLISTED
 I64 = npt.NDArray[np.int64]
 Noise = Callable[[], I64]
 CLOCK_SKEW = 3_600  # the most seconds that a client's clock may be ahead of a server's
-CHECKS_OF_A_FRAME = 4096
-# The most bytes, and the most reports, that are read from the disk together. To decide about these
+CHECKS_OF_A_FRAME = 4096  # the most checks in one frame
+# The most bytes, and the most reports, that are read from the disk together. Deciding about these
 # reports takes about ten times as many bytes of memory, and the process does not give all of this
-# memory back. With 2 MiB read together, it kept more memory than all held reports take.
+# memory back. With 2 MiB read together, the process kept more memory than all held reports take.
 _READ_BYTES, _READ_AT_ONCE = 1 << 19, 1024
 _REFUSED = struct.Struct(f"<{KEY_BYTES}sB")  # a refused report in the journal: identity, verdict
 _VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
@@ -171,8 +171,9 @@ class _Server(ABC):
         self._held: dict[bytes, Any] = {}
         # `_added` has the reports whose shares are in `_sum` already: at a leader the reports that
         # were found valid, at a helper with `reports` those that it has checked. When the batch is
-        # summed, the reports in `_added` that the batch leaves out are read again, and subtracted
-        # from `_sum`. The others in `_added` are not read again.
+        # summed, the shares of reports in `_added` that the batch leaves out are subtracted from
+        # `_sum`. With `reports`, the frames of these reports are read again for this; the frames of
+        # all other reports in `_added` are not.
         self._added: dict[bytes, Any] = {}
         self._sum: Array | None = None
         self._out: set[bytes] = set()  # at a leader: the ids of the reports that it refused
@@ -266,7 +267,7 @@ class _Server(ABC):
         if kept not in (None, this):
             return Outcome.SECOND_REPORT
         # A report that is in the journal came in time before. It may come again after a restart,
-        # when it is too old.
+        # although it is too old by then.
         if kept is None and not now - self._max_age <= part.bound.time <= now + CLOCK_SKEW:
             return Outcome.OTHER_TIME
         id = part.bound.id
@@ -283,7 +284,7 @@ class _Server(ABC):
         # The report is written before it counts: another process may have accepted another report
         # of this client meanwhile. It is written under its id, too. Two clients that work together
         # can find two reports with the same id by 2^64 hashes. The second report would replace the
-        # first one, here or after a restart, and the verdict on the first one would count for it.
+        # first one, here or after a restart, and would get the verdict on the first one.
         names = self._facts.names(id, identity)
         if self._reports is not None:
             self._drop(held)  # it was made only to see that the report can be read
@@ -298,10 +299,10 @@ class _Server(ABC):
     def withdraw(self, ids: Iterable[bytes]) -> None:
         """Remove reports from memory: the batch leaves them out, and their frames may come again.
 
-        The journal and the stored frames stay. So another report of such a client is still refused,
-        and after a restart a frame that is stored is held again. This method is meant for a group
-        of reports that could not be written, and for a report that raised `LostReportError`. Ids
-        that are not held have no effect.
+        The journal and the stored frames stay. So another report of the same client is still
+        refused, and after a restart a frame that is stored is held again. This method is meant for
+        a group of reports that could not be written, and for a report that raised
+        `LostReportError`. Ids that are not held have no effect.
 
         Args:
             ids: the ids of the reports, 16 bytes each.
@@ -399,7 +400,7 @@ class _Server(ABC):
         return total
 
     def _copied_sum(self) -> Array:
-        """Return a copy of `_sum`, or zeros if there is none, to add reports to.
+        """Return a copy of `_sum`, or zeros if `_sum` is None, to add reports to.
 
         `_sum` is this server's share of the sum of the reports in `_added`. The caller replaces
         `_sum` by the copy once nothing can fail any more.
@@ -447,7 +448,7 @@ class _Server(ABC):
         return Part(bound, other, signature, body[HEAD.size :])
 
     def _payload_bytes(self) -> int:
-        """Return the size in bytes of the payload of a report, which follows its head."""
+        """Return the size in bytes of the payload of a report, which follows the head."""
         return self._check.part_bytes(self._kind)
 
     def _unsealed(self, part: Part) -> Part:
@@ -546,14 +547,14 @@ class Helper(_Server):
             +-parameters.noise; None if the parameters have none.
         reserve: a function that charges the privacy budget, called before each answer. If it raises
             an error, no noise is drawn and nothing is sent.
-        noise_source: a name for the origin of `noise`, which the journal records with the batch. A
-            server with another name refuses a batch that is recorded already: perhaps no noise was
-            drawn for it. `FrequencyServer` passes a name of its own for the noise of a plan.
+        noise_source: a name for the origin of `noise`. The journal records the name with the batch.
+            If the batch is recorded with a different name, this server refuses it: perhaps no noise
+            was drawn for it. `FrequencyServer` passes a name of its own for the noise of a plan.
         reports: the storage of the reports until the batch is closed; None: this server holds them
             in memory only, and a restart loses them.
 
-    If the journal has a batch of these rounds, the batch is closed. Then `answer` returns the same
-    answer again, and no other one.
+    If the journal has a batch of these rounds, the batch is closed. Then `answer` returns the
+    recorded answer again, and no other answer.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
@@ -648,12 +649,13 @@ class Helper(_Server):
             query: the query of the leader, a frame.
 
         Raises:
-            BatchRefusedError: the query is malformed, has other rounds, has reports that are not
-                held, has fewer than min_batch or more than n_max reports, overlaps another batch,
-                or is not the query that was answered; or the batch has noise from another source.
+            BatchRefusedError: the query is malformed, is not for the rounds of this batch, has
+                reports that are not held, has fewer than min_batch or more than n_max reports,
+                overlaps another batch, or is not the query that was answered; or the batch has
+                noise from another source.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn.
-            InvalidInputError: the noise that was drawn has another type or shape, or is too large;
+            InvalidInputError: the noise that was drawn has a wrong dtype or shape, or is too large;
                 the batch was charged, and is not answered.
             Exception: any error of `reserve`, `noise`, `journal` or `reports`, unchanged; send
                 nothing then.
@@ -686,11 +688,11 @@ class Helper(_Server):
             ids: the ids of the reports in the query.
 
         Raises:
-            BatchRefusedError: the helper does not hold a report, the batch is too small or too
-                large, or `BatchFacts.claim` refuses the batch; no noise was drawn.
+            BatchRefusedError: the helper does not hold a report of the query, the batch is too
+                small or too large, or `BatchFacts.claim` refuses the batch; no noise was drawn.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn.
-            InvalidInputError: the noise that was drawn has another type or shape, or is too large.
+            InvalidInputError: the noise that was drawn has a wrong dtype or shape, or is too large.
             Exception: any error of `reserve`, unchanged; no noise was drawn.
         """
         self._check_batch(rounds, len(ids))
@@ -702,8 +704,8 @@ class Helper(_Server):
         total = self._total_of(ids)
         self._facts.claim()
         self._make_reservation()
-        # Charged first, so that no noise is drawn for a batch that cannot be charged. The helper
-        # adds its own noise, since the leader knows the noise that it drew itself.
+        # Charged first, the batch gets no noise if it cannot be charged. The helper adds noise of
+        # its own, since the leader knows the noise that it drew itself.
         batch = name_of_batch(self._context, rounds, ids)
         share = self._check.message(total, self._drawn())
         return frame_of(Kind.ANSWER, self._context, HELPER, batch + share)
@@ -745,14 +747,14 @@ class Leader(_Server):
         reserve: a function that charges the privacy budget, called before each query, also by
             `resume`, and before an answer is accepted. If it raises an error, no noise is drawn and
             nothing is sent.
-        noise_source: a name for the origin of `noise`, which the journal records with the batch. A
-            server with another name refuses a batch that is recorded already: perhaps no noise was
-            drawn for it. `FrequencyServer` passes a name of its own for the noise of a plan.
+        noise_source: a name for the origin of `noise`. The journal records the name with the batch.
+            If the batch is recorded with a different name, this server refuses it: perhaps no noise
+            was drawn for it. `FrequencyServer` passes a name of its own for the noise of a plan.
         reports: the storage of the reports until `erase`; None: this server holds them in memory
             only, and a restart loses them.
 
-    If the journal has a batch of these rounds, the batch is closed. Then `resume` returns its query
-    again.
+    If the journal has a batch of these rounds, the batch is closed. Then `resume` returns the
+    query of this batch again.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
@@ -803,7 +805,7 @@ class Leader(_Server):
 
         Raises:
             BatchRefusedError: the frame is malformed or for other rounds, or a check cannot be
-                read. None of its reports is decided.
+                read; no report is decided.
             LocalProtocolError: the batch is closed, or reports have no proofs.
             LostReportError: a stored frame is missing, or is not the accepted one; no report is
                 decided.
@@ -906,7 +908,7 @@ class Leader(_Server):
 
         With proofs, only reports that were found valid are in the batch. If another process has
         closed the batch of these rounds meanwhile, its query is returned. After a BatchRefusedError
-        the leader collects reports again.
+        the leader collects reports again. After any other error its state is as before the call.
 
         Args:
             offer: the offer that the helper made after the leader stopped.
@@ -917,10 +919,10 @@ class Leader(_Server):
                 source.
             LocalProtocolError: the leader has not stopped, or the batch is closed.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
-                drawn, and the leader stays stopped.
-            InvalidInputError: the noise that was drawn has another type or shape, or is too large.
-            Exception: any error of `reserve`, `noise`, `journal` or `reports`, unchanged; the
-                leader stays stopped.
+                drawn.
+            InvalidInputError: the noise that was drawn has a wrong dtype or shape, or is too large;
+                the batch was charged.
+            Exception: any error of `reserve`, `noise`, `journal` or `reports`, unchanged.
         """
         # An offer from before the stop could lack reports that both servers accepted later.
         if self._state is BatchState.COLLECTING:
@@ -948,7 +950,7 @@ class Leader(_Server):
                 reports in common, a round is in another batch, or the batch is recorded with noise
                 from another source.
             LostReportError: a stored frame is missing, or is not the accepted one.
-            InvalidInputError: the noise that was drawn has another type or shape, or is too large.
+            InvalidInputError: the noise that was drawn has a wrong dtype or shape, or is too large.
             Exception: any error of `reserve`, unchanged.
         """
         rounds, offered = self._ids_of(offer, Kind.OFFER, HELPER)
@@ -1044,6 +1046,8 @@ class Leader(_Server):
         body = body_of(answer, Kind.ANSWER, self._context, HELPER, most)
         if body is None or body[:32] != self._batch:
             raise BatchRefusedError("this is no answer to the query of this batch")
+        heard = hashlib.sha256(answer).digest()
+        self._facts.check_first(heard)  # before it is charged
         self._make_reservation()  # after a restart nothing may have been charged yet
         try:
             total = self._check.whole(self._share, body[32:])
@@ -1051,7 +1055,7 @@ class Leader(_Server):
             raise BatchRefusedError(f"the answer cannot be read: {error}") from error
         # The answer is recorded before its sum is checked. If a helper could try several answers,
         # it would learn about the sum from which of them are refused.
-        self._hear_once(answer)
+        self._hear_once(answer, heard)
         entries = self._check.entries(total, self.count, any_entries=self._takes_any_entries)
         if entries is None:
             self._state = BatchState.ABORTED
@@ -1063,19 +1067,16 @@ class Leader(_Server):
         self._state, self._total = BatchState.DONE, entries
         return entries.copy()
 
-    def _hear_once(self, answer: bytes) -> None:
-        heard = hashlib.sha256(answer).digest()
+    def _hear_once(self, answer: bytes, heard: bytes) -> None:
+        self._facts.check_first(heard)  # another process may have heard one meanwhile
         # The helper may erase its answer once the sum is saved. So the leader stores the answer
         # before its journal records that there is one. The stored answer is sealed: together with
         # the leader's share in the journal it gives the sum.
-        if self._reports is not None and self._facts.may_hear(heard):
+        if self._reports is not None:
             own = self._key.public
             sealed = seal(own, Secret(answer), Label.TWO_SERVER_ANSWER, *self._facts.range)
             self._reports.keep_answer(sealed)
-        if not self._facts.hear(heard):
-            raise BatchRefusedError(
-                "another answer to this query was heard before; the helper answers once"
-            )
+        self._facts.hear(heard)
 
     @property
     def kept_answer(self) -> bytes | None:

@@ -165,9 +165,7 @@ class Process:
 
         All releases get the counter whose numbers it shows.
         """
-        counts = Counts(
-            lambda: standing.document()["releases"], time.time, json_log(self.places.log)
-        )
+        counts = Counts(standing.metrics, time.time, json_log(self.places.log))
         for one in intake.releases:
             one.watcher = counts
         return probed(

@@ -151,12 +151,18 @@ class Channel:
 
         The answer may take minutes to compute. The work continues if the request ends before, and a
         later request with the same query gets the answer. Another query does not stop the work: it
-        gets a 202, and a 503 after the work.
+        gets a 202, and a 503 after the work. Nor does it drop an answer that nobody has fetched
+        yet: the helper then refuses it.
         """
         most = _FRAME_BYTES + ID_BYTES * self.releases[number].server.parameters.n_max
         length_of(request, most, f"no query of this plan has more than {most} bytes")
         query = await body_of(request)
         this, found = hashlib.sha256(query).digest(), self._answers.get(number)
+        if found is not None and found.digest != this and found.task.done():
+            if found.task.exception() is None:
+                frame = await self._of(number, lambda helper: helper.answer(query))
+                return Response(frame, media_type=FRAME_TYPE)
+            found = None  # an error is no answer: the new query takes its place
         if found is None:
             task = asyncio.ensure_future(self._of(number, lambda helper: helper.answer(query)))
             found = self._answers[number] = _Answering(this, task)
@@ -164,9 +170,12 @@ class Channel:
         if not found.task.done():
             headers = {"retry-after": str(self.draw(*_AGAIN))}
             return Response(status_code=202, headers=headers)
-        self._answers.pop(number, None)
         if found.digest != this:  # the answer is to an earlier query, which was computed meanwhile
             raise Refused(503, "another query was answered: send the same again", BUSY)
+        # Several requests may wait for one answer. Once the first of them has removed it, the next
+        # work may have begun before the others come here.
+        if self._answers.get(number) is found:
+            del self._answers[number]
         return Response(found.task.result(), media_type=FRAME_TYPE)
 
     async def _landed(self, _: Request, number: int) -> Response:

@@ -49,6 +49,8 @@ class Tending:
         has_told: whether the helper knows that the release is over.
         oldest: a time in Unix seconds: all reports that came before it have been judged. It is a
             bound, so later reports may have been judged, too.
+        closes_at: when the release closes, or began to close, Unix seconds; None if it is open and
+            no time is set.
     """
 
     number: int
@@ -61,6 +63,7 @@ class Tending:
     is_over: bool = field(default=False, init=False)
     has_told: bool = field(default=False, init=False)
     oldest: float = field(default=0.0, init=False)
+    closes_at: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.leader = self.collecting.server
@@ -155,6 +158,7 @@ class Tending:
                 f" one, and it stops in {schedule.grace:,} s"
             )
         self.collecting.is_closing = found.since is not None
+        self.closes_at = found.at if found.since is None else found.since
         return found.since is not None and now >= found.since + schedule.grace
 
     def _is_due(self, schedule: Schedule, found: Closing, now: float) -> bool:

@@ -258,7 +258,7 @@ class Counts(Watcher):
     group that was judged (verified) in one call.
 
     Args:
-        states: returns the state of each release, in the form of `standing.Standing.of_release`.
+        states: returns the state of each release, in the form of `standing.Standing.metrics`.
         clock: returns the time, Unix seconds.
         log: the logger that writes the lines, from `json_log`.
 
@@ -338,7 +338,10 @@ class _Releases(Collector):
         self._states, self._clock = states, clock
 
     def collect(self) -> Iterator[Metric]:
-        """Yield five metrics, each with one value for each release."""
+        """Yield six metrics, each with one value for each release.
+
+        The time at which a release closes is missing where none is set.
+        """
         sums = {
             name: GaugeMetricFamily(f"fedtally_release_{name}", what, labels=["release"])
             for name, what in (
@@ -347,6 +350,7 @@ class _Releases(Collector):
                 ("refused", "Reports whose proof was refused"),
                 ("oldest_seconds", "Age of the oldest report that is not judged"),
                 ("is_open", "1 while the release takes new reports"),
+                ("closes_at_seconds", "When the release closes, Unix time"),
             )
         }
         for one in self._states():
@@ -356,6 +360,8 @@ class _Releases(Collector):
             age = 0.0 if one["oldest"] is None else max(0.0, self._clock() - one["oldest"])
             sums["oldest_seconds"].add_metric(release, age)
             sums["is_open"].add_metric(release, float(one["state"] == "open"))
+            if one["closes_at"] is not None:
+                sums["closes_at_seconds"].add_metric(release, one["closes_at"])
         yield from sums.values()
 
 

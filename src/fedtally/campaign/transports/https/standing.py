@@ -76,6 +76,14 @@ class Standing:
             "oldest": int(self.tendings[number].oldest) if waiting else None,
         }
 
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the state of each release as `of_release` does, and when the release closes.
+
+        The entry `closes_at` is that of `Tending`; None at a helper, which does not know it.
+        """
+        closes = [one.closes_at for one in self.tendings] or [None] * len(self.releases)
+        return [self.of_release(n) | {"closes_at": at} for n, at in enumerate(closes)]
+
     def _word(self, number: int) -> str:
         one = self.releases[number]
         if one.is_lost:
