@@ -8,7 +8,7 @@ right to write; a process that had claimed the campaign before can then write no
 Rows of open sessions and of sums are changed and erased. Nothing of an erased row stays in the
 file: SQLite overwrites what it deletes (`secure_delete`), and keeps no write-ahead log. Three kinds
 of rows are append-only: the clients that were asked, the sessions whose sums landed, and the
-reasons why other sessions have no sum.
+sessions without a sum, each with the reason.
 
 A *put back* file is an old copy, such as a backup, in place of the newer file. `Campaigns.claim`
 refuses it. `Campaigns.give_up` makes it usable, and ends all sessions in it.
@@ -58,9 +58,10 @@ from fedtally.store.writes import (
 
 _ROOM = 1 << 20  # bytes of disk for a write, in addition to its session's checkpoint
 IMPOSSIBLE = "impossible sum: "  # begins `SavedSession.why` if no honest vectors could have the sum
-# Names, as bytes in hexadecimal: of a session of `secagg`; and of a sum, which has the name of its
-# session or, if another protocol made it, a name of up to 64 bytes. SQLite does not enforce these
-# lengths. They must not change, since existing files have them in their schema.
+# The types of columns with the name of a session of `secagg`, and with the name of a sum. Names are
+# bytes, stored in hexadecimal. A sum of a session of `secagg` has the session's name, 32 bytes. A
+# sum that two servers made has a name of up to 64 bytes. SQLite does not enforce these lengths.
+# They must not change, since existing files have them in their schema.
 _SESSION = sa.String(2 * wire.SESSION_BYTES)
 _SUM_NAME = sa.String(2 * MOST_NAME_BYTES)
 _metadata = sa.MetaData()
@@ -142,9 +143,9 @@ class SavedSession:
         version: the number of times that the session was written. A store writes version n + 1 only
             over version n.
         phase: the state of the session's state machine, a value of `secagg.messages.ServerState`.
-        why: the reason why the session has no sum. None: the session goes on or has a sum, or it
-            was read from the file: the file keeps the reason, but only `Campaigns.status` returns
-            it.
+        why: the reason why the session has no sum. None: the session goes on or has a sum. Also
+            None in every object that `CampaignStore.sessions` returns: the file keeps the reason,
+            but only `Campaigns.status` and `Campaigns.list` return it.
     """
 
     session: bytes
@@ -186,7 +187,8 @@ class EndedSession:
     """A session that has ended, as an operator sees it.
 
     Attributes:
-        session: the session's name, 32 bytes; if another protocol made its sum, up to 64 bytes.
+        session: the session's name, 32 bytes; if two servers made the sum: the sum's name, up to 64
+            bytes.
         round: the round of the campaign that the session summed.
         num_clients: the number of clients in the session's sum; 0 if it has no sum.
         why: the reason why the session has no sum; None if its sum landed.
@@ -363,9 +365,10 @@ class Campaigns(ClaimedDatabase):
             writes = max(writes_of(driver_connection(connection)), marked) + 1
             # The new epoch must be one that no process has, not even a process that claimed the
             # campaign after the copy was made. Each claim adds 1 to the epoch and 1 to the number
-            # of writes, and `give_up` sets the epoch to that number plus 1. So no epoch is more
-            # than 1 above the number of writes, and `writes` is larger than any number before: the
-            # mark also counts the writes that the copy lacks.
+            # of writes, and `give_up` sets the epoch to the number of writes plus 1. So an epoch is
+            # at most the number of writes plus 1. `writes` is larger than every earlier number of
+            # writes, since the mark also counts the writes that the copy lacks. So `writes + 1` is
+            # larger than every earlier epoch.
             connection.execute(
                 sa.update(_runs).where(_runs.c.plan == plan.fingerprint).values(epoch=writes + 1)
             )
@@ -721,8 +724,8 @@ class CampaignStore(CampaignReader):
     def _erase_released(self) -> None:
         """Erase the exact sums of all rounds whose releases the ledger holds.
 
-        The caller must have locked the mark. It is called after a release, and at each claim: an
-        earlier process may have died between the two steps.
+        The caller must have locked the mark. This method is called after a release, and at each
+        claim: an earlier process may have died after it released sums and before it erased them.
         """
         gone = _released_rounds(self._ledger, self._plan)
         if gone:

@@ -56,7 +56,7 @@ from fedtally.store.writes import count_write, write_tables, writes_of
 if TYPE_CHECKING:
     from fedtally.secagg.two_server import Report
 
-_MARKED = "client-record"  # the name that stands in a record's mark
+_MARKED = "client-record"  # the name in a record's mark (`store.marks`)
 
 _record = sa.MetaData()
 _record_grants = grant_tables(_record)
@@ -67,7 +67,8 @@ _participations = sa.Table(
     sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("population", sa.String(200), nullable=False),
     sa.Column("event", sa.Text),  # null: the plan is without differential privacy
-    sa.Column("item", sa.String(200), unique=True),  # null: no label; nulls may repeat
+    # A label for the items that the client sent. Null: they have no label; nulls may repeat.
+    sa.Column("item", sa.String(200), unique=True),
     time_column(),
 )
 # Caps on the total cost of everything in the record. Rows are never changed; the last row is the
@@ -101,7 +102,8 @@ _accepted = sa.Table(
     sa.Column("plan", sa.String(200), nullable=False),
     time_column(),
 )
-# Plans that a registrar ended. A registrar can end only its own plans, so a row has its public key.
+# Plans that a registrar ended, that is, replaced or revoked. A registrar can end only plans that it
+# signed, so a row has the registrar's public key.
 _ended = sa.Table(
     "fedtally_ended_plans",
     _record,
@@ -110,7 +112,7 @@ _ended = sa.Table(
     time_column(),
 )
 outbox_tables(_record)
-write_tables(_record)  # writes are counted, for the mark
+write_tables(_record)  # the number of writes to the file, to compare with its mark
 
 
 class Part(NamedTuple):
@@ -122,7 +124,8 @@ class Part(NamedTuple):
         population: the population that the plan names.
         event: what the whole campaign exposes of one client (`privacy.events`); None: the plan has
             no differential privacy.
-        time: the record's time at which the client took part, Unix seconds (see `ClientRecord`).
+        time: when the client took part, Unix seconds: the time of the clock, or the time of an
+            earlier part if that was later (the record's time, see `ClientRecord`).
     """
 
     plan: str
@@ -163,7 +166,7 @@ class ClientRecord(GrantDatabase):
     time of the clock, or the time of the newest part if that is later. A cap with `per_days` covers
     all parts after the start of its period, even parts with a time after now. So setting the clock
     back does not renew the budget. If the clock was ahead when a part was stored, this part counts
-    until the true time is later by the whole period.
+    until a whole period after its stored time.
 
     The record also holds which plans the owner accepted (`accept`) and which plans a registrar
     ended (`end`), so that a client does not go back to an older plan.
@@ -192,14 +195,14 @@ class ClientRecord(GrantDatabase):
 
         Args:
             path: the path of the SQLite file.
-            create: whether to make the file and its mark if they do not exist.
+            create: whether to make the file, with its mark, if the file does not exist.
             mark: the path of the mark, outside of the record's folder and its backups. None: the
                 record is used without a mark, and an old copy is not noticed.
 
         Raises:
-            UnreadableFileError: the file is missing, is no record or has another version; the
-                record has fewer writes than its mark; or the mark is missing. With `create`, a
-                missing file is an error only if its mark shows that it had writes: it was lost.
+            UnreadableFileError: the file is no record or has another version; the record has fewer
+                writes than its mark; or the file exists and its mark is missing. Or the file is
+                missing, and `create` is False or the mark counts writes: then the record was lost.
             StoreError: the database or the mark cannot be used, for instance because it is locked.
         """
         url = file_url(os.fspath(path))
@@ -310,8 +313,8 @@ class ClientRecord(GrantDatabase):
             plan: the fingerprint of the plan.
             round: the number of the round.
             event: what the whole campaign exposes of one client. None: the campaign has no
-                differential privacy, and the client may take part in any number of its rounds, if
-                the record has no cap.
+                differential privacy. A record with a cap refuses its rounds; a record without a cap
+                accepts any number of them.
             time: now, Unix seconds.
             item: a label for the items that the client sends. The record accepts each label once,
                 whatever the plan. None: the items have no label, and may be sent again.
@@ -350,7 +353,9 @@ class ClientRecord(GrantDatabase):
             return find_unsent(connection, self)
 
     def fate(self, plan: str, round: int) -> Fate | None:
-        """Return how a report to two servers ended; None if it has not ended or is unknown.
+        """Return the final state of a report to two servers.
+
+        Returns None if the state is not final, or if the record has no such report.
 
         Args:
             plan: the fingerprint of the plan.
@@ -431,8 +436,8 @@ class ClientRecord(GrantDatabase):
 
         A grant is a budget for the population that the plan names.
         """
-        # Also rows of this plan under another population: `check_participation` refuses a plan that
-        # changes its population.
+        # The rows of the population, and the rows of this plan under any other population:
+        # `check_participation` refuses a plan that changes its population.
         theirs = {"whose": charge.population, "of": charge.plan}
         rows = connection.exec_driver_sql(_FIND_CHARGES, theirs).all()
         charges = [
@@ -465,7 +470,7 @@ class ClientRecord(GrantDatabase):
     def spent(self, cap: Cap | None = None, time: int = 0) -> Guarantee | None:
         """Return the total cost of the rounds that count under a cap.
 
-        Returns None without a cap, and if no round counts.
+        Returns None if no round counts, or if there is no cap to use.
 
         Args:
             cap: a cap to use instead of the record's cap. None: the record's cap is used.
@@ -574,7 +579,9 @@ class ClientRecord(GrantDatabase):
             return connection.execute(found).first() is not None
 
     def _check_accept(self, connection: sa.Connection, row: dict[str, Any]) -> bool:
-        """Return whether an accepted plan is new to the record; refuse it as `check_accept` does.
+        """Do what `check_accept` does; return False if the owner accepted this plan before.
+
+        That is, with the same registrar, purpose and number. Otherwise return True.
 
         Args:
             connection: a connection in a transaction.
@@ -701,11 +708,10 @@ class Journal:
 
     It is the `secagg.client.Journal` of a client that takes part in this round; another round needs
     another journal. Population and event come from the plan. For a plan without privacy, the
-    population is "clients". The number of its rounds is not limited, but a record with a cap
-    refuses all of them.
+    population is "clients", and the event is None (see `ClientRecord.take_part`).
 
     Args:
-        record: the record of the client identity.
+        record: the client's record.
         plan: the plan of the campaign.
         round: the number of the round.
         time: now, Unix seconds, the time with which `spend` records the round; `at` changes it.
@@ -751,8 +757,8 @@ class Journal:
     def spend(self, session: bytes) -> bool:
         """Record that the client takes part in the round; return False if the record refuses.
 
-        `refusal` then says why: for instance, the client took part in this round before, or its cap
-        does not cover the round.
+        After False, `refusal` says why: for instance, the client took part in this round before, or
+        the record's cap does not cover the round.
 
         Args:
             session: ignored; it is an argument of the protocol class `secagg.client.Journal`.

@@ -157,8 +157,8 @@ class Ledger(GrantDatabase):
         Raises:
             AlreadySpentError: the campaign belongs to another owner, or the release has landed.
             OverspentError: with this campaign, the population would cost more than its grant. Or
-                several campaigns together would cost more than `accounting.MOST_ADAPTIVE` (25),
-                whatever the grant.
+                several campaigns together would cost an epsilon above `accounting.MOST_ADAPTIVE`
+                (25), whatever the grant.
             InvalidInputError: the population has no grant; the plan was charged to another
                 population or with another event; or the costs cannot be added up (see
                 `budget.check_total`).
@@ -196,9 +196,9 @@ class Ledger(GrantDatabase):
     def cautions(self, population: str, people: int, noun: str = "clients") -> list[str]:
         """Return a warning, in a list, if a population's delta is at least 1 / `people`.
 
-        Publishing the item of one client drawn at random would be as private. A plan refuses such a
-        delta for itself. But the campaign is charged at the delta of the population's grant. The
-        list is empty for a smaller delta, and without a grant.
+        The list is empty for a smaller delta, and without a grant. Such a grant protects little:
+        publishing the item of one client drawn at random would keep within it. A plan refuses such
+        a delta of its own, but its campaign is charged at the delta of the grant.
 
         Args:
             population: the name of the population.
@@ -401,7 +401,7 @@ class Ledger(GrantDatabase):
     def spent(self, population: str, planned: Sequence[Charge] = ()) -> Guarantee | None:
         """Return the total cost of a population's charged and planned campaigns.
 
-        This is None if the population has no grant, or has no campaign in the total.
+        This is None if the population has no grant, or has neither charged nor planned campaigns.
 
         Args:
             population: the name of the population.

@@ -39,7 +39,7 @@ from fedtally.store.database import CHANGES, SqliteConnection, file_url, opened,
 from fedtally.store.writes import write_tables
 
 ERASED_AT_ONCE = 1024  # reports in one transaction: until its end, they stand in SQLite's journal
-_ANSWER = b"answer"  # in the column of ids; too short to be an id
+_ANSWER = b"answer"  # in the column of ids, the name of the helper's answer; too short to be an id
 _metadata = sa.MetaData()
 _runs = run_table(_metadata)
 _facts = sa.Table(
@@ -394,7 +394,7 @@ class Batch(Generic[Server]):
                 with self._store.group() as group:
                     put = group.put
                     return [self._server.receive(frame, now) for frame in frames]
-            except BaseException:  # any of them may be caught above
+            except BaseException:  # a caller may catch it and go on, whatever its class
                 self._server.withdraw(self._not_on_disk(put))
                 raise
 
