@@ -116,9 +116,9 @@ class _Awaited(FrequencyClient):
         return not self._is_made and (self._plan.privacy is None or kind is Kind.INBOX)
 
     def problem(self) -> Exception | None:
-        """Return the error of a reading that is over; None: it has none, or the plan has privacy.
+        """Return the error of the reading, which must be over; None: the reading has no error.
 
-        Under a plan with privacy, `contribution` handles the error.
+        Under a plan with privacy, return None: `contribution` handles the error.
         """
         assert self.reading is not None
         if self._plan.privacy is None:
@@ -169,8 +169,8 @@ class _Live:
         sender: the client's number in the session, from the last answer.
         last: the SHA-256 digest of the last frame that was answered.
         earlier: the SHA-256 digests of the frames that were answered before.
-        has_joined: whether the answer to the Invite was given. Under a plan without privacy, that
-            answer waits for the items.
+        has_joined: whether the answer to the Invite was returned. Under a plan without privacy,
+            this answer waits for the items.
     """
 
     client: Client
@@ -551,8 +551,8 @@ class Agent:
     ) -> bytes:
         """Log an error that makes the client refuse, and return the bytes of the refusal.
 
-        The code in the refusal is POLICY for an InvalidInputError, such as a demand of the owner,
-        but INTERNAL if it is an UnreadableFileError. For all other errors it is INTERNAL.
+        The code in the refusal is POLICY for an InvalidInputError, such as a demand of the owner.
+        It is INTERNAL for an UnreadableFileError and for every error of another class.
         """
         # An unreadable file, such as the file of the items, is not a demand of the owner.
         is_demand = isinstance(error, InvalidInputError)
@@ -674,9 +674,9 @@ def refusals(
     """Return every reason, in words, why a client can take part in no further round of a campaign.
 
     Policy, items and record are taken as they are now. A cap that is used up now, but renews after
-    some days, is no reason. Whether the plan is over is not checked, see `Campaign.why_over`. If no
-    other reason is known from the settings, the items are read to see whether that works. Nothing
-    is recorded.
+    some days, is no reason. Whether the plan is over is not checked, see `Campaign.why_over`. If
+    the settings give no reason, the items are read: an error of the reading is a reason. Nothing is
+    recorded.
 
     Args:
         campaign: the campaign.
@@ -844,7 +844,7 @@ def in_words(error: Exception) -> str:
     """
     if isinstance(error, FedtallyError):
         return error.in_shell
-    # Its message may quote an item, and others than the owner may read the log.
+    # The message of this error may quote an item, and users other than the owner may read the log.
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

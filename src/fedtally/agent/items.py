@@ -83,8 +83,8 @@ class Items:
         Raises:
             UnreadableFileError: the file of the items is missing, or the agent may not read it.
             InvalidInputError: a peer, which is another user who may connect to the agent, may read
-                the file or see its size. Or peers are named, and the path, a hard link or an ACL
-                hides who may read the file, see `Permissions.check_closed`.
+                the file or see its size. Or agent.toml names peers, and the path, a hard link or an
+                ACL hides who may read the file, see `Permissions.check_closed`.
         """
         self._check()
 
@@ -149,8 +149,9 @@ class Items:
         one is sent in a round. So no server sees two draws for one round.
 
         Raises:
-            InvalidInputError: the plan is for silos, and these are the items of one person, or the
-                other way round. Or `FrequencyClient` refuses the items.
+            InvalidInputError: the plan is for silos, and these are the items of one person. Or the
+                plan is not for silos, and these are the items of a silo. Or `FrequencyClient`
+                refuses the items.
             OutsideDomainError: the plan is for silos and has no privacy, and an item is outside its
                 domain.
             Exception: an error of the reader, unchanged.

@@ -124,8 +124,8 @@ class Way(NamedTuple):
     descriptor.
 
     Attributes:
-        passed: the status of each folder and symbolic link that is visited, in order, and of the
-            end.
+        passed: the status of every folder, symbolic link and file that is visited, in order; `end`
+            is one of them.
         folders: the folders of the end's real path, from the root down, without the end.
         end: the status of the file or folder itself.
     """
@@ -247,7 +247,8 @@ class Permissions:
 
         All folders and symbolic links on the paths are checked, too. A message includes the command
         that mends the fault. A file that is missing or cannot be reached is skipped: using it will
-        raise an error. If the system gives another error for a path, the message says only that.
+        raise an error. If the system gives any other error for a path, the message for this path is
+        only the text of the error.
 
         Args:
             own: files and folders that the agent writes, or that must not disappear. The folder of
@@ -275,7 +276,7 @@ class Permissions:
         return list(found.values())
 
     def unread(self, *paths: Path) -> list[str]:
-        """Check that no peer may read some files; return a message for each file that one may read.
+        """Return a message for each of these files that a peer may read.
 
         The list is empty if no peer may read any of the files, or if there are no peers. A message
         includes the command that mends the fault. A file that is missing, or that this process
@@ -438,9 +439,10 @@ class Permissions:
         return others_may_write(seen, self.owner, private=private, is_passed=is_passed)
 
     def _own(self, seen: Seen) -> str:
-        """Return how a file of another user becomes the agent's; "" if it is the agent's already.
+        """Return how a file of another user is given to the agent's user; "" if it is that user's.
 
-        Only its owner and root may change its mode. With mode 600 the agent could not read it.
+        A command in a message sets the mode 600, by which only the owner of the file may read it.
+        So the agent's user must own the file first.
         """
         if seen.uid == self.owner:
             return ""

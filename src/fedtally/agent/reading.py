@@ -21,7 +21,8 @@ from fedtally.errors import UnreadableFileError
 if TYPE_CHECKING:
     from fedtally.campaign.client import FrequencyClient
 
-FIRST_STEP = 1.0  # seconds; with `in_steps`, the end of a shorter reading is reported only then
+# With `in_steps`, a reading is over at the earliest so many seconds after it was created.
+FIRST_STEP = 1.0
 Work = Callable[[], "FrequencyClient"]
 
 

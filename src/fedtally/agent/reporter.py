@@ -134,8 +134,9 @@ class Reporter:
 
     @property
     def unsent(self) -> Unsent | None:
-        """The report for this release that at least one server has not received; None: there is
-        none.
+        """The report for this release in the outbox; None: the outbox has no report for it.
+
+        The outbox holds a report while a frame of it still must be sent to a server.
         """
         rounds = self.plan.releases[self.release]
         return next(

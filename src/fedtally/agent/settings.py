@@ -1,9 +1,10 @@
 """Read `agent.toml`, the file in which the owner of an agent writes its settings.
 
 `Settings.load` checks the file. An error lists every wrong entry, each with a way to correct it.
-But if others may write the agent's files, or peers may read some of them, the error lists only
-those files. `TEMPLATE` is the text that `fedtally agent init` writes into a new file. It explains
-each entry. An entry that only the owner can decide is a line that begins with "# >".
+But first `load` checks who may use the agent's files. If other users may write one of them, or a
+peer (a user who may connect to the agent's socket) may read agent.toml or the record, the error
+lists only these files. `TEMPLATE` is the text that `fedtally agent init` writes into a new file. It
+explains each entry. An entry that only the owner can decide is a line that begins with "# >".
 """
 
 from __future__ import annotations
@@ -198,8 +199,8 @@ class Settings:
             )
         peers = main.take("peers", _users, [])
         permissions = Permissions.of(place, peers or (), places["socket"])
-        # This check comes before keys are read and code is run that agent.toml names, since others
-        # may have written agent.toml.
+        # Other users may have written agent.toml. So this check comes before any key or code that
+        # agent.toml names is read or run.
         _check_kept(path, places, permissions)
         registrar = main.take(
             "registrar", lambda value: _key(place, value, Role.REGISTRAR, permissions), None
@@ -432,8 +433,8 @@ def _items(
 ) -> tuple[Items | None, str | None]:
     """Return the items and their label.
 
-    The label is None if it is missing or wrong. The items are None if they cannot be set up because
-    another entry is wrong.
+    The label is None if it is missing or wrong. The items are None if their reader cannot be made,
+    or if the entry `candidates` or `seconds` is wrong.
 
     Args:
         place: the folder of agent.toml.
@@ -524,7 +525,10 @@ def _candidates(path: Path, permissions: Permissions) -> list[Domain]:
 
 
 def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy | None:
-    """Return the owner's policy; None if an entry besides `per_days` is wrong."""
+    """Return the owner's policy; None if an entry other than `per_days` is wrong.
+
+    A wrong `per_days` adds a problem, and the policy is made without it.
+    """
     # Each entry is checked alone: a policy is made with this value and valid values for all other
     # arguments. So the rules of the class itself apply, and every wrong entry is reported, not only
     # the first.
