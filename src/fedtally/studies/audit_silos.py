@@ -21,7 +21,7 @@ def design_of(
 ) -> Design:
     """Return the invented clients for an audit of a plan.
 
-    They are a `Design`. For a plan of silos they are `People`, the people in the silos.
+    For a plan of silos, the result is a `People`. For any other plan it is a `Design`.
 
     Args:
         plan: a plan with privacy.
@@ -38,9 +38,9 @@ def design_of(
 
 
 class People(Design):
-    """The people in the silos of a plan: equally many in each silo.
+    """The people in the silos of a plan. Each silo has equally many people.
 
-    Each person is in all rounds of the silo.
+    Each person is in every round in which one of the person's silos takes part.
     """
 
     def crowds(self, rng: np.random.Generator) -> list[Crowd]:
