@@ -6,7 +6,7 @@ name of a campaign's folder is the fingerprint of its plan, in hexadecimal. The 
 files:
 
 - `plan.toml`, the plan;
-- `allow-list`, the public keys of the clients that may take part, if the plan names such a list;
+- `allow-list`, the public keys of the clients that may take part, if the plan names an allow-list;
 - `signature`, the registrar's signature of the plan, if the agent has a registrar;
 - `until`, the last day that the owner allows, if the owner named one;
 - `by-consent`, the day of acceptance, if the plan was accepted by the owner's standing consent and

@@ -56,10 +56,11 @@ class Note(NamedTuple):
 
     Attributes:
         what: what happened, in words, without items.
-        session: the first 8 hexadecimal digits of the session's identifier; "": it is about no
-            session.
-        plan: the first 8 hexadecimal digits of the plan's fingerprint; "": it is about no plan.
-        round: the number of the round; None: it is about no round.
+        session: the first 8 hexadecimal digits of the session's identifier; "": the note is about
+            no session.
+        plan: the first 8 hexadecimal digits of the plan's fingerprint; "": the note is about no
+            plan.
+        round: the number of the round; None: the note is about no round.
     """
 
     what: str
@@ -211,8 +212,9 @@ class Agent:
 
     If the last frame of a session is received again, the agent gives the same answer again. For the
     last 64 sessions that ended, this holds until their `not_after`, the latest end that the server
-    announced. It does not hold if the agent ended the session for a newer one, because its time was
-    over, because the owner left the campaign, or because the plan was over.
+    announced. It does not hold for a session that the agent itself ended, for one of four reasons:
+    a newer session needed the room, the session's time was over, the owner left the campaign, or
+    the plan was over.
 
     Use an agent from one thread at a time.
 
@@ -587,7 +589,7 @@ class Agent:
     def _make_room(self) -> None:
         """If `MOST_SESSIONS` run, end the oldest one that has not sent its secret shares.
 
-        Call this only if `_has_room` returns True: otherwise there is no such session.
+        Call this only if `_has_room` returns True: otherwise all of them have sent their shares.
         """
         if len(self._live) < MOST_SESSIONS:
             return

@@ -124,7 +124,7 @@ class Items:
         Raises:
             InvalidInputError: the plan states only the digest of its candidates, and none of this
                 agent's candidates has this digest. Or an agent cannot rebuild a domain of this
-                kind. Or the plan does not describe the domain in its usual form.
+                kind. Or the plan describes the domain in a form other than `Domain.describe` gives.
         """
         for known in self._candidates:
             if plan.has_domain(known.describe()):

@@ -242,8 +242,8 @@ class Permissions:
         return cls(owner, frozenset(peers) - {0, owner}, socket)
 
     def kept(self, own: Collection[Path] = (), others: Collection[Path] = ()) -> list[str]:
-        """Return a message for each file, folder or link that other users may write; [] if there is
-        none.
+        """Return a message for each file, folder or link that other users may write; [] if they may
+        write none.
 
         All folders and symbolic links on the paths are checked, too. A message includes the command
         that mends the fault. A file that is missing or cannot be reached is skipped: using it will
@@ -252,8 +252,8 @@ class Permissions:
 
         Args:
             own: files and folders that the agent writes, or that must not disappear. The folder of
-                such a file must not be writable by others even if it is sticky: anybody could add
-                files there.
+                such a file must not be writable by other users, even if the folder is sticky:
+                anybody could add files there.
             others: files that the agent only reads.
 
         Raises:

@@ -39,7 +39,8 @@ def campaign_to_report(
         now: the time, Unix seconds.
 
     Raises:
-        InvalidInputError: no campaign fits, or several fit and `fingerprint` is None.
+        InvalidInputError: the owner accepted no campaign of two servers, or none with this
+            fingerprint. Or `fingerprint` is None, and there are several plans to choose from.
     """
     known = {
         one.plan.fingerprint: one

@@ -356,7 +356,7 @@ class _Table:
         return entry in self._values
 
     def value(self, entry: str) -> Any:
-        """Return the TOML value of an entry, without conversion; None: there is none."""
+        """Return the TOML value of an entry, unconverted; None: the table lacks the entry."""
         return self._values.get(entry)
 
     def make(self, entry: str, build: Callable[[], _T]) -> _T | None:
@@ -612,7 +612,7 @@ def _consent(
         permissions: the checks of the agent's files.
         policy: the owner's policy; None: one of its entries is wrong.
         registrar: the registrar's public key in the main table, 32 bytes, which the consent must
-            repeat; None: there is none.
+            repeat; None: the main table has none, or a wrong one.
     """
     found: dict[str, Any] = {
         name: table.take(name, read, None, says)

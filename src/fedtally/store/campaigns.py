@@ -207,10 +207,10 @@ class CampaignStatus:
     Attributes:
         plan: the fingerprint of the campaign's plan.
         epoch: a number that each claim of the campaign makes larger.
-        asked: for each round, the number of clients that were asked for their items. Rounds without
-            such clients are left out.
-        landed: for each round, the number of clients in the sums that landed. Rounds without such a
-            sum are left out.
+        asked: for each round, the number of clients that were asked for their items. Rounds in
+            which no client was asked are left out.
+        landed: for each round, the number of clients in the sums that landed. Rounds in which no
+            sum landed are left out.
         open: the sessions that have not ended, in the order of their rounds.
         ended: all sessions that have ended, in the order of their rounds.
         released: the numbers of the releases that the ledger holds; () without a ledger.
@@ -314,8 +314,8 @@ class Campaigns(ClaimedDatabase):
         copy was made are lost.
 
         Under central trust, the exact sums in the copy are erased, too: they may have been released
-        since, and a second release would have other noise. Their clients no longer count as landed,
-        unless `ledger` holds the release of their round.
+        since, and a second release would have other noise. If `ledger` does not hold the release of
+        a round, the clients of the round's erased sums no longer count as landed.
 
         Args:
             plan: the plan of the campaign.
@@ -390,9 +390,9 @@ class Campaigns(ClaimedDatabase):
             return self._run(connection, plan.fingerprint) is not None
 
     def list(self) -> list[CampaignStatus]:
-        """Return the status of each campaign in the file: one, or none before the first claim.
+        """Return the status of the file's campaign in a list; [] before the first claim.
 
-        `released` is empty, since it needs a ledger: see `status`.
+        `CampaignStatus.released` is empty, since it needs a ledger: see `status`.
         """
         with self._transaction(write=False) as connection:
             names = connection.execute(sa.select(_runs.c.plan).order_by(_runs.c.plan)).scalars()
@@ -468,7 +468,7 @@ class CampaignReader:
     def landed_clients(self, plan: Plan) -> dict[int, int]:
         """Return, for each round, the number of clients in the sums that landed.
 
-        Rounds without such a sum are left out. Sums that were given up do not count.
+        Rounds in which no sum landed are left out. Sums that were given up do not count.
         """
         self._check(plan)
         with self._campaigns._transaction(write=False) as connection:
@@ -478,7 +478,8 @@ class CampaignReader:
     def impossible(self, plan: Plan) -> dict[int, int]:
         """Return, for each round, the number of sessions whose sum was rejected as impossible.
 
-        No honest clients could have such a sum. Rounds without such a session are left out.
+        A sum is impossible if no honest clients could have it. Rounds in which no sum was rejected
+        as impossible are left out.
         """
         self._check(plan)
         query = (
@@ -504,14 +505,14 @@ class CampaignReader:
         return summed(self._landed(plan))
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
-        """Return the sum of each session that landed and is not released, in order of rounds.
+        """Return the sessions' sums that landed and are not released, in the order of their rounds.
 
-        They have no noise yet if the plan's sums are secret, see `sums`.
+        The sums have no noise yet if the plan's sums are secret, see `sums`.
         """
         return list(self._landed(plan))
 
     def _landed(self, plan: Plan) -> Iterator[CountSketch]:
-        """Yield the sum of each session that landed and is not released, in order of rounds."""
+        """Yield the sessions' sums that landed and are not released, in the order of rounds."""
         self._check(plan)
         query = sa.select(_sums.c.sketch).where(_sums.c.plan == self._name)
         gone = _released_rounds(self._ledger, plan)
@@ -568,7 +569,7 @@ class CampaignStore(CampaignReader):
             plan: the plan of the campaign.
             session: the new state; its `version` is one more than the version in the file.
             asked: the clients that are asked now and were not asked in this round before, by the
-                names that the transport uses; empty: there are none.
+                names that the transport uses; empty: the write adds no asked client.
 
         Raises:
             OvertakenError: the file holds another version, or another process claimed the campaign.
@@ -656,7 +657,7 @@ class CampaignStore(CampaignReader):
     def reserve(self, plan: Plan, release: int) -> None:
         """Reserve a release: charge it to the plan's population, before its sum is opened.
 
-        This can be repeated, even by another process that claimed the campaign later.
+        The same release may be reserved again, even by a process that claimed the campaign later.
 
         Raises:
             AlreadySpentError: the release has landed in the ledger, or a run with another owner

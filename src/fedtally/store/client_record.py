@@ -83,8 +83,8 @@ _caps = sa.Table(
     sa.Column("per_days", sa.Integer),  # null: the cap is for all time
     time_column(),
 )
-# Sessions that the client began. Without this table, after a crash, it could begin the same session
-# again.
+# Sessions that the client began. Without this table, the client could begin a session a second time
+# after a crash.
 _sessions = sa.Table(
     "fedtally_begun_sessions",
     _record,
@@ -306,7 +306,9 @@ class ClientRecord(GrantDatabase):
         item: str | None = None,
         report: Report | None = None,
     ) -> None:
-        """Record that the client takes part in a round; call it before anything masked is sent.
+        """Record that the client takes part in a round.
+
+        Call it before the client sends its masked vector or its report.
 
         Args:
             population: the population that the plan names.
@@ -319,8 +321,8 @@ class ClientRecord(GrantDatabase):
             item: a label for the items that the client sends. The record accepts each label once,
                 whatever the plan. None: the items have no label, and may be sent again.
             report: the client's report to two servers. Its two frames are put into the outbox in
-                the same transaction, so that they can be sent after a crash. None: there is no such
-                report.
+                the same transaction, so that they can be sent after a crash. None: the client makes
+                no report to two servers.
 
         Raises:
             AlreadySpentError: the client took part in this round before, or sent items with this
@@ -648,7 +650,7 @@ class ClientRecord(GrantDatabase):
     def _limiting(self) -> Iterator[sa.Connection]:
         """Run the transaction that writes a cap or a grant, and count it in the mark.
 
-        An old copy has an earlier limit, which may be larger.
+        An old copy of the record may have a larger limit, so its use must be noticed.
         """
         with self._marked() as connection:
             count_write(driver_connection(connection))
@@ -658,8 +660,8 @@ class ClientRecord(GrantDatabase):
     def _marked(self) -> Iterator[sa.Connection]:
         """Run a writing transaction with the mark locked; after its commit, write the mark.
 
-        Yields the connection. The caller counts its write (`count_write`). Without a mark, it is
-        only a transaction.
+        Yields the connection. The caller counts its write (`count_write`). If the record was opened
+        without a mark, this only runs the transaction.
         """
         # Locked from before the mark is read until it is written. Otherwise two processes with two
         # copies of the record could both read the old number, and both write.
@@ -811,7 +813,7 @@ class Journal:
 
     @property
     def _part(self) -> tuple[str, str, int, Event | None]:
-        """The population, plan, round and event or None: the first arguments of record methods."""
+        """The first arguments of `take_part` and `check_part`: population, plan, round, event."""
         terms = self.plan.privacy
         population, event = ("clients", None) if terms is None else (terms.population, terms.event)
         return population, self.fingerprint, self.round, event

@@ -72,8 +72,8 @@ def time_column() -> sa.Column[int]:
 def grant_tables(metadata: sa.MetaData) -> tuple[sa.Table, sa.Table]:
     """Add tables of populations and of their grants to the metadata, and return the two tables.
 
-    A population has one delta for good, whatever is granted later, since costs add up only at one
-    delta.
+    A population keeps the delta of its first grant for good, since costs can be added up only at
+    one delta.
     """
     populations = sa.Table(
         "fedtally_populations",
@@ -341,7 +341,7 @@ def _made(table: sa.Table, name: str) -> Sequence[str]:
 def driver_connection(connection: sa.Connection) -> SqliteConnection:
     """Return the connection of Python's `sqlite3` that an SQLAlchemy connection uses.
 
-    Statements on either of the two belong to the same open transaction.
+    Both connections share one open transaction.
     """
     found = connection.connection.driver_connection
     assert isinstance(found, SqliteConnection)

@@ -216,9 +216,9 @@ class Ledger(GrantDatabase):
         return [said]
 
     def _known(self, connection: sa.Connection, charge: Charge) -> tuple[Grant, sa.Row[Any] | None]:
-        """Return the grant of the charge's population, and its campaign's row or None.
+        """Return the grant of the charge's population, and the row of the charge's campaign.
 
-        None means that the campaign is not charged yet.
+        The row is None if the campaign is not charged yet.
 
         Raises:
             InvalidInputError: the population has no grant.
@@ -469,7 +469,7 @@ def _with(total: Composition | None, grant: Grant, charge: Charge) -> Compositio
     """Return the total cost of a population's campaigns with one more campaign.
 
     The first campaign, and the grant at that time, fix the order of the Renyi divergences by which
-    all campaigns are added up (`accounting.filter_order`). Later grants do not change it.
+    all campaigns are added up (`accounting.filter_order`). Later grants do not change the order.
 
     Args:
         total: the total without the new campaign; None if it is the first.

@@ -185,7 +185,7 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     Args:
         audit: the audit to run.
         progress: called with "audit", the number of campaigns done, and the number of all
-            campaigns; None: there is no such function.
+            campaigns; None: nothing is called.
 
     Raises:
         InvalidInputError: no clients can be invented that the plan accepts.

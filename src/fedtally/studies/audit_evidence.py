@@ -116,8 +116,7 @@ class Evidence:
         """Add a campaign of a crowd, which consists of clients that hold more than they may
         contribute.
 
-        For each release, it is kept how far the crowd moved the release beyond what the plan
-        allows.
+        The evidence keeps how far the crowd moved each release beyond what the plan allows.
 
         Args:
             crowd: the crowd.

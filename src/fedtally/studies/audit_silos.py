@@ -71,8 +71,8 @@ class People(Design):
             return [(rounds, self._silos_of(i)) for i, rounds in enumerate(places)]
         if self._num_silos <= each:
             return []
-        # The people of this crowd are in all silos. If the bound is enforced, the rows beyond it
-        # are left out.
+        # The people of this crowd are in all silos. If the bound on silos is enforced, the engine
+        # leaves out a person's rows in further silos.
         every = tuple(range(self._num_silos))
         return [(rounds, every) for rounds in places[: len(places) * each // self._num_silos]]
 

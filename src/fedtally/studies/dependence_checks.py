@@ -112,7 +112,10 @@ def _sums(
 def _ranked(
     sums: I64, addends: Sequence[Distribution], number: int, rng: np.random.Generator
 ) -> tuple[Ranks, bool]:
-    """Return the ranks of sums of draws, and whether half of such sums are even (to within 1e-9).
+    """Return the ranks of sums of draws, and whether a sum is even with probability 1/2.
+
+    The probability counts as 1/2 if it is within 1e-9 of 1/2, or if the variance of a sum is above
+    1e8.
 
     If the variance of a sum is above 1e8, the sum is ranked as a Gaussian. For Gaussian and Skellam
     noise the error is small: the fourth cumulant of the sum is below 1e-8 of its squared variance.

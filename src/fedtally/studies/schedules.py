@@ -483,7 +483,7 @@ def _exact_errors(
 
     Args:
         population: the population of the study.
-        rounds: the items of the same clients by rounds.
+        rounds: the items of the clients of each round. Every client is in one round.
         noise: the noise in the count of each candidate; empty: no noise.
     """
     counted = true_counts(population.domain, rounds)
