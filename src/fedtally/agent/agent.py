@@ -636,7 +636,7 @@ def bind(record: ClientRecord, policy: AgentPolicy, once: str | None, now: float
 
 
 def check_binds(record: ClientRecord, policy: AgentPolicy, once: str | None) -> None:
-    """Raise an error if a client's record cannot enforce the owner's policy. Nothing is recorded.
+    """Check that a client's record can enforce the owner's policy. Nothing is recorded.
 
     Args:
         record: the client's record.

@@ -299,28 +299,28 @@ class Permissions:
         return found
 
     def check_kept(self, path: Path) -> None:
-        """Raise an error if other users may write or replace a file that the agent reads.
+        """Check that no other user may write a file that the agent reads, nor replace it.
 
         Raises:
-            InvalidInputError: others may write the file, or a folder or link on its path. The
-                message names each of them, its mode, and a command that mends the fault. Or as for
-                `kept`.
+            InvalidInputError: other users may write the file, or a folder or link on its path. The
+                message names each of them, its mode, and a command that mends the fault. Or the
+                system does not say whether there is an ACL, or is not Linux.
         """
         if problems := self.kept(others=[path]):
             raise InvalidInputError("; ".join(problems))
 
     def check_closed(self, path: Path) -> None:
-        """Raise an error if a peer may read a file of items, or may search the folder of the file.
+        """Check that no peer may read a file of items, nor search the folder of the file.
 
         A peer who may search the folder sees the size of the file, and so the length of an item.
         The folder also protects the files that SQLite writes beside a database. Without peers
-        nothing is checked.
+        nothing is checked, and no error is raised.
 
         Raises:
             InvalidInputError: a peer may read the file or search its folder. The message names the
-                peer, the file or folder, its mode, and the way out. Or the file has hard links, or
-                the file or its folder has an ACL. Or the path is no file, or there is nothing at
-                the path.
+                peer, the file or folder, its mode, and the way out. Or this cannot be told: the
+                file has hard links, the file or its folder has an ACL, the path is a folder, or
+                there is nothing at the path.
         """
         if not self.peers:
             return
@@ -332,15 +332,16 @@ class Permissions:
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[None]:
-        """Check a file of items before and after it is read in the body of the context.
+        """Check a file of items before and after it is read in the `with` block.
 
-        Both times no peer may read the file or search its folder. It must also be the same file
-        both times. Without peers nothing is checked.
+        Both times the file is checked as by `check_closed`. The file after the block must also be
+        the file from before the block. Without peers nothing is checked.
 
         Raises:
-            InvalidInputError: as for `check_closed`.
-            UnreadableFileError: the file is missing, or was replaced within the context. Or the
-                body raised an OSError.
+            InvalidInputError: a peer may read the file or search its folder, or this cannot be told
+                (see `check_closed`).
+            UnreadableFileError: the file is missing, or was replaced within the block. Or the block
+                raised an OSError.
         """
         if not self.peers:
             yield
@@ -356,7 +357,7 @@ class Permissions:
                         f"{path} was replaced while it was read: the next session reads it anew"
                     )
         except OSError as error:
-            file = error.filename or path  # the body may read others, too
+            file = error.filename or path  # the block may read files other than `path`
             raise UnreadableFileError(f"cannot read {file}: {error.strerror}") from None
 
     def _check_closed(self, way: Way) -> None:

@@ -208,13 +208,13 @@ async def serve(
 
 
 def _check_folder(path: Path) -> None:
-    """Raise an error if other users may write the folder of the socket; create a missing folder.
+    """Create the folder of the socket if it is missing, and check that only its owner may write it.
 
     Whoever may write the folder could replace the socket by another one.
 
     Raises:
-        InvalidInputError: others may write the socket's folder, the folder cannot be created, the
-            path of the socket is too long, or the system is not Linux.
+        InvalidInputError: other users may write the folder, the folder cannot be created, the path
+            of the socket is too long, or the system is not Linux.
     """
     check_system()
     if len(os.fsencode(path)) > _LONGEST_PATH:

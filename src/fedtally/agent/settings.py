@@ -237,14 +237,13 @@ class Settings:
         return load_client_key(self.key)
 
     def check_user(self) -> None:
-        """Raise an error if root runs this process and the folder of the agent belongs to another
-        user.
+        """Check that root does not run this process for an agent of another user.
 
         Root would write files that the agent of this user cannot use.
 
         Raises:
-            InvalidInputError: root runs this process, and the folder belongs to another user. The
-                message names that user and the way out.
+            InvalidInputError: root runs this process, and the folder of the agent belongs to
+                another user. The message names this user and the way out.
         """
         holder = self.folder.stat().st_uid
         if os.geteuid() == 0 != holder:
@@ -255,11 +254,13 @@ class Settings:
             )
 
     def check_writable(self) -> None:
-        """Raise an error if this process may not write the folder of the record or of its mark.
+        """Check that this process may write the folders of the record and of its mark.
+
+        A folder that is missing is skipped.
 
         Raises:
-            InvalidInputError: the user lacks the permission, or a sandbox makes the folder
-                read-only.
+            InvalidInputError: this process may not write a folder: the user lacks the permission,
+                or a sandbox makes the folder read-only.
         """
         for name, place in (("record", self.record), ("mark", real_path(self.mark))):
             # `open_record` reports a missing folder.
@@ -385,10 +386,9 @@ class _Table:
 
 
 def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions) -> None:
-    """Raise an error if other users may write the agent's own files or folders.
+    """Check which other users may write or read the agent's own files.
 
-    The folder of the socket is checked, but not the socket. It is also an error if a peer, a user
-    who may connect to the socket, may read agent.toml or the record.
+    The folder of the socket is checked, but not the socket.
 
     Args:
         path: the path of agent.toml.
@@ -396,8 +396,9 @@ def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions
         permissions: the checks of the agent's files.
 
     Raises:
-        InvalidInputError: others may write a file or folder, or a peer may read a file. The message
-            lists each of them.
+        InvalidInputError: other users may write one of the files or its folder. Or a peer (a user
+            who may connect to the socket) may read agent.toml or the record. The message lists each
+            of these files and folders.
     """
     files = [path, *(places[name] for name in ("key", "mark", "record"))]
     # Not the socket itself, because peers must be able to write to it.
@@ -472,10 +473,10 @@ def _items(
 def _reader(
     place: Path, table: _Table, permissions: Permissions
 ) -> tuple[str | None, Reader | None]:
-    """Return the name of the file of the items, and the function that reads them.
+    """Return the name of the file of the items, and the function that reads the items.
 
-    The name is None if a Python function returns the items. The reader is None if it cannot be
-    made. A wrong entry always adds a problem, even if the reader is made.
+    The name is None if agent.toml names no file or database of items. The reader is None if it
+    cannot be made. A wrong entry always adds a problem, even if the reader is made.
     """
     named = [name for name in ("file", "sqlite", "python") if table.has(name)]
     file, sqlite, python = (table.take(name, _text, None) for name in ("file", "sqlite", "python"))
@@ -505,11 +506,12 @@ def _reader(
 
 
 def _check_there(file: Path, permissions: Permissions) -> None:
-    """Raise an error if the agent may not read a file of items, or a peer may see the file.
+    """Check that the agent may read a file of items, and that no peer may see the file.
 
     Raises:
         UnreadableFileError: there is no such file, or the agent may not read it.
-        InvalidInputError: as for `Permissions.check_closed`.
+        InvalidInputError: a peer may see the file, or this cannot be told (see
+            `Permissions.check_closed`).
     """
     if not os.access(file, os.R_OK):
         raise UnreadableFileError(

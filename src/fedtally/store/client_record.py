@@ -329,8 +329,9 @@ class ClientRecord(GrantDatabase):
                 label.
             OverspentError: the event allows the client no further round; or the owner's grant to
                 the population, or the cap, does not cover this round.
-            InvalidInputError: a name or the round is out of bounds; or the plan was recorded with
-                another population or another event (None, too, is another event).
+            InvalidInputError: a name or the round is out of bounds. Or an earlier round of the plan
+                was recorded with another event or with None in place of the event. Or the plan has
+                an event, and an earlier round was recorded with another population.
         """
         round, time = _checked_part(population, plan, round, item), seconds(time)
         with self._marked() as connection:
