@@ -169,7 +169,7 @@ class _Live:
         not_after: the latest end of the session, Unix seconds.
         sender: the client's number in the session, from the last answer.
         last: the SHA-256 digest of the last frame that was answered.
-        earlier: the SHA-256 digests of the frames that were answered before.
+        earlier: the SHA-256 digests of the frames that were answered before the last one.
         has_joined: whether the answer to the Invite was returned. Under a plan without privacy,
             this answer waits for the items.
     """
@@ -225,8 +225,8 @@ class Agent:
         record: the client's record of its participation. It must have been opened with its mark, a
             second file that detects an old copy of the record. The agent writes the policy's cap
             into it.
-        identity: the client's signing key. None: the client has none, and takes part in no plan
-            with an allow-list or against an active server.
+        identity: the client's signing key. None: the client has none. Then the client takes part in
+            no plan that has an allow-list or is secure against an active server.
         random: a function that returns the requested number of uniform bytes from a cryptographic
             source. A thread that reads items may call it at the same time.
         now: the time, Unix seconds.

@@ -104,7 +104,7 @@ def others_may_write(
     Args:
         seen: the status of the file, the folder or the link.
         owner: the number of the user who may write.
-        private: the numbers of groups that have no other members.
+        private: the numbers of groups that have no member other than `owner`.
         is_passed: whether to return False for a sticky folder that others may write, like /tmp. In
             a sticky folder nobody can remove the files of others, but anybody can add files. True
             for folders that are only passed on the path to a file.

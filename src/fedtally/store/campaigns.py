@@ -572,7 +572,8 @@ class CampaignStore(CampaignReader):
                 names that the transport uses; empty: the write adds no asked client.
 
         Raises:
-            OvertakenError: the file holds another version, or another process claimed the campaign.
+            OvertakenError: the version of the session in the file is not `session.version` - 1, or
+                another process claimed the campaign.
             StoreError: one of `asked` was asked in this round before.
         """
         self._check(plan)
@@ -588,10 +589,9 @@ class CampaignStore(CampaignReader):
                 connection.execute(_ADD_ASKED, row)
 
     def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
-        """Write a session that has ended, and land its sum; return whether the sum counts.
+        """Write a session that has ended, land its sum in the same transaction, and return True.
 
-        Both are one transaction. Returns False, and changes nothing, if the session's sum had
-        landed before.
+        If the session's sum had landed before, change nothing and return False.
 
         Args:
             plan: the plan of the campaign.
@@ -671,9 +671,9 @@ class CampaignStore(CampaignReader):
         self._reservation(release)
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Store the sum of a session, so that it counts for its round; return whether it counts.
+        """Store the sum of a session, so that it counts for its round, and return True.
 
-        Returns False, and changes nothing, if the session's sum had landed before.
+        If the session's sum had landed before, change nothing and return False.
         """
         self._check(plan)
         with self._claim.write() as connection:

@@ -37,7 +37,7 @@ FINGERPRINT = sa.String(64)
 
 
 def run_table(metadata: sa.MetaData, *columns: sa.Column[Any]) -> sa.Table:
-    """Add the table of a file's one plan, its owner and its epoch to the metadata, and return it.
+    """Add the table of a file's plan, owner and epoch to the metadata, and return the table.
 
     Args:
         metadata: the metadata of the file's tables.

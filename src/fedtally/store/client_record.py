@@ -327,11 +327,11 @@ class ClientRecord(GrantDatabase):
         Raises:
             AlreadySpentError: the client took part in this round before, or sent items with this
                 label.
-            OverspentError: the event allows the client no further round; or the owner's grant to
-                the population, or the cap, does not cover this round.
+            OverspentError: the event does not allow this round in addition to the rounds before;
+                or the owner's grant to the population, or the cap, does not cover this round.
             InvalidInputError: a name or the round is out of bounds. Or an earlier round of the plan
-                was recorded with another event or with None in place of the event. Or the plan has
-                an event, and an earlier round was recorded with another population.
+                was recorded with another event (None differs from every event). Or the plan has an
+                event, and an earlier round was recorded with another population.
         """
         round, time = _checked_part(population, plan, round, item), seconds(time)
         with self._marked() as connection:
@@ -388,8 +388,8 @@ class ClientRecord(GrantDatabase):
             event: what the whole campaign exposes of one client; None: no differential privacy.
             item: the label of the items, or None.
             cap: a cap to check instead of the record's cap. None: the record's cap is checked.
-            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: all rounds
-                count, even under a cap with `per_days`.
+            time: now, Unix seconds; the period of a cap with `per_days` ends at this time. 0: all
+                rounds count, even under a cap with `per_days`.
 
         Raises:
             InvalidInputError: see `take_part`. Its other two errors are subclasses of this one.
@@ -477,8 +477,8 @@ class ClientRecord(GrantDatabase):
 
         Args:
             cap: a cap to use instead of the record's cap. None: the record's cap is used.
-            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: all rounds
-                count, even under a cap with `per_days`.
+            time: now, Unix seconds; the period of a cap with `per_days` ends at this time. 0: all
+                rounds count, even under a cap with `per_days`.
         """
         cap = cap or self.capped()
         charges = [
@@ -510,8 +510,8 @@ class ClientRecord(GrantDatabase):
             round: the number of the round.
             event: what the whole campaign exposes of one client; None: no differential privacy.
             item: the label of the items, or None.
-            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: all rounds
-                count, even under a cap with `per_days`.
+            time: now, Unix seconds; the period of a cap with `per_days` ends at this time. 0: all
+                rounds count, even under a cap with `per_days`.
         """
         times, found = {"since": seconds(since)}, None
         try:
@@ -870,7 +870,7 @@ def _check_capped(
         connection: a connection in a transaction.
         charge: the charge of the round; None: the plan has no differential privacy.
         cap: the cap; None: there is no cap, and nothing is refused.
-        time: now, Unix seconds; a cap with `per_days` ends its period here.
+        time: now, Unix seconds; the period of a cap with `per_days` ends at this time.
 
     Raises:
         OverspentError: the round is refused.

@@ -39,7 +39,8 @@ from fedtally.store.claims import Claim, ClaimedDatabase, run_table
 from fedtally.store.database import CHANGES, SqliteConnection, file_url, opened, prepared
 from fedtally.store.writes import write_tables
 
-ERASED_AT_ONCE = 1024  # reports in one transaction: until its end, they stand in SQLite's journal
+# The most reports that one transaction erases. Until its end, they stand in SQLite's journal.
+ERASED_AT_ONCE = 1024
 _ANSWER = b"answer"  # in the column of ids, the name of the helper's answer; too short to be an id
 _metadata = sa.MetaData()
 _runs = run_table(_metadata)

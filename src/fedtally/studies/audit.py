@@ -9,8 +9,8 @@ distribution.
 For some clients, a coin decides what they hold. An attacker who knows everything else guesses the
 coin from the releases. How often the guess is right gives a lower bound on epsilon.
 
-Every population (the clients and what their coins said) is used in two campaigns. Noise that
-depended only on the plan and the items would be the same in both campaigns, and a check finds that.
+Every population (the clients and what their coins said) is used in two campaigns. If noise depended
+only on the plan and the items, it would be the same in both campaigns, and a check would fail.
 """
 
 from __future__ import annotations

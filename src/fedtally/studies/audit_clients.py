@@ -445,10 +445,12 @@ class Design:
         """Return the numbers of the rounds of each client.
 
         All rounds have equally many clients, and at least as many as the plan requires. If the
-        caller requested no number and the plan has a secure sum, each round has about the number of
-        clients that the plan requires. If the plan has no secure sum, each round has about
-        `most_usual` clients, or fewer if the plan does not allow so many. If the plan hides the
-        number of clients, each client has the round 0, which stands for any round.
+        caller requested no number, the number depends on the plan. With a secure sum, each round
+        has about the number of clients that the plan requires. Without a secure sum, it has about
+        `most_usual` clients, or the most that the plan allows if that is less.
+
+        If the plan hides the number of clients, each client has the round 0, which stands for any
+        round.
 
         Raises:
             InvalidInputError: the plan's bounds allow no rounds of equal size.

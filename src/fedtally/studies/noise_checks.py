@@ -37,8 +37,8 @@ _SCALE_TAIL = 0.12
 # Probabilities are computed up to so many standard deviations from 0: a Gaussian is farther from 0
 # with a probability below 1e-32.
 _REACH = 12
-# Probabilities of geometric noise are computed up to so many units from 0. Over one unit they fall
-# by the factor e, so the probability beyond is below 1e-32.
+# Probabilities of geometric noise are computed from 0 up to where they have fallen by the factor e
+# this many times. The noise is farther from 0 with a probability below 1e-32.
 _GEOMETRIC_REACH = 75
 _LINE = 1 << 20  # the most draws that are searched for repetitions; limits memory
 _MOST_RELEASES = 2048  # the most releases that are compared in pairs; limits time
@@ -455,7 +455,11 @@ def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribut
         return 1.0
 
     def bound(stddevs: float) -> float:
-        """Return the logarithm of a bound, whose exponent is best for at most `stddevs` stddevs."""
+        """Return the logarithm of Chernoff's bound with one exponent.
+
+        The exponent is best for a Gaussian sum and `excess`, or for an excess of `stddevs` standard
+        deviations if that is less.
+        """
         point = min(excess / variance, stddevs / math.sqrt(variance))
         logarithm = -point * excess
         for distribution in set(distributions):
