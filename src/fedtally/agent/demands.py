@@ -43,7 +43,7 @@ class AgentPolicy:
         central: whether a plan may let a server see exact sums and add the noise itself. If `cap`
             is None, `central` is not compared with the plan.
         domains: the allowed domains of a plan. An entry is a kind out of `KINDS`, or a whole domain
-            as `fedtally.domain.parse` reads it, or "open", which allows to ask for any text of this
+            as `fedtally.domain.parse` reads it, or "open": a plan may then ask for any text of this
             client.
         max_items: the most items of this client that one sketch may count.
         sessions_a_day: the most sessions that this client joins within a day. A session is counted

@@ -135,9 +135,9 @@ class SavedSession:
             session has ended: the clients that still need its farewell.
         checkpoint: the bytes from which the session's state machine goes on. None: the session has
             ended, and the bytes are erased.
-        closes: two times, in Unix seconds. From the first on, the present phase closes as soon as
-            the session can go on without the clients that have not answered. At the second, it
-            closes in any case.
+        closes: two times, in Unix seconds. From the first time on, the present phase closes as soon
+            as the session can go on without the clients that have not answered. At the second time,
+            the phase closes in any case.
         not_after: the time after which the session ends without a sum, Unix seconds.
         farewell: the session's last frame, the same for all clients. None: the session goes on.
         version: the number of times that the session was written. A store writes version n + 1 only

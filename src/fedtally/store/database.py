@@ -123,7 +123,7 @@ class StoreError(FedtallyError):
 class Database:
     """A database of one kind of tables, such as a ledger, in the version that this code knows.
 
-    Each subclass is a kind.
+    Each kind has a subclass.
     """
 
     _kind: ClassVar[str]
@@ -150,7 +150,8 @@ class Database:
         If the block raises, the transaction is rolled back.
 
         Args:
-            write: whether the block writes. If so, it holds the lock of the whole database.
+            write: True: the block may write, and holds the lock of the whole database. False: the
+                block only reads.
         """
         postgres = self._engine.dialect.name == "postgresql"
         options: dict[str, Any] = {}
