@@ -6,7 +6,7 @@ name of a campaign's folder is the fingerprint of its plan, in hexadecimal. The 
 files:
 
 - `plan.toml`, the plan;
-- `allow-list`, the public keys of the clients that may take part, if the plan names such a list;
+- `allow-list`, the public keys of the clients that may take part, if the plan names an allow-list;
 - `signature`, the registrar's signature of the plan, if the agent has a registrar;
 - `until`, the last day that the owner allows, if the owner named one;
 - `by-consent`, the day of acceptance, if the plan was accepted by the owner's standing consent and
@@ -63,8 +63,8 @@ class Campaign:
         signature: the registrar's signature of the plan, already verified by `CampaignFiles.load`.
             None: the agent has no registrar.
         until: the last day that the owner allows; None: the owner named none.
-        by_consent: the day on which the plan was accepted by the owner's standing consent. None: it
-            was not.
+        by_consent: the day on which the plan was accepted by the owner's standing consent. None:
+            the plan was accepted by hand, or is not accepted yet.
 
     Raises:
         InvalidInputError: a trusted server sums the plan, or the plan lacks a server's key. Or the
@@ -119,8 +119,8 @@ class Campaign:
 
         Args:
             record: the client's record. It holds the plans that the registrar ended, and for each
-                accepted plan the numbers in the registrar's signatures. The plan is also over
-                unless the number in `signature` is the largest that was accepted for this plan.
+                accepted plan the numbers in the registrar's signatures. If the largest number that
+                was accepted for this plan is not the number in `signature`, the plan is over, too.
             now: the time, Unix seconds.
         """
         if (late := self._why_late(now)) or self.signature is None:
@@ -136,9 +136,9 @@ class Campaign:
 
         Args:
             record: the client's record. It holds the plans that the registrar ended, and for each
-                accepted plan the number in the registrar's signature. The plan is refused if, for
-                the same registrar and purpose, the owner accepted a plan with a higher number, or
-                another plan with its number.
+                accepted plan the number in the registrar's signature. This plan is refused if the
+                registrar ended it. It is also refused if, for the same registrar and purpose, the
+                owner accepted a plan with a higher number, or another plan with the same number.
             now: the time, Unix seconds.
         """
         if (late := self._why_late(now)) or self.signature is None:

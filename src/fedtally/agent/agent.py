@@ -56,10 +56,11 @@ class Note(NamedTuple):
 
     Attributes:
         what: what happened, in words, without items.
-        session: the first 8 hexadecimal digits of the session's identifier; "": it is about no
-            session.
-        plan: the first 8 hexadecimal digits of the plan's fingerprint; "": it is about no plan.
-        round: the number of the round; None: it is about no round.
+        session: the first 8 hexadecimal digits of the session's identifier; "": the note is about
+            no session.
+        plan: the first 8 hexadecimal digits of the plan's fingerprint; "": the note is about no
+            plan.
+        round: the number of the round; None: the note is about no round.
     """
 
     what: str
@@ -116,9 +117,9 @@ class _Awaited(FrequencyClient):
         return not self._is_made and (self._plan.privacy is None or kind is Kind.INBOX)
 
     def problem(self) -> Exception | None:
-        """Return the error of a reading that is over; None: it has none, or the plan has privacy.
+        """Return the error of the reading, which must be over; None: the reading has no error.
 
-        Under a plan with privacy, `contribution` handles the error.
+        Under a plan with privacy, return None: `contribution` handles the error.
         """
         assert self.reading is not None
         if self._plan.privacy is None:
@@ -168,9 +169,9 @@ class _Live:
         not_after: the latest end of the session, Unix seconds.
         sender: the client's number in the session, from the last answer.
         last: the SHA-256 digest of the last frame that was answered.
-        earlier: the SHA-256 digests of the frames that were answered before.
-        has_joined: whether the answer to the Invite was given. Under a plan without privacy, that
-            answer waits for the items.
+        earlier: the SHA-256 digests of the frames that were answered before the last one.
+        has_joined: whether the answer to the Invite was returned. Under a plan without privacy,
+            this answer waits for the items.
     """
 
     client: Client
@@ -211,8 +212,9 @@ class Agent:
 
     If the last frame of a session is received again, the agent gives the same answer again. For the
     last 64 sessions that ended, this holds until their `not_after`, the latest end that the server
-    announced. It does not hold if the agent ended the session for a newer one, because its time was
-    over, because the owner left the campaign, or because the plan was over.
+    announced. It does not hold for a session that the agent itself ended, for one of four reasons:
+    a newer session needed the room, the session's time was over, the owner left the campaign, or
+    the plan was over.
 
     Use an agent from one thread at a time.
 
@@ -223,8 +225,8 @@ class Agent:
         record: the client's record of its participation. It must have been opened with its mark, a
             second file that detects an old copy of the record. The agent writes the policy's cap
             into it.
-        identity: the client's signing key. None: the client has none, and takes part in no plan
-            with an allow-list or against an active server.
+        identity: the client's signing key. None: the client has none. Then the client takes part in
+            no plan that has an allow-list or is secure against an active server.
         random: a function that returns the requested number of uniform bytes from a cryptographic
             source. A thread that reads items may call it at the same time.
         now: the time, Unix seconds.
@@ -551,8 +553,8 @@ class Agent:
     ) -> bytes:
         """Log an error that makes the client refuse, and return the bytes of the refusal.
 
-        The code in the refusal is POLICY for an InvalidInputError, such as a demand of the owner,
-        but INTERNAL if it is an UnreadableFileError. For all other errors it is INTERNAL.
+        The code in the refusal is POLICY for an InvalidInputError, such as a demand of the owner.
+        It is INTERNAL for an UnreadableFileError and for every error of another class.
         """
         # An unreadable file, such as the file of the items, is not a demand of the owner.
         is_demand = isinstance(error, InvalidInputError)
@@ -587,7 +589,7 @@ class Agent:
     def _make_room(self) -> None:
         """If `MOST_SESSIONS` run, end the oldest one that has not sent its secret shares.
 
-        Call this only if `_has_room` returns True: otherwise there is no such session.
+        Call this only if `_has_room` returns True: otherwise all of them have sent their shares.
         """
         if len(self._live) < MOST_SESSIONS:
             return
@@ -634,7 +636,7 @@ def bind(record: ClientRecord, policy: AgentPolicy, once: str | None, now: float
 
 
 def check_binds(record: ClientRecord, policy: AgentPolicy, once: str | None) -> None:
-    """Raise an error if a client's record cannot enforce the owner's policy. Nothing is recorded.
+    """Check that a client's record can enforce the owner's policy. Nothing is recorded.
 
     Args:
         record: the client's record.
@@ -674,9 +676,9 @@ def refusals(
     """Return every reason, in words, why a client can take part in no further round of a campaign.
 
     Policy, items and record are taken as they are now. A cap that is used up now, but renews after
-    some days, is no reason. Whether the plan is over is not checked, see `Campaign.why_over`. If no
-    other reason is known from the settings, the items are read to see whether that works. Nothing
-    is recorded.
+    some days, is no reason. Whether the plan is over is not checked, see `Campaign.why_over`. If
+    the settings give no reason, the items are read: an error of the reading is a reason. Nothing is
+    recorded.
 
     Args:
         campaign: the campaign.
@@ -844,7 +846,7 @@ def in_words(error: Exception) -> str:
     """
     if isinstance(error, FedtallyError):
         return error.in_shell
-    # Its message may quote an item, and others than the owner may read the log.
+    # The message of this error may quote an item, and users other than the owner may read the log.
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

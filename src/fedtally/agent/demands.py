@@ -37,13 +37,13 @@ class AgentPolicy:
             `sums.least_known` of the clients in `sums.known`, which the owner knows to be honest.
         cap: the bound on the total privacy cost of everything in the client's record. The cost of
             each plan must be within the cap, too. A cap with `per_days` bounds the total cost only
-            within each period of `per_days` days. And in place of the plan's cost, only the cost of
-            taking part once must be within such a cap. None: plans without differential privacy are
-            accepted as well, and costs are not added up.
+            within each period of `per_days` days. It bounds the cost of taking part once, and not
+            the cost of a whole plan. None: plans without differential privacy are accepted as well,
+            and costs are not added up.
         central: whether a plan may let a server see exact sums and add the noise itself. If `cap`
             is None, `central` is not compared with the plan.
         domains: the allowed domains of a plan. An entry is a kind out of `KINDS`, or a whole domain
-            as `fedtally.domain.parse` reads it, or "open", which allows to ask for any text of this
+            as `fedtally.domain.parse` reads it, or "open": a plan may then ask for any text of this
             client.
         max_items: the most items of this client that one sketch may count.
         sessions_a_day: the most sessions that this client joins within a day. A session is counted

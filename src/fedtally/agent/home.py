@@ -31,13 +31,13 @@ def create(folder: Path, random: Callable[[int], bytes]) -> bytes:
             source.
 
     Raises:
-        InvalidInputError: the folder is not empty or cannot be created. Or a user other than root
-            and the user of this process may write a folder on its path. A sticky folder such as
-            /tmp is allowed: nobody can remove the files of others there.
+        InvalidInputError: the folder is not empty or cannot be created. Or a folder on its path may
+            be written by a user who is neither root nor the user of this process. But a sticky
+            folder such as /tmp is allowed: nobody can remove the files of others there.
     """
     from fedtally.store import ClientRecord  # imported here because it loads slowly
 
-    # Otherwise a folder would be made in which the agent refuses to start.
+    # Without this check, a folder could be made in which the agent refuses to start.
     around = Permissions(os.geteuid(), frozenset(), folder / "run" / "agent.sock")
     if problems := around.kept(others=[folder.absolute().parent]):
         raise InvalidInputError(f"{'; '.join(problems)}; or name a folder in a place of your own")

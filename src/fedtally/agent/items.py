@@ -83,8 +83,8 @@ class Items:
         Raises:
             UnreadableFileError: the file of the items is missing, or the agent may not read it.
             InvalidInputError: a peer, which is another user who may connect to the agent, may read
-                the file or see its size. Or peers are named, and the path, a hard link or an ACL
-                hides who may read the file, see `Permissions.check_closed`.
+                the file or see its size. Or agent.toml names peers, and the path, a hard link or an
+                ACL hides who may read the file, see `Permissions.check_closed`.
         """
         self._check()
 
@@ -124,7 +124,7 @@ class Items:
         Raises:
             InvalidInputError: the plan states only the digest of its candidates, and none of this
                 agent's candidates has this digest. Or an agent cannot rebuild a domain of this
-                kind. Or the plan does not describe the domain in its usual form.
+                kind. Or the plan describes the domain in a form other than `Domain.describe` gives.
         """
         for known in self._candidates:
             if plan.has_domain(known.describe()):
@@ -149,8 +149,9 @@ class Items:
         one is sent in a round. So no server sees two draws for one round.
 
         Raises:
-            InvalidInputError: the plan is for silos, and these are the items of one person, or the
-                other way round. Or `FrequencyClient` refuses the items.
+            InvalidInputError: the plan is for silos, and these are the items of one person. Or the
+                plan is not for silos, and these are the items of a silo. Or `FrequencyClient`
+                refuses the items.
             OutsideDomainError: the plan is for silos and has no privacy, and an item is outside its
                 domain.
             Exception: an error of the reader, unchanged.

@@ -6,12 +6,12 @@ owner's disk.
 At most `MOST_LINES` notes with the same reason are written in a window of an hour, which begins
 with the first of them. The reason is the text of a note without its fingerprints and numbers,
 because a server chooses those. Further notes are only counted. After the hour, the next note of any
-reason ends the window, and so does `Log.close` at any time. Then the last of the notes that were
-only counted is written, with the number of the others. At most `MOST_REASONS` reasons have a window
-of their own. All other reasons share one window.
+reason ends the window, and so does `Log.close` at any time. If notes of the window were only
+counted, the last of them is written then, with the number of counted notes before it. At most
+`MOST_REASONS` reasons have a window of their own. All other reasons share one window.
 
-A server may repeat a request. So a note about a session is written or counted only once, while it
-is among the last `MOST_REMEMBERED` such notes.
+A server may repeat a request. So a note about a session is ignored if it is equal to one of the
+last `MOST_REMEMBERED` notes about sessions.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ class Log:
     """Write notes for the owner, at most `MOST_LINES` of one reason in a window of an hour.
 
     Args:
-        write: called with a note, and with the number of other notes with the same reason that were
-            left out. The number is 0 except for the last note of a window. An OSError of `write` is
-            ignored: a full disk must not keep the client from answering.
+        write: called with a note and a number. For the note that is written at the end of a window,
+            the number is the number of notes of the window that were never written. Otherwise it
+            is 0. An OSError of `write` is ignored: a full disk must not keep the client from
+            answering.
         clock: returns a monotonic time in seconds.
     """
 
@@ -68,7 +69,8 @@ class Log:
     def __call__(self, note: Note) -> None:
         """Write a note, or count it if too many with its reason were written in this window.
 
-        A note about a session is ignored if it is among the last `MOST_REMEMBERED` such notes.
+        A note about a session is ignored if it is equal to one of the last `MOST_REMEMBERED` notes
+        about sessions.
         """
         if note.session:
             if note in self._told:
@@ -89,16 +91,16 @@ class Log:
             window.left_out, window.count = note, window.count + 1
 
     def close(self) -> None:
-        """End all windows: for each with notes that were not written, write the last one and the
-        number of the others.
+        """End all windows. For a window with notes that were not written, write the last of these
+        notes, with the number of notes before it that were not written.
         """
         self._close(self._clock())
 
     def _close(self, before: float) -> None:
         """End the windows whose first note was at the time `before` or earlier.
 
-        For a window with notes that were not written, write the last of them, and how many others
-        there were.
+        For a window with notes that were not written, write the last of these notes, with the
+        number of notes before it that were not written.
         """
         for reason, window in list(self._windows.items()):
             if window.since <= before:

@@ -104,7 +104,7 @@ def others_may_write(
     Args:
         seen: the status of the file, the folder or the link.
         owner: the number of the user who may write.
-        private: the numbers of groups that have no other members.
+        private: the numbers of groups that have no member other than `owner`.
         is_passed: whether to return False for a sticky folder that others may write, like /tmp. In
             a sticky folder nobody can remove the files of others, but anybody can add files. True
             for folders that are only passed on the path to a file.
@@ -124,8 +124,8 @@ class Way(NamedTuple):
     descriptor.
 
     Attributes:
-        passed: the status of each folder and symbolic link that is visited, in order, and of the
-            end.
+        passed: the status of every folder, symbolic link and file that is visited, in order; `end`
+            is one of them.
         folders: the folders of the end's real path, from the root down, without the end.
         end: the status of the file or folder itself.
     """
@@ -242,17 +242,18 @@ class Permissions:
         return cls(owner, frozenset(peers) - {0, owner}, socket)
 
     def kept(self, own: Collection[Path] = (), others: Collection[Path] = ()) -> list[str]:
-        """Return a message for each file, folder or link that other users may write; [] if there is
-        none.
+        """Return a message for each file, folder or link that other users may write; [] if they may
+        write none.
 
         All folders and symbolic links on the paths are checked, too. A message includes the command
         that mends the fault. A file that is missing or cannot be reached is skipped: using it will
-        raise an error. If the system gives another error for a path, the message says only that.
+        raise an error. If the system gives any other error for a path, the message for this path is
+        only the text of the error.
 
         Args:
             own: files and folders that the agent writes, or that must not disappear. The folder of
-                such a file must not be writable by others even if it is sticky: anybody could add
-                files there.
+                such a file must not be writable by other users, even if the folder is sticky:
+                anybody could add files there.
             others: files that the agent only reads.
 
         Raises:
@@ -275,7 +276,7 @@ class Permissions:
         return list(found.values())
 
     def unread(self, *paths: Path) -> list[str]:
-        """Check that no peer may read some files; return a message for each file that one may read.
+        """Return a message for each of these files that a peer may read.
 
         The list is empty if no peer may read any of the files, or if there are no peers. A message
         includes the command that mends the fault. A file that is missing, or that this process
@@ -298,28 +299,28 @@ class Permissions:
         return found
 
     def check_kept(self, path: Path) -> None:
-        """Raise an error if other users may write or replace a file that the agent reads.
+        """Check that no other user may write a file that the agent reads, nor replace it.
 
         Raises:
-            InvalidInputError: others may write the file, or a folder or link on its path. The
-                message names each of them, its mode, and a command that mends the fault. Or as for
-                `kept`.
+            InvalidInputError: other users may write the file, or a folder or link on its path. The
+                message names each of them, its mode, and a command that mends the fault. Or the
+                system does not say whether there is an ACL, or is not Linux.
         """
         if problems := self.kept(others=[path]):
             raise InvalidInputError("; ".join(problems))
 
     def check_closed(self, path: Path) -> None:
-        """Raise an error if a peer may read a file of items, or may search the folder of the file.
+        """Check that no peer may read a file of items, nor search the folder of the file.
 
         A peer who may search the folder sees the size of the file, and so the length of an item.
         The folder also protects the files that SQLite writes beside a database. Without peers
-        nothing is checked.
+        nothing is checked, and no error is raised.
 
         Raises:
             InvalidInputError: a peer may read the file or search its folder. The message names the
-                peer, the file or folder, its mode, and the way out. Or the file has hard links, or
-                the file or its folder has an ACL. Or the path is no file, or there is nothing at
-                the path.
+                peer, the file or folder, its mode, and the way out. Or this cannot be told: the
+                file has hard links, the file or its folder has an ACL, the path is a folder, or
+                there is nothing at the path.
         """
         if not self.peers:
             return
@@ -331,15 +332,16 @@ class Permissions:
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[None]:
-        """Check a file of items before and after it is read in the body of the context.
+        """Check a file of items before and after it is read in the `with` block.
 
-        Both times no peer may read the file or search its folder. It must also be the same file
-        both times. Without peers nothing is checked.
+        Both times the file is checked as by `check_closed`. The file after the block must also be
+        the file from before the block. Without peers nothing is checked.
 
         Raises:
-            InvalidInputError: as for `check_closed`.
-            UnreadableFileError: the file is missing, or was replaced within the context. Or the
-                body raised an OSError.
+            InvalidInputError: a peer may read the file or search its folder, or this cannot be told
+                (see `check_closed`).
+            UnreadableFileError: the file is missing, or was replaced within the block. Or the block
+                raised an OSError.
         """
         if not self.peers:
             yield
@@ -355,7 +357,7 @@ class Permissions:
                         f"{path} was replaced while it was read: the next session reads it anew"
                     )
         except OSError as error:
-            file = error.filename or path  # the body may read others, too
+            file = error.filename or path  # the block may read files other than `path`
             raise UnreadableFileError(f"cannot read {file}: {error.strerror}") from None
 
     def _check_closed(self, way: Way) -> None:
@@ -438,9 +440,10 @@ class Permissions:
         return others_may_write(seen, self.owner, private=private, is_passed=is_passed)
 
     def _own(self, seen: Seen) -> str:
-        """Return how a file of another user becomes the agent's; "" if it is the agent's already.
+        """Return how a file of another user is given to the agent's user; "" if it is that user's.
 
-        Only its owner and root may change its mode. With mode 600 the agent could not read it.
+        A command in a message sets the mode 600, by which only the owner of the file may read it.
+        So the agent's user must own the file first.
         """
         if seen.uid == self.owner:
             return ""

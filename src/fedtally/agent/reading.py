@@ -2,8 +2,8 @@
 
 An `Agent` starts a `Reading`, and later asks whether it is over. A `Start` is the function that
 starts the reading. It decides whether a thread is used, so the agent's own code has neither threads
-nor clocks. There are two such functions: `at_once` does the work before it returns. `Aside` does
-the work in a thread with a time limit, so that other sessions do not wait for it.
+nor clocks. Two of them are in this module. `at_once` does the work before it returns. `Aside` does
+the work in a thread with a time limit, so that other sessions do not wait for the work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from fedtally.errors import UnreadableFileError
 if TYPE_CHECKING:
     from fedtally.campaign.client import FrequencyClient
 
-FIRST_STEP = 1.0  # seconds; with `in_steps`, the end of a shorter reading is reported only then
+# With `in_steps`, a reading is over at the earliest so many seconds after it was created.
+FIRST_STEP = 1.0
 Work = Callable[[], "FrequencyClient"]
 
 

@@ -39,7 +39,8 @@ def campaign_to_report(
         now: the time, Unix seconds.
 
     Raises:
-        InvalidInputError: no campaign fits, or several fit and `fingerprint` is None.
+        InvalidInputError: the owner accepted no campaign of two servers, or none with this
+            fingerprint. Or `fingerprint` is None, and there are several plans to choose from.
     """
     known = {
         one.plan.fingerprint: one
@@ -134,8 +135,9 @@ class Reporter:
 
     @property
     def unsent(self) -> Unsent | None:
-        """The report for this release that at least one server has not received; None: there is
-        none.
+        """The report for this release in the outbox; None: the outbox has no report for it.
+
+        The outbox holds a report while a frame of it still must be sent to a server.
         """
         rounds = self.plan.releases[self.release]
         return next(

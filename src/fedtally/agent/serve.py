@@ -1,8 +1,8 @@
 """Serve agents on Unix sockets of this machine, with limits on users, time and connections.
 
-A peer is the process at the other end of a connection. The kernel reports its user (`SO_PEERCRED`).
-The owner and the group of a socket may connect to it (mode 0660). Only the owner may write the
-socket's folder. Connections are independent: a slow or silent peer does not delay the others. One
+The kernel reports the user of the process at the other end of a connection (`SO_PEERCRED`). The
+owner and the group of a socket may connect to it (mode 0660). Only the owner may write the socket's
+folder. Connections are independent: a slow or silent connection does not delay the others. One
 process may serve many agents, each on its own socket.
 
 An agent computes its answers in the event loop, which each answer blocks for some milliseconds.
@@ -110,7 +110,7 @@ class Served:
         self._agent.close()
         with suppress(OSError):
             os.unlink(self._path)
-        os.close(self._lock)  # last: otherwise this could remove another agent's socket
+        os.close(self._lock)  # last: otherwise `unlink` could remove another agent's new socket
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -208,13 +208,13 @@ async def serve(
 
 
 def _check_folder(path: Path) -> None:
-    """Raise an error if other users may write the folder of the socket; create a missing folder.
+    """Create the folder of the socket if it is missing, and check that only its owner may write it.
 
     Whoever may write the folder could replace the socket by another one.
 
     Raises:
-        InvalidInputError: others may write the socket's folder, the folder cannot be created, the
-            path of the socket is too long, or the system is not Linux.
+        InvalidInputError: other users may write the folder, the folder cannot be created, the path
+            of the socket is too long, or the system is not Linux.
     """
     check_system()
     if len(os.fsencode(path)) > _LONGEST_PATH:

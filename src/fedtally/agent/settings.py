@@ -1,9 +1,10 @@
 """Read `agent.toml`, the file in which the owner of an agent writes its settings.
 
 `Settings.load` checks the file. An error lists every wrong entry, each with a way to correct it.
-But if others may write the agent's files, or peers may read some of them, the error lists only
-those files. `TEMPLATE` is the text that `fedtally agent init` writes into a new file. It explains
-each entry. An entry that only the owner can decide is a line that begins with "# >".
+But first `load` checks who may use the agent's files. If other users may write one of them, or a
+peer (a user who may connect to the agent's socket) may read agent.toml or the record, the error
+lists only these files. `TEMPLATE` is the text that `fedtally agent init` writes into a new file. It
+explains each entry. An entry that only the owner can decide is a line that begins with "# >".
 """
 
 from __future__ import annotations
@@ -198,8 +199,8 @@ class Settings:
             )
         peers = main.take("peers", _users, [])
         permissions = Permissions.of(place, peers or (), places["socket"])
-        # This check comes before keys are read and code is run that agent.toml names, since others
-        # may have written agent.toml.
+        # Other users may have written agent.toml. So this check comes before any key or code that
+        # agent.toml names is read or run.
         _check_kept(path, places, permissions)
         registrar = main.take(
             "registrar", lambda value: _key(place, value, Role.REGISTRAR, permissions), None
@@ -236,14 +237,13 @@ class Settings:
         return load_client_key(self.key)
 
     def check_user(self) -> None:
-        """Raise an error if root runs this process and the folder of the agent belongs to another
-        user.
+        """Check that root does not run this process for an agent of another user.
 
         Root would write files that the agent of this user cannot use.
 
         Raises:
-            InvalidInputError: root runs this process, and the folder belongs to another user. The
-                message names that user and the way out.
+            InvalidInputError: root runs this process, and the folder of the agent belongs to
+                another user. The message names this user and the way out.
         """
         holder = self.folder.stat().st_uid
         if os.geteuid() == 0 != holder:
@@ -254,11 +254,13 @@ class Settings:
             )
 
     def check_writable(self) -> None:
-        """Raise an error if this process may not write the folder of the record or of its mark.
+        """Check that this process may write the folders of the record and of its mark.
+
+        A folder that is missing is skipped.
 
         Raises:
-            InvalidInputError: the user lacks the permission, or a sandbox makes the folder
-                read-only.
+            InvalidInputError: this process may not write a folder: the user lacks the permission,
+                or a sandbox makes the folder read-only.
         """
         for name, place in (("record", self.record), ("mark", real_path(self.mark))):
             # `open_record` reports a missing folder.
@@ -355,7 +357,7 @@ class _Table:
         return entry in self._values
 
     def value(self, entry: str) -> Any:
-        """Return the TOML value of an entry, without conversion; None: there is none."""
+        """Return the TOML value of an entry, unconverted; None: the table lacks the entry."""
         return self._values.get(entry)
 
     def make(self, entry: str, build: Callable[[], _T]) -> _T | None:
@@ -384,10 +386,9 @@ class _Table:
 
 
 def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions) -> None:
-    """Raise an error if other users may write the agent's own files or folders.
+    """Check which other users may write or read the agent's own files.
 
-    The folder of the socket is checked, but not the socket. It is also an error if a peer, a user
-    who may connect to the socket, may read agent.toml or the record.
+    The folder of the socket is checked, but not the socket.
 
     Args:
         path: the path of agent.toml.
@@ -395,8 +396,9 @@ def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions
         permissions: the checks of the agent's files.
 
     Raises:
-        InvalidInputError: others may write a file or folder, or a peer may read a file. The message
-            lists each of them.
+        InvalidInputError: other users may write one of the files or its folder. Or a peer (a user
+            who may connect to the socket) may read agent.toml or the record. The message lists each
+            of these files and folders.
     """
     files = [path, *(places[name] for name in ("key", "mark", "record"))]
     # Not the socket itself, because peers must be able to write to it.
@@ -432,8 +434,8 @@ def _items(
 ) -> tuple[Items | None, str | None]:
     """Return the items and their label.
 
-    The label is None if it is missing or wrong. The items are None if they cannot be set up because
-    another entry is wrong.
+    The label is None if it is missing or wrong. The items are None if their reader cannot be made,
+    or if the entry `candidates` or `seconds` is wrong.
 
     Args:
         place: the folder of agent.toml.
@@ -471,10 +473,10 @@ def _items(
 def _reader(
     place: Path, table: _Table, permissions: Permissions
 ) -> tuple[str | None, Reader | None]:
-    """Return the name of the file of the items, and the function that reads them.
+    """Return the name of the file of the items, and the function that reads the items.
 
-    The name is None if a Python function returns the items. The reader is None if it cannot be
-    made. A wrong entry always adds a problem, even if the reader is made.
+    The name is None if agent.toml names no file or database of items. The reader is None if it
+    cannot be made. A wrong entry always adds a problem, even if the reader is made.
     """
     named = [name for name in ("file", "sqlite", "python") if table.has(name)]
     file, sqlite, python = (table.take(name, _text, None) for name in ("file", "sqlite", "python"))
@@ -504,11 +506,12 @@ def _reader(
 
 
 def _check_there(file: Path, permissions: Permissions) -> None:
-    """Raise an error if the agent may not read a file of items, or a peer may see the file.
+    """Check that the agent may read a file of items, and that no peer may see the file.
 
     Raises:
         UnreadableFileError: there is no such file, or the agent may not read it.
-        InvalidInputError: as for `Permissions.check_closed`.
+        InvalidInputError: a peer may see the file, or this cannot be told (see
+            `Permissions.check_closed`).
     """
     if not os.access(file, os.R_OK):
         raise UnreadableFileError(
@@ -524,7 +527,10 @@ def _candidates(path: Path, permissions: Permissions) -> list[Domain]:
 
 
 def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy | None:
-    """Return the owner's policy; None if an entry besides `per_days` is wrong."""
+    """Return the owner's policy; None if an entry other than `per_days` is wrong.
+
+    A wrong `per_days` adds a problem, and the policy is made without it.
+    """
     # Each entry is checked alone: a policy is made with this value and valid values for all other
     # arguments. So the rules of the class itself apply, and every wrong entry is reported, not only
     # the first.
@@ -608,7 +614,7 @@ def _consent(
         permissions: the checks of the agent's files.
         policy: the owner's policy; None: one of its entries is wrong.
         registrar: the registrar's public key in the main table, 32 bytes, which the consent must
-            repeat; None: there is none.
+            repeat; None: the main table has none, or a wrong one.
     """
     found: dict[str, Any] = {
         name: table.take(name, read, None, says)

@@ -2,26 +2,28 @@
 
 All SQL of the package is here. A `Ledger` (what populations have spent) is an SQLite file or a
 PostgreSQL database. A `ClientRecord` (the rounds that one client took part in) is an SQLite file.
-So are `Campaigns` and `Batches`, the memory of a campaign's server and of one of two servers: they
-erase what is no longer needed, and have guarantees of their own (`store/campaigns.py`,
-`store/two_server.py`). `Ledger` and `ClientRecord` give these guarantees:
+`Campaigns` (the memory of a campaign's server) and `Batches` (the memory of one of two servers) are
+SQLite files, too. They erase what is no longer needed, and have guarantees of their own
+(`store/campaigns.py`, `store/two_server.py`). `Ledger` and `ClientRecord` give these guarantees:
 
-- *Reserved before opened.* When `Ledger.reserve` or `ClientRecord.take_part` returns, its row is on
-  disk. From then on the privacy budget counts as spent, whatever happens next.
+- *Reserved before opened.* When `Ledger.reserve` or `ClientRecord.take_part` returns, the row of
+  the release or of the round is on disk. From then on its cost counts as spent, whatever happens
+  next.
 - *Once.* A campaign has one owner: the run that charged it first. Only this owner can reserve a
-  release of its plan, and may do so again after a crash. A release lands (`Ledger.land` stores its
-  sum with noise) once, in one row. Primary keys enforce this, even against other programs that
-  write. A ledger has no column for a sum without noise.
-- *In constant time.* A campaign's row holds the total cost of its population's campaigns up to this
-  one. So a reservation reads the last campaign's row only, however many campaigns there were.
+  release of its plan. After a crash the owner may reserve the same release again. A release lands
+  (`Ledger.land` stores its sum with noise) once, in one row. Primary keys enforce this, even
+  against programs other than fedtally. A ledger has no column for a sum without noise.
+- *In constant time.* A campaign's row holds the total cost of its population's campaigns up to and
+  with this campaign. So a reservation reads only the row of the population's last campaign, however
+  many campaigns there were.
 - *One writer at a time.* A writing transaction first locks the whole database (`BEGIN IMMEDIATE`;
   on PostgreSQL an advisory lock, at READ COMMITTED). Then it reads what was spent, and adds to it.
-- *Append-only.* Triggers refuse to change or to delete a row, except of a client's outbox and of
-  the number of writes. They protect from mistakes, not from the owner of the database, who can drop
-  the triggers.
+- *Append-only.* Triggers refuse to change or to delete a row. Two kinds of rows are excepted: the
+  rows of a client's outbox, and the two rows that count a file's writes (`store/writes.py`).
+  Triggers protect from mistakes, not from the owner of the database, who can drop them.
 - *Durable.* SQLite syncs file and folder at each commit; PostgreSQL commits synchronously. A
   database restored from a backup does not know what was spent after the backup. Do not go on with
-  it: start a population with another name and a smaller grant.
+  it: start a population with another name, and grant it only the rest of the epsilon.
 
 Times are arguments, in Unix seconds. The first use of a name of this package imports SQLAlchemy,
 which is slow: import the name inside the functions that need it.

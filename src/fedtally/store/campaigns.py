@@ -8,7 +8,7 @@ right to write; a process that had claimed the campaign before can then write no
 Rows of open sessions and of sums are changed and erased. Nothing of an erased row stays in the
 file: SQLite overwrites what it deletes (`secure_delete`), and keeps no write-ahead log. Three kinds
 of rows are append-only: the clients that were asked, the sessions whose sums landed, and the
-reasons why other sessions have no sum.
+sessions without a sum, each with the reason.
 
 A *put back* file is an old copy, such as a backup, in place of the newer file. `Campaigns.claim`
 refuses it. `Campaigns.give_up` makes it usable, and ends all sessions in it.
@@ -58,9 +58,10 @@ from fedtally.store.writes import (
 
 _ROOM = 1 << 20  # bytes of disk for a write, in addition to its session's checkpoint
 IMPOSSIBLE = "impossible sum: "  # begins `SavedSession.why` if no honest vectors could have the sum
-# Names, as bytes in hexadecimal: of a session of `secagg`; and of a sum, which has the name of its
-# session or, if another protocol made it, a name of up to 64 bytes. SQLite does not enforce these
-# lengths. They must not change, since existing files have them in their schema.
+# The types of columns with the name of a session of `secagg`, and with the name of a sum. Names are
+# bytes, stored in hexadecimal. A sum of a session of `secagg` has the session's name, 32 bytes. A
+# sum that two servers made has a name of up to 64 bytes. SQLite does not enforce these lengths.
+# They must not change, since existing files have them in their schema.
 _SESSION = sa.String(2 * wire.SESSION_BYTES)
 _SUM_NAME = sa.String(2 * MOST_NAME_BYTES)
 _metadata = sa.MetaData()
@@ -134,17 +135,17 @@ class SavedSession:
             session has ended: the clients that still need its farewell.
         checkpoint: the bytes from which the session's state machine goes on. None: the session has
             ended, and the bytes are erased.
-        closes: two times, in Unix seconds. From the first on, the present phase closes as soon as
-            the session can go on without the clients that have not answered. At the second, it
-            closes in any case.
+        closes: two times, in Unix seconds. From the first time on, the present phase closes as soon
+            as the session can go on without the clients that have not answered. At the second time,
+            the phase closes in any case.
         not_after: the time after which the session ends without a sum, Unix seconds.
         farewell: the session's last frame, the same for all clients. None: the session goes on.
         version: the number of times that the session was written. A store writes version n + 1 only
             over version n.
         phase: the state of the session's state machine, a value of `secagg.messages.ServerState`.
-        why: the reason why the session has no sum. None: the session goes on or has a sum, or it
-            was read from the file: the file keeps the reason, but only `Campaigns.status` returns
-            it.
+        why: the reason why the session has no sum. None: the session goes on or has a sum. Also
+            None in every object that `CampaignStore.sessions` returns: the file keeps the reason,
+            but only `Campaigns.status` and `Campaigns.list` return it.
     """
 
     session: bytes
@@ -186,7 +187,8 @@ class EndedSession:
     """A session that has ended, as an operator sees it.
 
     Attributes:
-        session: the session's name, 32 bytes; if another protocol made its sum, up to 64 bytes.
+        session: the session's name, 32 bytes; if two servers made the sum: the sum's name, up to 64
+            bytes.
         round: the round of the campaign that the session summed.
         num_clients: the number of clients in the session's sum; 0 if it has no sum.
         why: the reason why the session has no sum; None if its sum landed.
@@ -205,10 +207,10 @@ class CampaignStatus:
     Attributes:
         plan: the fingerprint of the campaign's plan.
         epoch: a number that each claim of the campaign makes larger.
-        asked: for each round, the number of clients that were asked for their items. Rounds without
-            such clients are left out.
-        landed: for each round, the number of clients in the sums that landed. Rounds without such a
-            sum are left out.
+        asked: for each round, the number of clients that were asked for their items. Rounds in
+            which no client was asked are left out.
+        landed: for each round, the number of clients in the sums that landed. Rounds in which no
+            sum landed are left out.
         open: the sessions that have not ended, in the order of their rounds.
         ended: all sessions that have ended, in the order of their rounds.
         released: the numbers of the releases that the ledger holds; () without a ledger.
@@ -312,8 +314,8 @@ class Campaigns(ClaimedDatabase):
         copy was made are lost.
 
         Under central trust, the exact sums in the copy are erased, too: they may have been released
-        since, and a second release would have other noise. Their clients no longer count as landed,
-        unless `ledger` holds the release of their round.
+        since, and a second release would have other noise. If `ledger` does not hold the release of
+        a round, the clients of the round's erased sums no longer count as landed.
 
         Args:
             plan: the plan of the campaign.
@@ -363,9 +365,10 @@ class Campaigns(ClaimedDatabase):
             writes = max(writes_of(driver_connection(connection)), marked) + 1
             # The new epoch must be one that no process has, not even a process that claimed the
             # campaign after the copy was made. Each claim adds 1 to the epoch and 1 to the number
-            # of writes, and `give_up` sets the epoch to that number plus 1. So no epoch is more
-            # than 1 above the number of writes, and `writes` is larger than any number before: the
-            # mark also counts the writes that the copy lacks.
+            # of writes, and `give_up` sets the epoch to the number of writes plus 1. So an epoch is
+            # at most the number of writes plus 1. `writes` is larger than every earlier number of
+            # writes, since the mark also counts the writes that the copy lacks. So `writes + 1` is
+            # larger than every earlier epoch.
             connection.execute(
                 sa.update(_runs).where(_runs.c.plan == plan.fingerprint).values(epoch=writes + 1)
             )
@@ -387,9 +390,9 @@ class Campaigns(ClaimedDatabase):
             return self._run(connection, plan.fingerprint) is not None
 
     def list(self) -> list[CampaignStatus]:
-        """Return the status of each campaign in the file: one, or none before the first claim.
+        """Return the status of the file's campaign in a list; [] before the first claim.
 
-        `released` is empty, since it needs a ledger: see `status`.
+        `CampaignStatus.released` is empty, since it needs a ledger: see `status`.
         """
         with self._transaction(write=False) as connection:
             names = connection.execute(sa.select(_runs.c.plan).order_by(_runs.c.plan)).scalars()
@@ -465,7 +468,7 @@ class CampaignReader:
     def landed_clients(self, plan: Plan) -> dict[int, int]:
         """Return, for each round, the number of clients in the sums that landed.
 
-        Rounds without such a sum are left out. Sums that were given up do not count.
+        Rounds in which no sum landed are left out. Sums that were given up do not count.
         """
         self._check(plan)
         with self._campaigns._transaction(write=False) as connection:
@@ -475,7 +478,8 @@ class CampaignReader:
     def impossible(self, plan: Plan) -> dict[int, int]:
         """Return, for each round, the number of sessions whose sum was rejected as impossible.
 
-        No honest clients could have such a sum. Rounds without such a session are left out.
+        A sum is impossible if no honest clients could have it. Rounds in which no sum was rejected
+        as impossible are left out.
         """
         self._check(plan)
         query = (
@@ -501,14 +505,14 @@ class CampaignReader:
         return summed(self._landed(plan))
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
-        """Return the sum of each session that landed and is not released, in order of rounds.
+        """Return the sessions' sums that landed and are not released, in the order of their rounds.
 
-        They have no noise yet if the plan's sums are secret, see `sums`.
+        The sums have no noise yet if the plan's sums are secret, see `sums`.
         """
         return list(self._landed(plan))
 
     def _landed(self, plan: Plan) -> Iterator[CountSketch]:
-        """Yield the sum of each session that landed and is not released, in order of rounds."""
+        """Yield the sessions' sums that landed and are not released, in the order of rounds."""
         self._check(plan)
         query = sa.select(_sums.c.sketch).where(_sums.c.plan == self._name)
         gone = _released_rounds(self._ledger, plan)
@@ -565,10 +569,11 @@ class CampaignStore(CampaignReader):
             plan: the plan of the campaign.
             session: the new state; its `version` is one more than the version in the file.
             asked: the clients that are asked now and were not asked in this round before, by the
-                names that the transport uses; empty: there are none.
+                names that the transport uses; empty: the write adds no asked client.
 
         Raises:
-            OvertakenError: the file holds another version, or another process claimed the campaign.
+            OvertakenError: the version of the session in the file is not `session.version` - 1, or
+                another process claimed the campaign.
             StoreError: one of `asked` was asked in this round before.
         """
         self._check(plan)
@@ -584,10 +589,9 @@ class CampaignStore(CampaignReader):
                 connection.execute(_ADD_ASKED, row)
 
     def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
-        """Write a session that has ended, and land its sum; return whether the sum counts.
+        """Write a session that has ended, land its sum in the same transaction, and return True.
 
-        Both are one transaction. Returns False, and changes nothing, if the session's sum had
-        landed before.
+        If the session's sum had landed before, change nothing and return False.
 
         Args:
             plan: the plan of the campaign.
@@ -653,7 +657,7 @@ class CampaignStore(CampaignReader):
     def reserve(self, plan: Plan, release: int) -> None:
         """Reserve a release: charge it to the plan's population, before its sum is opened.
 
-        This can be repeated, even by another process that claimed the campaign later.
+        The same release may be reserved again, even by a process that claimed the campaign later.
 
         Raises:
             AlreadySpentError: the release has landed in the ledger, or a run with another owner
@@ -667,9 +671,9 @@ class CampaignStore(CampaignReader):
         self._reservation(release)
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Store the sum of a session, so that it counts for its round; return whether it counts.
+        """Store the sum of a session, so that it counts for its round, and return True.
 
-        Returns False, and changes nothing, if the session's sum had landed before.
+        If the session's sum had landed before, change nothing and return False.
         """
         self._check(plan)
         with self._claim.write() as connection:
@@ -721,8 +725,8 @@ class CampaignStore(CampaignReader):
     def _erase_released(self) -> None:
         """Erase the exact sums of all rounds whose releases the ledger holds.
 
-        The caller must have locked the mark. It is called after a release, and at each claim: an
-        earlier process may have died between the two steps.
+        The caller must have locked the mark. This method is called after a release, and at each
+        claim: an earlier process may have died after it released sums and before it erased them.
         """
         gone = _released_rounds(self._ledger, self._plan)
         if gone:

@@ -37,7 +37,12 @@ FINGERPRINT = sa.String(64)
 
 
 def run_table(metadata: sa.MetaData, *columns: sa.Column[Any]) -> sa.Table:
-    """Return the table for a file's one plan, its owner and its epoch; `columns` are added."""
+    """Add the table of a file's plan, owner and epoch to the metadata, and return the table.
+
+    Args:
+        metadata: the metadata of the file's tables.
+        columns: further columns of the table.
+    """
     return sa.Table(
         "fedtally_runs",
         metadata,

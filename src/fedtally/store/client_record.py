@@ -56,7 +56,7 @@ from fedtally.store.writes import count_write, write_tables, writes_of
 if TYPE_CHECKING:
     from fedtally.secagg.two_server import Report
 
-_MARKED = "client-record"  # the name that stands in a record's mark
+_MARKED = "client-record"  # the name in a record's mark (`store.marks`)
 
 _record = sa.MetaData()
 _record_grants = grant_tables(_record)
@@ -67,7 +67,8 @@ _participations = sa.Table(
     sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("population", sa.String(200), nullable=False),
     sa.Column("event", sa.Text),  # null: the plan is without differential privacy
-    sa.Column("item", sa.String(200), unique=True),  # null: no label; nulls may repeat
+    # A label for the items that the client sent. Null: they have no label; nulls may repeat.
+    sa.Column("item", sa.String(200), unique=True),
     time_column(),
 )
 # Caps on the total cost of everything in the record. Rows are never changed; the last row is the
@@ -82,8 +83,8 @@ _caps = sa.Table(
     sa.Column("per_days", sa.Integer),  # null: the cap is for all time
     time_column(),
 )
-# Sessions that the client began. Without this table, after a crash, it could begin the same session
-# again.
+# Sessions that the client began. Without this table, the client could begin a session a second time
+# after a crash.
 _sessions = sa.Table(
     "fedtally_begun_sessions",
     _record,
@@ -101,7 +102,8 @@ _accepted = sa.Table(
     sa.Column("plan", sa.String(200), nullable=False),
     time_column(),
 )
-# Plans that a registrar ended. A registrar can end only its own plans, so a row has its public key.
+# Plans that a registrar ended, that is, replaced or revoked. A registrar can end only plans that it
+# signed, so a row has the registrar's public key.
 _ended = sa.Table(
     "fedtally_ended_plans",
     _record,
@@ -110,7 +112,7 @@ _ended = sa.Table(
     time_column(),
 )
 outbox_tables(_record)
-write_tables(_record)  # writes are counted, for the mark
+write_tables(_record)  # the number of writes to the file, to compare with its mark
 
 
 class Part(NamedTuple):
@@ -122,7 +124,8 @@ class Part(NamedTuple):
         population: the population that the plan names.
         event: what the whole campaign exposes of one client (`privacy.events`); None: the plan has
             no differential privacy.
-        time: the record's time at which the client took part, Unix seconds (see `ClientRecord`).
+        time: when the client took part, Unix seconds: the time of the clock, or the time of an
+            earlier part if that was later (the record's time, see `ClientRecord`).
     """
 
     plan: str
@@ -163,7 +166,7 @@ class ClientRecord(GrantDatabase):
     time of the clock, or the time of the newest part if that is later. A cap with `per_days` covers
     all parts after the start of its period, even parts with a time after now. So setting the clock
     back does not renew the budget. If the clock was ahead when a part was stored, this part counts
-    until the true time is later by the whole period.
+    until a whole period after its stored time.
 
     The record also holds which plans the owner accepted (`accept`) and which plans a registrar
     ended (`end`), so that a client does not go back to an older plan.
@@ -192,14 +195,14 @@ class ClientRecord(GrantDatabase):
 
         Args:
             path: the path of the SQLite file.
-            create: whether to make the file and its mark if they do not exist.
+            create: whether to make the file, with its mark, if the file does not exist.
             mark: the path of the mark, outside of the record's folder and its backups. None: the
                 record is used without a mark, and an old copy is not noticed.
 
         Raises:
-            UnreadableFileError: the file is missing, is no record or has another version; the
-                record has fewer writes than its mark; or the mark is missing. With `create`, a
-                missing file is an error only if its mark shows that it had writes: it was lost.
+            UnreadableFileError: the file is no record or has another version; the record has fewer
+                writes than its mark; or the file exists and its mark is missing. Or the file is
+                missing, and `create` is False or the mark counts writes: then the record was lost.
             StoreError: the database or the mark cannot be used, for instance because it is locked.
         """
         url = file_url(os.fspath(path))
@@ -303,29 +306,32 @@ class ClientRecord(GrantDatabase):
         item: str | None = None,
         report: Report | None = None,
     ) -> None:
-        """Record that the client takes part in a round; call it before anything masked is sent.
+        """Record that the client takes part in a round.
+
+        Call it before the client sends its masked vector or its report.
 
         Args:
             population: the population that the plan names.
             plan: the fingerprint of the plan.
             round: the number of the round.
             event: what the whole campaign exposes of one client. None: the campaign has no
-                differential privacy, and the client may take part in any number of its rounds, if
-                the record has no cap.
+                differential privacy. A record with a cap refuses its rounds; a record without a cap
+                accepts any number of them.
             time: now, Unix seconds.
             item: a label for the items that the client sends. The record accepts each label once,
                 whatever the plan. None: the items have no label, and may be sent again.
             report: the client's report to two servers. Its two frames are put into the outbox in
-                the same transaction, so that they can be sent after a crash. None: there is no such
-                report.
+                the same transaction, so that they can be sent after a crash. None: the client makes
+                no report to two servers.
 
         Raises:
             AlreadySpentError: the client took part in this round before, or sent items with this
                 label.
-            OverspentError: the event allows the client no further round; or the owner's grant to
-                the population, or the cap, does not cover this round.
-            InvalidInputError: a name or the round is out of bounds; or the plan was recorded with
-                another population or another event (None, too, is another event).
+            OverspentError: the event does not allow this round in addition to the rounds before;
+                or the owner's grant to the population, or the cap, does not cover this round.
+            InvalidInputError: a name or the round is out of bounds. Or an earlier round of the plan
+                was recorded with another event (None differs from every event). Or the plan has an
+                event, and an earlier round was recorded with another population.
         """
         round, time = _checked_part(population, plan, round, item), seconds(time)
         with self._marked() as connection:
@@ -350,7 +356,9 @@ class ClientRecord(GrantDatabase):
             return find_unsent(connection, self)
 
     def fate(self, plan: str, round: int) -> Fate | None:
-        """Return how a report to two servers ended; None if it has not ended or is unknown.
+        """Return the final state of a report to two servers.
+
+        Returns None if the state is not final, or if the record has no such report.
 
         Args:
             plan: the fingerprint of the plan.
@@ -380,8 +388,8 @@ class ClientRecord(GrantDatabase):
             event: what the whole campaign exposes of one client; None: no differential privacy.
             item: the label of the items, or None.
             cap: a cap to check instead of the record's cap. None: the record's cap is checked.
-            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: all rounds
-                count, even under a cap with `per_days`.
+            time: now, Unix seconds; the period of a cap with `per_days` ends at this time. 0: all
+                rounds count, even under a cap with `per_days`.
 
         Raises:
             InvalidInputError: see `take_part`. Its other two errors are subclasses of this one.
@@ -431,8 +439,8 @@ class ClientRecord(GrantDatabase):
 
         A grant is a budget for the population that the plan names.
         """
-        # Also rows of this plan under another population: `check_participation` refuses a plan that
-        # changes its population.
+        # The rows of the population, and the rows of this plan under any other population:
+        # `check_participation` refuses a plan that changes its population.
         theirs = {"whose": charge.population, "of": charge.plan}
         rows = connection.exec_driver_sql(_FIND_CHARGES, theirs).all()
         charges = [
@@ -465,12 +473,12 @@ class ClientRecord(GrantDatabase):
     def spent(self, cap: Cap | None = None, time: int = 0) -> Guarantee | None:
         """Return the total cost of the rounds that count under a cap.
 
-        Returns None without a cap, and if no round counts.
+        Returns None if no round counts, or if there is no cap to use.
 
         Args:
             cap: a cap to use instead of the record's cap. None: the record's cap is used.
-            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: all rounds
-                count, even under a cap with `per_days`.
+            time: now, Unix seconds; the period of a cap with `per_days` ends at this time. 0: all
+                rounds count, even under a cap with `per_days`.
         """
         cap = cap or self.capped()
         charges = [
@@ -502,8 +510,8 @@ class ClientRecord(GrantDatabase):
             round: the number of the round.
             event: what the whole campaign exposes of one client; None: no differential privacy.
             item: the label of the items, or None.
-            time: now, Unix seconds; a cap with `per_days` ends its period here. 0: all rounds
-                count, even under a cap with `per_days`.
+            time: now, Unix seconds; the period of a cap with `per_days` ends at this time. 0: all
+                rounds count, even under a cap with `per_days`.
         """
         times, found = {"since": seconds(since)}, None
         try:
@@ -574,7 +582,9 @@ class ClientRecord(GrantDatabase):
             return connection.execute(found).first() is not None
 
     def _check_accept(self, connection: sa.Connection, row: dict[str, Any]) -> bool:
-        """Return whether an accepted plan is new to the record; refuse it as `check_accept` does.
+        """Do what `check_accept` does; return False if the owner accepted this plan before.
+
+        That is, with the same registrar, purpose and number. Otherwise return True.
 
         Args:
             connection: a connection in a transaction.
@@ -641,7 +651,7 @@ class ClientRecord(GrantDatabase):
     def _limiting(self) -> Iterator[sa.Connection]:
         """Run the transaction that writes a cap or a grant, and count it in the mark.
 
-        An old copy has an earlier limit, which may be larger.
+        An old copy of the record may have a larger limit, so its use must be noticed.
         """
         with self._marked() as connection:
             count_write(driver_connection(connection))
@@ -651,8 +661,8 @@ class ClientRecord(GrantDatabase):
     def _marked(self) -> Iterator[sa.Connection]:
         """Run a writing transaction with the mark locked; after its commit, write the mark.
 
-        Yields the connection. The caller counts its write (`count_write`). Without a mark, it is
-        only a transaction.
+        Yields the connection. The caller counts its write (`count_write`). If the record was opened
+        without a mark, this only runs the transaction.
         """
         # Locked from before the mark is read until it is written. Otherwise two processes with two
         # copies of the record could both read the old number, and both write.
@@ -701,11 +711,10 @@ class Journal:
 
     It is the `secagg.client.Journal` of a client that takes part in this round; another round needs
     another journal. Population and event come from the plan. For a plan without privacy, the
-    population is "clients". The number of its rounds is not limited, but a record with a cap
-    refuses all of them.
+    population is "clients", and the event is None (see `ClientRecord.take_part`).
 
     Args:
-        record: the record of the client identity.
+        record: the client's record.
         plan: the plan of the campaign.
         round: the number of the round.
         time: now, Unix seconds, the time with which `spend` records the round; `at` changes it.
@@ -751,8 +760,8 @@ class Journal:
     def spend(self, session: bytes) -> bool:
         """Record that the client takes part in the round; return False if the record refuses.
 
-        `refusal` then says why: for instance, the client took part in this round before, or its cap
-        does not cover the round.
+        After False, `refusal` says why: for instance, the client took part in this round before, or
+        the record's cap does not cover the round.
 
         Args:
             session: ignored; it is an argument of the protocol class `secagg.client.Journal`.
@@ -805,7 +814,7 @@ class Journal:
 
     @property
     def _part(self) -> tuple[str, str, int, Event | None]:
-        """The population, plan, round and event or None: the first arguments of record methods."""
+        """The first arguments of `take_part` and `check_part`: population, plan, round, event."""
         terms = self.plan.privacy
         population, event = ("clients", None) if terms is None else (terms.population, terms.event)
         return population, self.fingerprint, self.round, event
@@ -861,7 +870,7 @@ def _check_capped(
         connection: a connection in a transaction.
         charge: the charge of the round; None: the plan has no differential privacy.
         cap: the cap; None: there is no cap, and nothing is refused.
-        time: now, Unix seconds; a cap with `per_days` ends its period here.
+        time: now, Unix seconds; the period of a cap with `per_days` ends at this time.
 
     Raises:
         OverspentError: the round is refused.

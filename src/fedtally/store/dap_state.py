@@ -2,8 +2,8 @@
 
 One process at a time may write the file. An old copy of the file does not know which reports were
 added up since, and which time intervals were collected. The file's mark (`store/claims.py`) shows
-that a copy is old, and it is refused. The ids of added reports, the collected intervals and the
-terms of the task are in an append-only table.
+that a copy is old, and the copy is refused. The ids of added reports, the collected intervals and
+the terms of the task are in an append-only table.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ write_tables(_metadata)
 class _Statements:
     """The SQL statements for one of the file's two tables: append-only rows, or changing rows.
 
-    Each of the two stores several tables of `dap.state.Table`; the column `kind` says which.
+    Each of the file's tables stores several tables of `dap.state.Table`. The column `kind` of a row
+    says which table of `dap.state.Table` the row is in.
     """
 
     def __init__(self, table: sa.Table) -> None:

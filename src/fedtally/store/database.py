@@ -31,8 +31,9 @@ from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError,
 from fedtally.privacy.budget import Grant
 from fedtally.privacy.events import Event
 
-# The longest name of a session, in bytes; tables hold it in hexadecimal. Sessions of `secagg` have
-# names of half this length; other protocols may need more.
+# The length in bytes of the longest name of a session or of a sum. Tables hold names in
+# hexadecimal. Names of sessions of `secagg` have 32 bytes. A sum that two servers make may have a
+# longer name.
 MOST_NAME_BYTES = 64
 # A writer that waits longer than this for the lock fails. Writes take milliseconds, so after this
 # time another process must be stuck.
@@ -48,11 +49,12 @@ _LAST_SECOND = 2**62  # the largest time, Unix seconds; BigInteger holds up to 2
 
 SqliteConnection = sqlite3.Connection  # only this module imports the driver
 
-# What messages call a kind whose name, which is in the schema of existing files, has no singular.
+# The words by which messages call one database of a kind. A kind that is missing here is called by
+# its own name. The names of these two kinds are plural, and existing files hold them.
 _CALLED = {"campaigns": "campaign", "batches": "store of batches"}
 
-# Every kind of database (ledger, client record and so on) has this table, so it is not in the
-# metadata of one kind.
+# The table of versions. Databases of every kind (ledger, client record and so on) have this table,
+# so it has metadata of its own.
 _versions = sa.MetaData()
 schema = sa.Table(
     "fedtally_schema",
@@ -70,8 +72,8 @@ def time_column() -> sa.Column[int]:
 def grant_tables(metadata: sa.MetaData) -> tuple[sa.Table, sa.Table]:
     """Add tables of populations and of their grants to the metadata, and return the two tables.
 
-    A population has one delta for good, whatever is granted later, since costs add up only at one
-    delta.
+    A population keeps the delta of its first grant for good, since costs can be added up only at
+    one delta.
     """
     populations = sa.Table(
         "fedtally_populations",
@@ -94,8 +96,8 @@ def prepared(statement: sa.ClauseElement) -> str:
     r"""Return a statement as SQL text for SQLite, in which parameters are written as `:name`.
 
     Use it for statements that run often, such as in each phase of each session of secure
-    aggregation. Run the text with `Connection.exec_driver_sql`, or in `Database._sqlite`. Otherwise
-    SQLAlchemy would compile the statement again for each file, which takes longer than running it.
+    aggregation. Run the text with `Connection.exec_driver_sql`, or in `Database._sqlite`. Running a
+    statement as an SQLAlchemy object takes longer.
 
     >>> prepared(sa.select(schema.c.version).where(schema.c.kind == sa.bindparam("of")))
     'SELECT fedtally_schema.version \nFROM fedtally_schema \nWHERE fedtally_schema.kind = :of'
@@ -111,17 +113,17 @@ _NAMED = sqlite.dialect(paramstyle="named")
 
 
 class StoreError(FedtallyError):
-    """Report that a database or a mark cannot be used: locked, full, gone, or an error in it.
+    """Report that a database, or its mark (`store/marks.py`), cannot be used.
 
-    A transaction is written as a whole or not at all. If the error came at its end, it may be
-    written nevertheless.
+    For instance, the file is locked, damaged or gone, or the disk is full. A transaction is written
+    as a whole or not at all. If its commit raised this error, the transaction may be on disk.
     """
 
 
 class Database:
     """A database of one kind of tables, such as a ledger, in the version that this code knows.
 
-    Each subclass is a kind.
+    Each kind has a subclass.
     """
 
     _kind: ClassVar[str]
@@ -148,7 +150,8 @@ class Database:
         If the block raises, the transaction is rolled back.
 
         Args:
-            write: whether the block writes. If so, it holds the lock of the whole database.
+            write: True: the block may write, and holds the lock of the whole database. False: the
+                block only reads.
         """
         postgres = self._engine.dialect.name == "postgresql"
         options: dict[str, Any] = {}
@@ -207,10 +210,11 @@ class Database:
                 connection.execute(sa.insert(schema).values(kind=self._kind, version=self._schema))
 
     def _check(self) -> None:
-        """Refuse a database without tables of this kind, or with another kind or version.
+        """Check the kind and the version of the tables in the database.
 
         Raises:
-            UnreadableFileError: the database is refused.
+            UnreadableFileError: the database has no tables of this kind, or tables of a kind that
+                may not share it, or its tables have another version.
         """
         with self._transaction(write=False) as connection:
             version = self._version(connection)
@@ -237,7 +241,7 @@ class Database:
         """Return the version of this kind's tables in the database; None if there are none.
 
         Raises:
-            UnreadableFileError: the database holds another kind, which may not share it.
+            UnreadableFileError: the database has tables of a kind that may not share it.
         """
         versions = self._versions(connection)
         others = versions.keys() - {self._kind} - self._beside
@@ -288,7 +292,7 @@ class GrantDatabase(Database):
 
     @contextmanager
     def _limiting(self) -> Iterator[sa.Connection]:
-        """Run the transaction that writes a grant."""
+        """Run the transaction that writes a grant, and yield its connection."""
         with self._transaction(write=True) as connection:
             yield connection
 
@@ -338,7 +342,7 @@ def _made(table: sa.Table, name: str) -> Sequence[str]:
 def driver_connection(connection: sa.Connection) -> SqliteConnection:
     """Return the connection of Python's `sqlite3` that an SQLAlchemy connection uses.
 
-    Statements on either of the two belong to the same open transaction.
+    Both connections share one open transaction.
     """
     found = connection.connection.driver_connection
     assert isinstance(found, SqliteConnection)
@@ -396,7 +400,8 @@ def url_of(location: str | os.PathLike[str]) -> sa.URL:
             URL names is ignored: fedtally uses its own.
 
     Raises:
-        InvalidInputError: the text is no URL of a database, or of another database system.
+        InvalidInputError: the text is no URL of a database; it names a database system other than
+            SQLite and PostgreSQL; or it names a database in memory (see `file_url`).
     """
     place = os.fspath(location)
     if "://" not in place:
@@ -499,7 +504,11 @@ class _File:
         self.inherited: list[Any] = []
 
     def connect(self, rec: Any) -> Any:
-        """Return a new connection; note the file's identity in `rec`, the pool's record of it."""
+        """Note the file's identity, and return a new connection.
+
+        Args:
+            rec: the pool's record of the connection. The identity is stored in it, for `check`.
+        """
         # Noted before connecting: otherwise `check` could miss that the file is replaced in
         # between.
         rec.info["file"] = self._identity()
@@ -573,8 +582,8 @@ def _prepare_postgres(connection: Any, _: Any) -> None:
 def _failures(name: str) -> Iterator[None]:
     """Turn errors of SQLAlchemy and of drivers in the `with` block into errors of fedtally.
 
-    An `UnreadableFileError` means that the file is no database, or holds text that is not UTF-8.
-    All others become `StoreError`.
+    If the file is no database, or holds text that is not UTF-8, the error is an
+    `UnreadableFileError`. Any other error of SQLAlchemy or a driver becomes a `StoreError`.
     """
     try:
         yield
@@ -632,7 +641,10 @@ def _triggers(table: sa.Table, dialect: str) -> Sequence[str]:
 
 
 def _unique_columns(table: sa.Table) -> list[list[str]]:
-    """Return the names of the columns of the primary key and of each unique constraint, sorted."""
+    """Return a list of column names for the primary key and for each unique constraint.
+
+    The lists are sorted.
+    """
     unique = [
         one
         for one in table.constraints

@@ -157,8 +157,8 @@ class Ledger(GrantDatabase):
         Raises:
             AlreadySpentError: the campaign belongs to another owner, or the release has landed.
             OverspentError: with this campaign, the population would cost more than its grant. Or
-                several campaigns together would cost more than `accounting.MOST_ADAPTIVE` (25),
-                whatever the grant.
+                several campaigns together would cost an epsilon above `accounting.MOST_ADAPTIVE`
+                (25), whatever the grant.
             InvalidInputError: the population has no grant; the plan was charged to another
                 population or with another event; or the costs cannot be added up (see
                 `budget.check_total`).
@@ -196,9 +196,9 @@ class Ledger(GrantDatabase):
     def cautions(self, population: str, people: int, noun: str = "clients") -> list[str]:
         """Return a warning, in a list, if a population's delta is at least 1 / `people`.
 
-        Publishing the item of one client drawn at random would be as private. A plan refuses such a
-        delta for itself. But the campaign is charged at the delta of the population's grant. The
-        list is empty for a smaller delta, and without a grant.
+        The list is empty for a smaller delta, and without a grant. Such a grant protects little:
+        publishing the item of one client drawn at random would keep within it. A plan refuses such
+        a delta of its own, but its campaign is charged at the delta of the grant.
 
         Args:
             population: the name of the population.
@@ -216,9 +216,9 @@ class Ledger(GrantDatabase):
         return [said]
 
     def _known(self, connection: sa.Connection, charge: Charge) -> tuple[Grant, sa.Row[Any] | None]:
-        """Return the grant of the charge's population, and its campaign's row or None.
+        """Return the grant of the charge's population, and the row of the charge's campaign.
 
-        None means that the campaign is not charged yet.
+        The row is None if the campaign is not charged yet.
 
         Raises:
             InvalidInputError: the population has no grant.
@@ -401,7 +401,7 @@ class Ledger(GrantDatabase):
     def spent(self, population: str, planned: Sequence[Charge] = ()) -> Guarantee | None:
         """Return the total cost of a population's charged and planned campaigns.
 
-        This is None if the population has no grant, or has no campaign in the total.
+        This is None if the population has no grant, or has neither charged nor planned campaigns.
 
         Args:
             population: the name of the population.
@@ -469,7 +469,7 @@ def _with(total: Composition | None, grant: Grant, charge: Charge) -> Compositio
     """Return the total cost of a population's campaigns with one more campaign.
 
     The first campaign, and the grant at that time, fix the order of the Renyi divergences by which
-    all campaigns are added up (`accounting.filter_order`). Later grants do not change it.
+    all campaigns are added up (`accounting.filter_order`). Later grants do not change the order.
 
     Args:
         total: the total without the new campaign; None if it is the first.

@@ -50,7 +50,7 @@ def read_mark(path: Path, name: str) -> int | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFileError(f"cannot read the mark {path}: {error}") from error
-    if not text:  # from `new_mark`, or its first write failed (crash, full disk)
+    if not text:  # made by `new_mark`, or the first write to the mark failed (crash, full disk)
         return None
     found, _, writes = text.strip().partition(" ")
     if found != name or not writes.isdecimal():
@@ -66,7 +66,7 @@ def new_mark(mark: str | os.PathLike[str]) -> Iterator[None]:
         InvalidInputError: the mark exists already.
         OSError: the mark cannot be made.
     """
-    place = real_path(mark)  # links resolved: the lock is beside the real file
+    place = real_path(mark)  # links resolved: a mark's lock (`hold_mark`) is beside the real file
     try:
         os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
     except FileExistsError:

@@ -53,10 +53,13 @@ _fates = sa.Table(
 class Said(StrEnum):
     """A server's answer to a frame.
 
-    ACCEPTED: the server has the frame on disk. REFUSED: the server does not count the report, for
-    instance because its release has ended. NOTHING: no answer came and the sender gives up, or the
-    server does not know any more whether it has the frame. REFUSED and NOTHING end the report:
-    neither frame is sent again (see `Fate`). To try a frame again, record no answer.
+    - ACCEPTED: the server has the frame on disk.
+    - REFUSED: the server does not count the report, for instance because its release has ended.
+    - NOTHING: no answer came and the sender gives up. Or the server does not know any more whether
+      it has the frame.
+
+    REFUSED and NOTHING end the report: neither frame is sent again (see `Fate`). To try a frame
+    again, record no answer.
     """
 
     ACCEPTED = "accepted"
@@ -67,11 +70,11 @@ class Said(StrEnum):
 class Fate(StrEnum):
     """The final state of a report.
 
-    In each state its items are spent: they must not be reported again.
+    In each state the items of the report are spent: they must not be reported again.
 
-    ACCEPTED: both servers accepted their frames. UNKNOWN: one server accepted its frame, and the
-    answer of the other is NOTHING. NOT_COUNTED: a server refused its frame, or the first answer was
-    NOTHING.
+    - ACCEPTED: both servers accepted their frames.
+    - UNKNOWN: the first answer was ACCEPTED, and the answer of the other server is NOTHING.
+    - NOT_COUNTED: a server's answer was REFUSED, or the first answer was NOTHING.
     """
 
     ACCEPTED = "both servers accepted the report"
@@ -93,7 +96,8 @@ class Unsent:
         plan: the fingerprint of the plan.
         round: the number of the round.
         time: when the report was put into the outbox, Unix seconds.
-        frames: the frames that still must be sent, by server. They do not change after `said`.
+        frames: the frames that still must be sent, by server. `said` does not remove a frame from
+            this object.
     """
 
     plan: str

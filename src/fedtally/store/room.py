@@ -1,4 +1,4 @@
-"""A check that a disk has room for a file: it writes a temporary file of the same size."""
+"""A check that a disk has room for a file: the check writes a temporary file of this size."""
 
 from __future__ import annotations
 

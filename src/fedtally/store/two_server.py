@@ -7,13 +7,14 @@
 can read it without the server's secret key.
 
 `Batch` is a server with its store, under one lock. It takes several reports in one transaction, a
-*group*: this is much cheaper for each report, and no client hears "accepted" before the group is on
-disk. Facts that are not about a report, such as which batch was closed, are written one in each
-transaction. In a group, such a fact could be rolled back after the server sent a message that
-depends on it. The server could then send a second message with another content.
+*group*. A report in a group costs much less than a report with a transaction of its own. No client
+hears "accepted" before the group is on disk. A fact that is not about a report, such as which batch
+was closed, has a transaction of its own. In a group, such a fact could be rolled back after the
+server sent a message that depends on the fact. The server could then send a second message with
+another content.
 
 An old copy of the file must never be used: with it, a second sum of almost the same clients could
-be opened. The mark (`store/marks.py`) shows that it is old, and it is refused.
+be opened. The mark (`store/marks.py`) shows that a copy is old, and the copy is refused.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ from fedtally.store.claims import Claim, ClaimedDatabase, run_table
 from fedtally.store.database import CHANGES, SqliteConnection, file_url, opened, prepared
 from fedtally.store.writes import write_tables
 
-ERASED_AT_ONCE = 1024  # reports in one transaction: until its end, they stand in SQLite's journal
-_ANSWER = b"answer"  # in the column of ids; too short to be an id
+# The most reports that one transaction erases. Until its end, they stand in SQLite's journal.
+ERASED_AT_ONCE = 1024
+_ANSWER = b"answer"  # in the column of ids, the name of the helper's answer; too short to be an id
 _metadata = sa.MetaData()
 _runs = run_table(_metadata)
 _facts = sa.Table(
@@ -115,7 +117,7 @@ class Batches(ClaimedDatabase):
         return opened(cls, file_url(os.fspath(path)), create)
 
     def kept(self, name: bytes) -> bytes | None:
-        """Return the fact that the server keeps under a name; None if there is none.
+        """Return the fact that the server keeps under a name; None if no fact has this name.
 
         It needs no claim, and the server's process may write meanwhile.
         """
@@ -185,7 +187,7 @@ class BatchStore:
         self._group: _Group | None = None
 
     def kept(self, name: bytes) -> bytes | None:
-        """Return the fact that is kept under a name; None if there is none.
+        """Return the fact that is kept under a name; None if no fact has this name.
 
         In a group, facts that the group has written are found, too.
         """
@@ -237,7 +239,7 @@ class BatchStore:
 
     @contextmanager
     def joined(self) -> Iterator[_Group]:
-        """Yield the group that is open in this thread or, if there is none, a new group."""
+        """Yield the group that is open in this thread; if no group is open, open a new one."""
         with self.lock:
             if self._group is not None:
                 yield self._group
@@ -394,7 +396,7 @@ class Batch(Generic[Server]):
                 with self._store.group() as group:
                     put = group.put
                     return [self._server.receive(frame, now) for frame in frames]
-            except BaseException:  # any of them may be caught above
+            except BaseException:  # a caller may catch it and go on, whatever its class
                 self._server.withdraw(self._not_on_disk(put))
                 raise
 

@@ -6,10 +6,10 @@ numbers.
 
 A single number would not be enough. If a process dies during a write, SQLite's journal remains,
 with the old content of the pages that the write changed. When the file is opened next, SQLite
-copies these pages into it, even if an operator has meanwhile put an old copy in its place. A single
-number would then come from the journal, while the rest of the file is older. With two tables, the
-journal of one write holds only one of them. The other table is as old as the copy, and so the
-smaller number is, too.
+copies these pages into it, even if an operator has meanwhile replaced the file by an old copy. A
+single number would then come from the journal, while the rest of the file is older. With two
+tables, the journal of one write holds only one of the tables. The other table is as old as the
+copy. So the smaller of the two numbers is as old as the copy, too.
 
 This works only if the mark has the file's number before the next write begins. Then every copy that
 lacks the last write is behind the mark, whatever journal is copied into it.
@@ -50,8 +50,8 @@ def writes_of(connection: SqliteConnection) -> int:
 def is_of_one_moment(connection: SqliteConnection) -> bool:
     """Return whether the two tables differ by 1, as after every write.
 
-    If not, the journal of a later write was copied into an old copy. This is not noticed if the
-    copy lacks only the last one or two writes.
+    If they do not, the journal of a later write was copied into an old copy. But if the copy lacks
+    only the last one or two writes, the tables may differ by 1 nevertheless.
     """
     even, odd = connection.execute(_FIND).fetchone()
     return bool(abs(even - odd) == 1)

@@ -9,8 +9,8 @@ distribution.
 For some clients, a coin decides what they hold. An attacker who knows everything else guesses the
 coin from the releases. How often the guess is right gives a lower bound on epsilon.
 
-Every population is used in two campaigns. If noise depended only on the plan and the data, it would
-be the same in both.
+Every population (the clients and what their coins said) is used in two campaigns. If noise depended
+only on the plan and the items, it would be the same in both campaigns, and a check would fail.
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ _MOST_CAMPAIGNS = 1000  # limits the time of an audit of small sketches
 # The most campaigns that are run only to find a single counter without noise. They are enough
 # unless the noise is very small.
 _MOST_FOR_A_COUNTER = 40
-_SURE = FALSE_ALARM / 1000  # below the level of each check, because there are fewer than 500 checks
+# A p-value with which every check fails, because an audit has fewer than 500 checks.
+_SURE = FALSE_ALARM / 1000
 _CANDIDATES = 4096  # the most integers that replace the plan's candidates
-_DISTANCE_MARGIN = 1e-9  # relative, for floating-point errors in sums of squares
+# An l2 distance may be so much above the plan's sensitivity: sums of squares have rounding errors.
+_DISTANCE_MARGIN = 1e-9
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,10 @@ class Audit:
             rounded up. None: enough for 12,000 counters of each release (at most 1,000 campaigns),
             and enough to find a counter without noise (at most 40 campaigns).
         dropout: the share of clients that drop out, each at a stage drawn at random, 0 <= dropout <
-            1; `run` checks it. If it is above 0, the campaigns run the real protocol of the secure
-            sum. All clients hold the same items then, so that the exact sum follows from the number
-            of clients. No client has a coin then, so there is no lower bound on epsilon.
+            1. `run` raises an error for another value. If it is above 0, the campaigns run the real
+            protocol of the secure sum. All clients hold the same items then, so that the exact sum
+            follows from the number of clients. No client has a coin then, so there is no lower
+            bound on epsilon.
         clients: the number of clients (or silos) of each round. None: the fewest that the plan
             allows, or 64 if it sets no limit. It is not used if the plan hides the number of
             clients.
@@ -185,7 +188,7 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     Args:
         audit: the audit to run.
         progress: called with "audit", the number of campaigns done, and the number of all
-            campaigns; None: there is no such function.
+            campaigns; None: nothing is called.
 
     Raises:
         InvalidInputError: no clients can be invented that the plan accepts.
@@ -230,8 +233,8 @@ def _stand_in(plan: Plan) -> tuple[Plan, IntegerRange]:
 
     The plan's own candidates need not be known, because noise does not depend on them. If the plan
     certifies a bound on collisions, the integers are so few that this bound holds for them, too.
-    But there are always at least two; for two this function does not check the bound. For a
-    histogram without such a bound, there is one integer for each counter.
+    But there are always at least two integers; if there are only two, the bound is not checked. For
+    a histogram without a bound on collisions, there is one integer for each counter.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions
     size = _CANDIDATES if plan.vector.shares_counters else plan.width

@@ -105,7 +105,7 @@ class Population(NamedTuple):
     Attributes:
         clients: the clients.
         coins: what each client's coin says; True for a client without a coin.
-        names_rounds: whether the table names the round of each row.
+        names_rounds: whether each row of `source` names its round.
         is_hidden: whether it is secret which clients take part. Then a client whose coin says no
             does not take part at all.
         outside: an item that is no candidate. Half of the clients without items hold this item
@@ -302,7 +302,7 @@ class Design:
     # `studies.audit_silos` overrides some of the following methods.
 
     def _are_rounds_named(self) -> bool:
-        """Return whether the table of clients names the round of each row."""
+        """Return whether each row of `Population.source` names its round."""
         return not self.is_hidden
 
     def _vectors_of(self, number: int) -> int:
@@ -445,8 +445,10 @@ class Design:
         """Return the numbers of the rounds of each client.
 
         All rounds have equally many clients, and at least as many as the plan requires. If the
-        caller requested no number and the plan has a secure sum, they have about the number that
-        the plan requires. Without a secure sum they have `most_usual`, if the plan allows so many.
+        caller requested no number, the number depends on the plan. With a secure sum, each round
+        has about the number of clients that the plan requires. Without a secure sum, it has about
+        `most_usual` clients, or the most that the plan allows if that is less.
+
         If the plan hides the number of clients, each client has the round 0, which stands for any
         round.
 

@@ -30,8 +30,9 @@ from fedtally.studies.noise_checks import (
 # The largest probability that an audit fails although the engine is correct. It is so small that a
 # failure must be examined: to run the audit again is no answer.
 FALSE_ALARM = 1e-6
-# Thresholds for the guess of a coin, in standard deviations from the middle between yes and no.
-# Five of them give almost the best bound. Each further threshold would use up a part of the
+# A guess of a coin is yes if the attacker's number (near 1 for yes, near 0 for no) is above a
+# threshold. The threshold is 0.5 plus one of these values times the number's standard deviation.
+# Five thresholds give almost the best bound. Each further threshold would use up a part of the
 # false-alarm probability.
 _THRESHOLDS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 I64 = npt.NDArray[np.int64]
@@ -116,8 +117,7 @@ class Evidence:
         """Add a campaign of a crowd, which consists of clients that hold more than they may
         contribute.
 
-        For each release, it is kept how far the crowd moved the release beyond what the plan
-        allows.
+        The evidence keeps how far the crowd moved each release beyond what the plan allows.
 
         Args:
             crowd: the crowd.
@@ -295,7 +295,7 @@ class Evidence:
         ]
 
     def _law_of_numbers(self) -> Distribution:
-        """Return the distribution of the noise on the number of clients in all releases."""
+        """Return the distribution of the noise on the sum of all releases' numbers of clients."""
         if self._plan.protection.of_client() is None:
             return self._distribution(0).times(self._releases)
         # Silos add the noise. Their shares add up over the releases.
@@ -334,7 +334,7 @@ class Evidence:
                     (no <= threshold, yes <= threshold),
                 )
                 best = max(best, *(epsilon_bound(*pair, delta, share) for pair in (above, below)))
-        # if the number of clients is hidden, it has noise and is one more counter
+        # A hidden number of clients is published with noise, so it counts as one more counter.
         longest = max(
             sum(moved.square for moved in client.direction) + self._design.number_square(client)
             for client in self._design.clients

@@ -21,7 +21,7 @@ def design_of(
 ) -> Design:
     """Return the invented clients for an audit of a plan.
 
-    They are a `Design`. For a plan of silos they are `People`, the people in the silos.
+    For a plan of silos, the result is a `People`. For any other plan it is a `Design`.
 
     Args:
         plan: a plan with privacy.
@@ -38,9 +38,9 @@ def design_of(
 
 
 class People(Design):
-    """The people in the silos of a plan: equally many in each silo.
+    """The people in the silos of a plan. Each silo has equally many people.
 
-    Each person is in all rounds of the silo.
+    Each person is in every round in which one of the person's silos takes part.
     """
 
     def crowds(self, rng: np.random.Generator) -> list[Crowd]:
@@ -71,8 +71,8 @@ class People(Design):
             return [(rounds, self._silos_of(i)) for i, rounds in enumerate(places)]
         if self._num_silos <= each:
             return []
-        # The people of this crowd are in all silos. If the bound is enforced, the rows beyond it
-        # are left out.
+        # The people of this crowd are in all silos. If the bound on silos is enforced, the engine
+        # leaves out a person's rows in further silos.
         every = tuple(range(self._num_silos))
         return [(rounds, every) for rounds in places[: len(places) * each // self._num_silos]]
 

@@ -4,11 +4,11 @@ Noise of the right distribution hides nothing if an attacker knows sums of it. F
 noise of each row adds up to 0, the sum of each row is exact. So these numbers are compared with
 what independent draws would give:
 
-- The sums of the noise over a row, a release or a campaign. Their ranks under the distribution of
-  such a sum (see `Ranks`) are tested, and whether they are even.
-- How many draws of each size a row or a release has, whatever their order and signs. Given the
-  numbers of smaller sizes, each number is binomial. So whether it is large or small is a fair coin,
-  and two rows or releases agree in half of their coins.
+- The sums of the noise over a row, a release or a campaign. Two things are tested: the ranks of the
+  sums under the distribution of a sum (see `Ranks`), and how many sums are even.
+- How many draws of each size a row or a release has, whatever the order and the signs of the draws.
+  Given the numbers of draws of smaller sizes, each number is binomial. So whether a number is large
+  or small is a fair coin, and two rows or releases agree in half of their coins.
 - How many pairs of counters have the same noise, or the opposite noise, in every campaign. The
   p-value is a union bound.
 - The signs and sizes of the noise of every two counters over the campaigns, if there are enough
@@ -30,8 +30,8 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 # The distribution of the noise, by release and campaign.
 Distributions = Sequence[Sequence[Distribution]]
-# The depths of sums that are counted, see `Ranks`. A sum that is always 0 has a depth above the
-# first one.
+# For each of these values, the sums with a smaller depth (see `Ranks`) are counted. If a sum is
+# always 0, its depth is above the first value.
 _TAILS = (0.995, 0.95, 0.12, 1e-3)
 _CELLS = 64  # the most ranges of absolute values (cells) in which draws are counted
 _MOST_ROWS = 2048  # the most rows that are compared in pairs; limits time
@@ -113,7 +113,10 @@ def _sums(
 def _ranked(
     sums: I64, addends: Sequence[Distribution], number: int, rng: np.random.Generator
 ) -> tuple[Ranks, bool]:
-    """Return the ranks of sums of draws, and whether half of such sums are even (to within 1e-8).
+    """Return the ranks of sums of draws, and whether a sum is even with probability 1/2.
+
+    The probability counts as 1/2 if it is within 1e-9 of 1/2, or if the variance of a sum is above
+    1e8.
 
     If the variance of a sum is above `_WIDE`, 1e8, the sum is ranked as a continuous value. For
     Gaussian and Skellam noise it is ranked as a Gaussian, and the error is small: the fourth
@@ -237,14 +240,15 @@ def _equal_pairs(noise: Sequence[I64], distributions: Distributions) -> Check:
     """Check how many pairs of counters have the same noise, or the opposite noise, in every
     campaign.
 
-    Let N be the number of counters, and p the probability that one pair has equal noise. The
-    probability that there are m pairs of equal noise, no two of them with a common counter, is at
-    most (N (N - 1) / 2 * p)^m / m!. This is so because there are at most (N (N - 1) / 2)^m / m!
-    choices of m such pairs, and the pairs are independent.
+    A pair is *equal* if its two counters have the same or the opposite noise in every campaign. Let
+    N be the number of counters, and p the probability that one pair is equal. The probability that
+    there are m equal pairs, no two of them with a common counter, is at most
+    (N (N - 1) / 2 * p)^m / m!. The reason: there are at most (N (N - 1) / 2)^m / m! choices of m
+    pairs without a common counter, and these pairs are independent.
 
     If the two counters have different distributions, then by the Cauchy-Schwarz inequality their
     draws agree with at most this probability: the larger one of the probabilities that two draws of
-    the same distribution agree.
+    one of these distributions agree.
     """
     absolute = np.ascontiguousarray(np.abs(np.concatenate(noise, axis=1)).T)
     log_p = sum(

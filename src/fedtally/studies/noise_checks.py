@@ -1,10 +1,10 @@
 """Tests whether noise has the distribution that the plan says, with bounded false alarms.
 
 A draw is compared with its distribution by its rank. A rank has two parts. The side says whether
-the draw is above or below 0, the middle. The depth is the probability that a draw is at least as
-far from 0; ties are broken at random. If the distribution is right, sides are fair coins,
-depths are uniform on (0, 1), and all sides and depths are independent. So they are for any
-distribution, even if each draw has another one.
+the draw is above or below 0, the middle. The depth is the probability that another draw is at least
+as far from 0 as this draw; ties are broken at random. If the distribution is right, sides are fair
+coins, depths are uniform on (0, 1), and all sides and depths are independent. This holds for any
+distribution, even if each draw has a distribution of its own.
 
 Most tests count the draws for which something is true. This number is binomial with a known
 probability, so the p-value is exact. The p-values of the other tests are bounds. The test of the
@@ -34,8 +34,12 @@ F64 = npt.NDArray[np.float64]
 # a little, the number below 0.12 changes the most, measured in its standard errors.
 _TAILS = (0.9, 0.5, 0.12, 1e-3, 1e-6)
 _SCALE_TAIL = 0.12
-_REACH = 12  # standard deviations; a Gaussian is beyond them with a probability below 1e-32
-_GEOMETRIC_REACH = 75  # the same bound for geometric noise, in units of its mean absolute value
+# Probabilities are computed up to so many standard deviations from 0: a Gaussian is farther from 0
+# with a probability below 1e-32.
+_REACH = 12
+# Probabilities of geometric noise are computed from 0 up to where they have fallen by the factor e
+# this many times. The noise is farther from 0 with a probability below 1e-32.
+_GEOMETRIC_REACH = 75
 _LINE = 1 << 20  # the most draws that are searched for repetitions; limits memory
 _MOST_RELEASES = 2048  # the most releases that are compared in pairs; limits time
 # In `_repeats`: the number of distances between two places of a sequence for which the p-value is
@@ -432,11 +436,11 @@ def campaigns_to_see_unchanging(counters: int, distribution: Distribution, level
 def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribution]) -> float:
     """Return Chernoff's bound on the probability that a weighted sum of draws is at least `excess`.
 
-    Chernoff's bound holds for any exponent. Here it is the smaller one of two bounds. For the first
-    bound, the exponent is the best one for a Gaussian. If the excess is above 7 standard deviations
-    of the sum, it is the best one for 7 of them; for the second bound, for 1 of them. The second
-    bound is for few draws of geometric noise, whose first bound is often 1. With these exponents
-    it does not matter that `Distribution.pmf` ends at the reach.
+    Chernoff's bound holds for any exponent. The smaller one of two bounds is returned. The first
+    bound has the exponent that is best for a Gaussian sum and this excess, or for an excess of 7
+    standard deviations of the sum if that is less. The second bound is like the first, with 1 in
+    place of 7. It is for few draws of geometric noise, whose first bound is often 1. With these
+    exponents it does not matter that `Distribution.pmf` ends at the reach.
 
     Args:
         excess: the value that the sum reaches.
@@ -454,7 +458,11 @@ def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribut
         return 1.0
 
     def bound(stddevs: float) -> float:
-        """Return the logarithm of the bound whose exponent is for at most this excess."""
+        """Return the logarithm of Chernoff's bound with one exponent.
+
+        The exponent is best for a Gaussian sum and `excess`, or for an excess of `stddevs` standard
+        deviations if that is less.
+        """
         point = min(excess / variance, stddevs / math.sqrt(variance))
         logarithm = -point * excess
         for distribution in set(distributions):
@@ -475,7 +483,7 @@ def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
     """Check that a sequence of signs does not repeat itself after any distance.
 
     The sequence consists of all releases of all campaigns, one after the other. If signs are fair
-    and independent, the products of two signs at one distance are so, too.
+    and independent, the products of two signs at one distance are fair and independent, too.
 
     Args:
         line: the sequence, +1 or -1: int8 [n].

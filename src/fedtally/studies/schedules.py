@@ -168,13 +168,15 @@ class Measurement(NamedTuple):
         width: the number of counters in a row; None for "one-hot" and "binary".
         repeat: the number of the repeat, from 0.
         bytes_per_client: the bytes that a client sends.
-        linf: the largest absolute error; in an open domain (all strings) see `NameEvaluation`.
+        linf: the largest absolute error. In an open domain (all strings), strings with the same
+            hash are counted together, see `NameEvaluation`.
         l2: the root of the sum of squared errors.
         strings: the number of frequent strings; None unless the domain is open.
         recall: the share of the frequent strings that were named. None unless the domain is open,
             or if no string is frequent.
-        named: the number of names; None unless the domain is open.
-        wrong: the number of wrong names; None unless the domain is open. See `NameEvaluation`.
+        named: the number of names that were read from the sums; None unless the domain is open.
+        wrong: the number of these names that are wrong (see `NameEvaluation`). None unless the
+            domain is open.
         rounds: the number of rounds that took place; None unless campaigns may end early.
     """
 
@@ -374,7 +376,7 @@ def _measurements(
     random = key_bytes(study.seed, b"noise")
     for repeat in range(study.repeats):
         rounds = split(population.everybody, study.num_rounds, rng)
-        # The same for all methods and widths; otherwise the comparison would depend on chance.
+        # All methods and widths get this seed. Otherwise the comparison would depend on chance.
         seed = rng.bytes(32)
         for method, width in study.cells:
             if width is None:
@@ -439,8 +441,8 @@ def _planned(
 def _landed(
     plan: Plan, population: _Population, rounds: Sequence[RoundTally], random: Random
 ) -> list[CountSketch]:
-    # The server of real campaigns adds the noise, so that it is the same as there. Nothing is
-    # stored.
+    # The server of real campaigns makes the releases, so the noise is that of real campaigns.
+    # Nothing is stored.
     server = FrequencyServer(plan, MemoryBooks())
     for sketch in encode(plan, population.domain, rounds, lambda *_: None):
         if sketch.num_clients:  # in a small population, a round may have no client
@@ -484,7 +486,7 @@ def _exact_errors(
 
     Args:
         population: the population of the study.
-        rounds: the items of the same clients by rounds.
+        rounds: the items of the clients of each round. Every client is in one round.
         noise: the noise in the count of each candidate; empty: no noise.
     """
     counted = true_counts(population.domain, rounds)

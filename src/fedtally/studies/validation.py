@@ -76,15 +76,19 @@ from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy
 
 LEVEL = 0.99  # the smallest probability that a plan passes if it meets its target
-# The probability that a plan fails if its error is exceeded as often as `detectable` says.
+# The probability that a plan fails the test if its largest error is above the target's error with
+# the probability `Verdict.detectable`.
 POWER = 0.9
-# Simulated campaigns for each other width of the curve; enough for a curve, not for a test.
+# The number of campaigns by which `TrialResult.curve` predicts the error of a width. They are
+# enough for a curve, not for a test.
 _FEW = 20
-# Without a target, strings are frequent if their frequency is above the estimate of this rank.
+# Without a target, a string is frequent if its frequency is above an estimate: the estimate of the
+# name that has this rank by estimates.
 _LISTED = 20
 MOST_REPEATS = 1 << 20
 _NO_CLIENT = "no client is left: every item is missing, outside the domain, or counted 0 times"
-# Relative; otherwise rounding could make an error that equals the target exceed it.
+# A tolerance for rounding, when an error is compared with the target's error, and a probability
+# with `LEVEL`. Without it, an error that equals the target's error could count as above it.
 _ROUNDING = 1e-9
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -172,8 +176,8 @@ class Verdict(NamedTuple):
 
     @classmethod
     def of(cls, exceeded: int, repeats: int, probability: float) -> Self:
-        """Test whether the largest error is above the target's error with at most a given
-        probability.
+        """Return the test whether the largest error is above the target's error with at most a
+        given probability.
 
         Args:
             exceeded: the number of repeats whose largest error is above the target's error.
@@ -315,16 +319,16 @@ class TrialResult:
 
     @property
     def exceeded(self) -> int | None:
-        """The number of repeats whose largest error is above the target's; None: the plan has no
-        target.
+        """The number of repeats whose largest error is above the target's error; None: the plan has
+        no target.
         """
         target = self.trial.plan.target
         return None if target is None else int((self.errors > target.linf * (1 + _ROUNDING)).sum())
 
     @property
     def verdict(self) -> Verdict | None:
-        """The test of the target; None: the plan has no target, or its target is for another
-        decoder.
+        """The test of the target; None: the plan has no target, or its target is for a decoder
+        other than the trial's.
         """
         target, exceeded = self.trial.plan.target, self.exceeded
         if target is None or exceeded is None or target.recovery != self.trial.decoder:
@@ -428,7 +432,7 @@ def run(
     Raises:
         InvalidInputError: the data cannot be used, the domain does not fit the plan, or the plan is
             for silos.
-        MemoryLimitError: the decoder enumerates the domain, and it is too large.
+        MemoryLimitError: the decoder enumerates the domain, and the domain is too large.
 
     >>> from fedtally.sources import from_items
     >>> domain = {"kind": "strings", "size": 2, "public": False}
@@ -520,8 +524,8 @@ def _tried(
     candidates = encoder.domain()
     _check(plan, trial.decoder, candidates, people)
     if not plan.vector.shares_counters:
-        # The candidates of the source are used: there are as many, and errors do not depend on
-        # their names.
+        # The candidates of the source replace the candidates of the plan. Their number is the same,
+        # and errors do not depend on their names.
         plan = replace(plan, domain=candidates.describe())
     rng, random = (
         np.random.default_rng(int.from_bytes(seed, "little")),
@@ -578,14 +582,14 @@ def _named_anew(
 
 
 def _name_length(people: RoundTally, strings: Names, threshold: float) -> int:
-    """Return the 90 % quantile of the lengths of all strings above a frequency: bytes, at least 1.
+    """Return the 90 % quantile of the lengths of the frequent strings: bytes, at least 1.
 
-    If there are no such strings, return `NAME_LENGTH`.
+    If no string is frequent, return `NAME_LENGTH`.
 
     Args:
         people: the clients of all rounds together.
         strings: the strings and their ids.
-        threshold: the frequency.
+        threshold: a string is frequent if its frequency is above this.
     """
     frequent = people.ids[people.counts > threshold * people.num_clients]
     lengths = strings.lengths(frequent)
@@ -610,7 +614,8 @@ def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> Non
 def _joined(rounds: Sequence[RoundTally]) -> RoundTally:
     """Return the clients of all rounds together.
 
-    Either all rounds have the items of each client (`members`), and so has the result, or none has.
+    Either all rounds or no rounds must have the items of each client (`members`). The result has
+    them if the rounds have them.
     """
     members = [part.members for part in rounds if part.members is not None]
     if members:
@@ -811,6 +816,6 @@ def _bytes(plan: Plan, width: int) -> int:
         return replace(cohorts, parameters=wider).upload_bytes
     if servers is None:
         return -(-counters * plan.modulus_bits // 8)
-    # The same for each width.
+    # A proof adds the same number of bytes to a report of any width.
     added = 0 if plan.report_proof is None else plan.report_proof.added_bytes
     return replace(servers, length=counters).upload_bytes + added
