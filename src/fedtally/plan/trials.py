@@ -195,8 +195,8 @@ class Trials:
         )
 
     def _error(self, rng: np.random.Generator) -> float:
-        # No draw before the noise may depend on the width: `exceeds` assumes that the campaigns of
-        # two widths have the same clients.
+        # The draws above that of `noise` must not depend on the width. `exceeds` assumes that the
+        # campaigns of two widths have the same clients.
         items, others = _items(
             self.distribution,
             self.num_clients,

@@ -829,8 +829,8 @@ def column_kinds(path: str, columns: Columns, format: str) -> dict[str, str]:
 def _seekable(path: str) -> Iterator[Any]:
     """Yield the path of a file that can be read from its end, or else an open temporary copy.
 
-    Parquet and Feather are read from their end. So standard input, a pipe or a compressed file is
-    copied first.
+    Parquet and Feather are read from their end. So standard input, a pipe, or a file whose suffix
+    names a compression is copied first, decompressed.
     """
     if path != "-" and _file_size(path) is not None and compression.named(path) is None:
         yield path

@@ -577,7 +577,7 @@ class ReportProof:
         return self.circuit.field.reduce(total - part)
 
     def share_of(self, total: Array, noise: npt.NDArray[np.int64] | None) -> bytes:
-        """Add a server's noise to its share of a sum, and encode the result; this changes `total`.
+        """Add a server's noise to `total` in place, and encode the result.
 
         Args:
             total: the share of the sum: counters and checksum words.
