@@ -247,9 +247,7 @@ def _overlap(
     """
     if not k:
         return 0.0, 0.0
-    # the domain cannot tell the type of the items in an empty list, and would refuse it
-    items = [estimate.item for estimate in listed]
-    estimated = domain.locate(items) if items else np.empty(0, np.int64)
+    estimated = domain.locate([estimate.item for estimate in listed])
     best = np.lexsort((truth.positions, -truth.counts))[:k]
     if not len(best):
         return 0.0, 0.0

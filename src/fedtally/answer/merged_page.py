@@ -199,9 +199,9 @@ def _parts(merged: Answer, names: Sequence[str]) -> Iterable[tuple[str, Part]]:
 
 
 def _banner(merged: Answer, names: Sequence[str]) -> str:
-    """Return the warning at the top of the page; "" if all results are private.
+    """Return the warnings at the top of the page; "" if all results are private.
 
-    If only some results are private, the warning names the results that are not private.
+    A warning that does not hold for all results names the results that it holds for.
 
     Args:
         merged: the merged answer.

@@ -137,6 +137,7 @@ def _pool(threads: int) -> Any:
     return ThreadPoolExecutor(threads, thread_name_prefix="fedtally")
 
 
-# A fork copies the pool but not its threads. The child process would wait for them forever.
+# A fork copies the pool but not its threads. The child process would wait for them forever. So it
+# forgets the pool, and makes its own.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -656,7 +656,10 @@ class Design(Setting):
         """Return this design of an open domain with another maximum length of strings.
 
         Args:
-            max_length: the maximum length, in bytes.
+            max_length: the maximum length, 1 to 192 bytes.
+
+        Raises:
+            InvalidInputError: the domain is not open, or `max_length` is out of range.
         """
         domain = OpenStrings.of(self.domain)
         shorter = OpenStrings(max_length, domain.bits, None, domain.normalise)

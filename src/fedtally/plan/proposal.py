@@ -212,15 +212,17 @@ class Proposal:
         return smallest_or_ways(design, assumed, with_linf=False).plan()
 
     def relying_on(self, recovery: Recovery) -> Plan | None:
-        """Return a smaller plan for the same target, made for the errors of another decoder.
+        """Return a smaller plan for the same target, made for the errors of the decoder `recovery`.
+
+        A plan made without a pilot does not rely on such a decoder unless the user requests the
+        decoder. This method tells how small the plan would be if it did.
 
         Returns None if there is no smaller plan, if the request names a decoder or has no tau, if
         the error does not depend on the frequencies, or if the frequencies of rare items are not
         known. Returns None, too, if `recovery` would not be the smaller plan's default decoder.
 
         Args:
-            recovery: a decoder from `recovery.decoding.resting`. Without a pilot, plans are made
-                for the errors of such a decoder only if the user requests the decoder.
+            recovery: a decoder from `recovery.decoding.resting`.
         """
         design, decoding = self.design, self.design.spec.decoding
         if design.spec.tau is None or decoding.recovery != AUTO or not self.has_shapes:

@@ -704,8 +704,8 @@ class Server:
         n, self.state = len(self._clients), state
         # SHARE asks the whole roster, and COLLECT the clients that sent Shares. Later phases ask
         # the clients whose vectors are in the total, also those that did not confirm. No phase asks
-        # a client that was declared dead: its mask key may be open, and its answer could open its
-        # other secret.
+        # a client that was declared dead: its mask key will be opened, and its answer has a share of
+        # its other secret.
         asked = {ServerState.SHARE: np.ones(n, np.bool_), ServerState.COLLECT: self._present}.get(
             state, self._alive
         )
@@ -813,8 +813,8 @@ class Server:
         clients = [] if state is ServerState.ADVERTISE else self._clients
         sealed = self._sealed[:0]
         if state is ServerState.COLLECT:
-            # Indexing the array with a bitmap copies the array, which takes as long as the rest of
-            # the checkpoint. If nobody is missing, no copy is needed.
+            # Indexing the array with a bitmap copies the array. If nobody is missing, no copy is
+            # needed.
             sealed = self._sealed if self._present.all() else self._sealed[self._present]
         signatures = self._signatures if state is ServerState.UNMASK else {}
         total = (

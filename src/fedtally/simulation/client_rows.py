@@ -178,7 +178,7 @@ def _pieces(parts: list[U64], number: int) -> Iterator[U64]:
 
 
 def _return_memory() -> None:
-    """Return freed memory to the system, which the C library and Arrow would otherwise keep."""
+    """Give freed memory back to the system. Arrow, and the C library of Linux, would keep it."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()

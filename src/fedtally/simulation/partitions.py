@@ -201,7 +201,15 @@ def _check_candidates(domain: Domain | None, private: bool) -> None:
 
 
 def _fate_outside(asked: str | None, private: bool) -> str:
-    """Return what to do with items outside the domain; with `private`, refuse "error"."""
+    """Return what to do with items outside the domain: "error" or "drop".
+
+    Args:
+        asked: "error" or "drop"; None: the default, which is "drop" if `private`, else "error".
+        private: whether the campaign has an epsilon.
+
+    Raises:
+        InvalidInputError: `asked` is another text, or is "error" although the campaign is private.
+    """
     fate = fate_outside(asked, is_private=private)
     if private and fate == "error":
         raise InvalidInputError(f"with private, {OUTSIDE_TELLS}: leave {opt.outside} out")

@@ -126,8 +126,9 @@ def read_candidates(value: str | os.PathLike[str], *, is_checked: bool = False) 
         UnreadableFileError: the file cannot be read.
         InvalidInputError: there are no candidates. Or a candidate is empty, is repeated, contains a
             line end or begins with a byte order mark; the message names the first candidate with
-            each of these faults. Or, unless `is_checked`, all lines look like the lines of a table:
-            in quotes, with tabs, or in JSON.
+            each of these faults. Or a row of a table has no value. Or the column is missing, or
+            must be named. Or the file is not in UTF-8. Or, unless `is_checked`, all lines look like
+            the lines of a table: in quotes, with tabs, or in JSON.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp(), "drinks.txt")

@@ -532,7 +532,8 @@ class Design:
         rows = np.arange(self.plan.rows)[:, None]
         for round in rounds:
             free &= ~used[self._release_of[round]][rows, self._hash(round)[0]].any(axis=0)
-        # Only a random half of the items may be chosen, so that clients hold different items.
+        # Each client chooses from another random half of the items. Otherwise clients of different
+        # releases would often hold the same items.
         free &= rng.permutation(len(free)) < len(free) / 2
         held = self._worst(rounds, None, free)
         other: tuple[int, ...] = ()

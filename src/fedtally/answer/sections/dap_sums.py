@@ -130,7 +130,10 @@ def learned(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 def upload(traffic: Mapping[str, Any]) -> str:
     """Return in words how many bytes a client uploads.
 
-    >>> upload(summed(10, 2_700))
+    Args:
+        traffic: the field `secure_sum` of a result whose sums DAP servers made.
+
+    >>> upload(summed(least=10, report_bytes=2_700))
     '2.70 kB per report, which goes to the leader'
     """
     return f"{amounts.size(traffic['report_bytes'])} per report, which goes to the leader"

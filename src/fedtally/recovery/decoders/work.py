@@ -1,7 +1,8 @@
-"""The cost of decoding in operations: how many a decoder makes, and how long each takes.
+"""The cost of decoding: the number of operations of each kind, and the CPU seconds of each.
 
-The number of operations follows from the sizes of the sums, before any round has taken place.
-`fedtally.plan.costs` adds up their times.
+The numbers follow from the decoder, the sizes of the sums, the number of candidates and the
+kernels, so they are known before any round has taken place. The times are those of one reference
+host. `fedtally.plan.costs` adds the times up.
 """
 
 from __future__ import annotations
