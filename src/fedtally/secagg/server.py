@@ -704,8 +704,8 @@ class Server:
         n, self.state = len(self._clients), state
         # SHARE asks the whole roster, and COLLECT the clients that sent Shares. Later phases ask
         # the clients whose vectors are in the total, also those that did not confirm. No phase asks
-        # a client that was declared dead: its mask key will be opened, and its answer has a share of
-        # its other secret.
+        # a client that was declared dead: its mask key will be opened, and its answer has a share
+        # of its other secret.
         asked = {ServerState.SHARE: np.ones(n, np.bool_), ServerState.COLLECT: self._present}.get(
             state, self._alive
         )
