@@ -237,6 +237,11 @@ class MissingExtraError(FedtallyError, ImportError):
 
     exit_code = 2
 
+    def speak_shell(self, flags: Collection[str]) -> None:
+        """Change the error as the method of the base class does; `flags` is the same."""
+        super().speak_shell(flags)
+        self.msg = self.args[0]  # the `str` of an ImportError is `msg`, whatever `args` are
+
 
 def reason(error: Exception) -> str:
     """Return a text to append to a message about a file: why an entry was refused.

@@ -191,8 +191,10 @@ def test_a_store_keeps_to_its_noise(server: Any) -> None:
 
 
 @each_case("server", SERVERS)
-def test_a_vector_of_sums_has_no_noise(server: Any) -> None:
-    task = make_task("sumvec")
+@pytest.mark.parametrize("entries", [1, 2, 20])
+def test_a_vector_of_sums_has_no_noise(server: Any, entries: int) -> None:
+    """Whatever its sizes: also where a report could not change more than noise hides."""
+    task = make_task("sumvec", sizes={"entries": entries, "maximum": 1, "chunk": 1})
     secret = TaskSecret(task.id, SEED)
     with pytest.raises(InvalidInputError, match="noise is for a count and a histogram"):
         server(task, secret, LEADER_KEYS, MemoryStore(), FixedNoise())

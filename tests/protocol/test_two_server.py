@@ -1566,6 +1566,30 @@ def test_a_leader_that_has_too_few_reports_collects_again() -> None:
     assert opened(pair).tolist() == [3, 0, -3]
 
 
+def test_a_leader_that_finds_the_batch_of_the_other_server_collects_again() -> None:
+    """Another process wrote into the journal what a helper keeps; nothing is opened with it."""
+    kept, journal = MemoryJournal(), MemoryJournal()
+    closed = servers(journals=(MemoryJournal(), kept))
+    closed.receive(*REPORTS[:3])
+    opened(closed)
+    foreign = {name: kept._values[name] for name in kept._values if name.startswith(b"batch")}
+    assert len(foreign) == 1
+    pair = servers(journals=(journal, MemoryJournal()))
+    pair.receive(*REPORTS[:3])
+    journal._values |= foreign
+    for _ in range(2):
+        pair.leader.stop()
+        with pytest.raises(BatchRefusedError, match="each server has its own journal"):
+            pair.leader.query(pair.helper.offer())
+        assert pair.leader.state is BatchState.COLLECTING and len(pair.leader) == 3
+        with pytest.raises(LocalProtocolError, match="not closed yet"):
+            pair.leader.resume()
+    assert pair.receive(REPORTS[3]) == [BOTH]
+    for name in foreign:  # its operator puts the journal right
+        del journal._values[name]
+    assert opened(pair).tolist() == [4, 0, -4]
+
+
 def test_reports_that_one_server_lacks_leave_the_batch() -> None:
     pair = servers()
     reports = [report(who, [who, 0, 0] if who < 2 else [1, 1, 1]) for who in range(6)]

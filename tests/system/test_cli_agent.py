@@ -31,6 +31,7 @@ from fedtally.campaign.key_files import load_client_key
 from fedtally.cli.agent_view import _state
 from fedtally.cli.app import run
 from fedtally.crypto.keys import Secret, SigningKey
+from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.plan.calendar import Calendar
 from fedtally.privacy.budget import Cap
@@ -234,6 +235,49 @@ def test_an_epsilon_in_days_renews_and_both_promises_are_shown(owner: Owner) -> 
     opens = int(today.timestamp())
     period = {"round": 9, "opens": opens, "closes": opens + 86_400, "has_room": False}
     assert shown["plans"][0]["period"] == period  # round 8 is within seven rounds of it
+
+
+def test_a_record_beyond_its_delta_is_shown_and_renews(owner: Owner) -> None:
+    """Secure sums use up what is reserved of a small delta: 2^-40 each, of 1e-10 in all."""
+    now = datetime.now(UTC)
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    owner.plan = owner.publish("days", days_of(owner.plan, today - timedelta(days=9)))
+    owner.write(epsilon="20.0", delta="1e-9", per_days="7")
+    assert owner.accept("days") == 0, owner.err
+    record = ClientRecord.open(owner.folder / "record" / "record.db", create=True)
+    event = dataclasses.replace(
+        owner.plan.privacy.event,  # type: ignore[union-attr]
+        participations=1, per_rounds=None, num_rounds=None,
+    )  # fmt: skip
+    for number in range(120):
+        time = int((today - timedelta(days=8 * (130 - number))).timestamp())
+        record.take_part("clients", f"plan {number}", 0, event, time)
+    with pytest.raises(InvalidInputError, match="is set aside for secure sums"):
+        record.spent(Cap(20.0, 1e-9))
+    for new in (False, True):
+        if new:  # the cap of seven days has room, and the record takes the part
+            asked = ("clients", owner.plan.fingerprint, 8, owner.plan.privacy.event)  # type: ignore[union-attr]
+            record.take_part(*asked, int((today - timedelta(days=1)).timestamp()))
+        assert owner.run("check") == 0, owner.err
+        assert owner.accept("days") == 0, owner.err
+        assert owner.run("show") == 0, owner.err
+        shown = " ".join(owner.out.split())
+        assert "more than delta 1e-09 can cover in all" in shown
+        assert ("Spent nothing in the last 7 days" in shown) is not new
+        assert owner.run("show", "--json") == 0
+        found = json.loads(owner.out)
+        assert found["spent_in_all"] is None and len(found["parts"]) == 120 + new
+        assert (found["spent"] is None) is not new
+    for delta in (
+        "1e-9",
+        "0.0",
+    ):  # the owner changes the settings, and asks for less than was spent
+        owner.write(epsilon="20.0", delta=delta)
+        assert owner.run("show") == 0, owner.err
+        words = f"Spent more than delta {float(delta):g} can cover Accepted"
+        assert words in " ".join(owner.out.split())
+        assert owner.run("show", "--json") == 0
+        assert json.loads(owner.out)["spent"] is None
 
 
 def test_a_period_of_seconds_is_shown_to_the_second() -> None:

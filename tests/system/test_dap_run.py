@@ -366,6 +366,7 @@ def test_a_collector_does_not_wait_for_ever(web: Web, capsys: pytest.CaptureFixt
     [
         (["4"], "measurement must be at most 3"),
         (["tea"], "is no number"),
+        (["1" * 5000], "is no number of up to 30 digits"),
         (["tea", "--candidates", "fruits.txt"], "tea"),
     ],
 )
@@ -505,6 +506,15 @@ def test_a_task_is_made_in_three_files(
     for text in ("collector.token", "task.toml"):
         assert bytes(secret.seed.reveal()).hex() not in Path("made", text).read_text()
     assert makes(*words) == 2 and "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", ["0", "1000001", "9" * 4300])
+def test_the_days_of_a_task_are_bounded(
+    keys: Path, days: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the product of a number that Python reads is too long for it to write."""
+    assert makes("--vdaf", "count", "--days", days) == 2
+    assert "--days must be at " in capsys.readouterr().err and not Path("made").exists()
 
 
 def test_two_tasks_of_the_same_words_are_two(keys: Path) -> None:

@@ -227,6 +227,7 @@ BAD_ADDS: dict[str, dict[str, Any]] = {
     "signed-ids": {"ids": np.array([1, 2])},
     "float-ids": {"ids": np.array([1.0, 2.0])},
     "list-of-ids": {"ids": [1, 2]},
+    "one-id": {"ids": 1},
     "square-ids": {"ids": TWO[None]},
     "clients": {"ids": TWO, "num_clients": -1},
     "float-clients": {"ids": TWO, "num_clients": 2.0},
@@ -247,6 +248,29 @@ def test_bad_adds_leave_no_trace(backend: str, name: str) -> None:
         with pytest.raises(InvalidInputError):
             sketch.add_range(0, arguments["counts"], arguments.get("num_clients"))
         assert state(sketch) == before
+
+
+def of_file(sketch: CountSketch) -> CountSketch:
+    return CountSketch.from_bytes(sketch.to_bytes())
+
+
+def merged(sketch: CountSketch) -> CountSketch:
+    whole = CountSketch(sketch.spec, sketch.round)
+    whole.merge(sketch)
+    return whole
+
+
+@pytest.mark.parametrize("made", [lambda sketch: sketch, of_file, merged])
+def test_items_without_counts_make_no_counter_too_large(made: Any) -> None:
+    """Whatever filled the sketch before, it can be read back from its file."""
+    sketch, zeros = CountSketch(spec_of(), 0), np.zeros(2000, np.uint64)
+    sketch.encode_vector(np.array([2**62 - 3000]))
+    sketch = made(sketch)
+    sketch.add(zeros)
+    before = state(sketch)
+    with pytest.raises(InvalidInputError, match=r"below 2\^62"):
+        sketch.add(zeros)
+    assert state(sketch) == before == state(of_file(sketch))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,16 @@ import pytest
 import fedtally
 from fedtally.base.text import escaped
 from fedtally.cli.app import cli, run
-from fedtally.errors import FedtallyError, InvalidInputError, arg, flag, opt, reason, render
+from fedtally.errors import (
+    FedtallyError,
+    InvalidInputError,
+    MissingExtraError,
+    arg,
+    flag,
+    opt,
+    reason,
+    render,
+)
 from fedtally.plan.rules import RULES, Need, check, given, unmet
 from fedtally.simulation.simulation import OPTIONS
 
@@ -152,6 +161,15 @@ def test_an_error_knows_its_options_and_holds_no_marks() -> None:
     # within another error it keeps its marks, and of a file it names entries
     assert InvalidInputError(f"of {error.marked}").options == error.options
     assert reason(error) == ": top is odd beside seed"
+
+
+@pytest.mark.parametrize("kind", [InvalidInputError, MissingExtraError])
+def test_an_error_that_speaks_shell_prints_so(kind: type[FedtallyError]) -> None:
+    """Also an ImportError, whose text is not made of its arguments."""
+    error = kind(f"{arg.top} needs an extra: leave {opt.seed} out")
+    assert str(error) == "top needs an extra: leave seed= out"
+    error.speak_shell(["--top"])
+    assert str(error) == "--top needs an extra: leave --seed out" == error.args[0]
 
 
 @pytest.mark.parametrize(

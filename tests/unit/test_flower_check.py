@@ -38,7 +38,10 @@ def certificate(folder: Path, name: str) -> Path:
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+            x509.SubjectAlternativeName(
+                [x509.IPAddress(ipaddress.ip_address(each)) for each in ("127.0.0.1", "::1")]
+            ),
+            False,
         )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         .sign(key, hashes.SHA256())
@@ -57,7 +60,9 @@ def certificate(folder: Path, name: str) -> Path:
 
 
 @contextmanager
-def superlink(version: str, trusted: Path | None = None, status: int = 200) -> Iterator[str]:
+def superlink(
+    version: str, trusted: Path | None = None, status: int = 200, host: str = "127.0.0.1"
+) -> Iterator[str]:
     """Serve what a SuperLink says of itself; yield its address."""
 
     class Pages(BaseHTTPRequestHandler):
@@ -71,10 +76,12 @@ def superlink(version: str, trusted: Path | None = None, status: int = 200) -> I
             pass
 
     class Quiet(HTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
         def handle_error(self, *_: object) -> None:  # a handshake that the client gave up
             pass
 
-    server = Quiet(("127.0.0.1", 0), Pages)
+    server = Quiet((host, 0), Pages)
     if trusted is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(trusted, trusted.with_suffix(".key"))
@@ -84,7 +91,7 @@ def superlink(version: str, trusted: Path | None = None, status: int = 200) -> I
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
-        yield f"127.0.0.1:{server.server_port}"
+        yield f"{f'[{host}]' if ':' in host else host}:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()
@@ -141,6 +148,21 @@ def test_what_keeps_a_node_from_working_is_named(
         assert "answers 502" in problems(address, key=key)["SuperLink"]
     with superlink("a page that a proxy hides", status=404) as address:
         assert problems(address, key=key) == {}
+
+
+def test_a_superlink_may_have_an_ipv6_address_in_brackets(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    ours = certificate(tmp_path, "ours")
+    key = str(ours.with_suffix(".key"))
+    with superlink("1.41.0", host="::1") as address:
+        assert address.startswith("[::1]:") and problems(address, key=key) == {}
+    with superlink("1.41.0", ours, host="::1") as address:
+        assert problems(address, root_certificates=str(ours), key=key) == {}
+        assert "speaks TLS: give --root" in problems(address, key=key)["SuperLink"]
+    assert "Connection refused" in problems(address)["SuperLink"]  # once nobody listens there
 
 
 def test_a_key_and_an_agent_that_cannot_be_used_are_named(tmp_path: Path) -> None:

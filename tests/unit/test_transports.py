@@ -60,7 +60,11 @@ def test_what_cannot_be_read_is_refused_before_an_engine_is_made(
 ) -> None:
     words = ["campaign", "run", str(survey), "--engine", "https", "--listen", "unix:x"]
     for more, said in (
-        (["--linger", "a day"], "--linger must be a whole number of seconds, got 'a day'"),
+        (
+            ["--linger", "a day"],
+            "--linger must be a whole number of seconds, below 10^9, got 'a day'",
+        ),
+        (["--linger", "9" * 5000], f"seconds, below 10^9, got '{'9' * 60}'"),
         (["--log", "all"], "--log must be off, info, debug, got 'all'"),
     ):
         pytest.importorskip("starlette")

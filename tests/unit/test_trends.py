@@ -19,6 +19,7 @@ from fedtally.answer.trending import Change, Trends
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, OutsideDomainError
+from fedtally.sketch import CountSketch
 
 SIZE, ROUNDS, CLIENTS = 400, 12, 500
 DOMAIN = IntegerRange(1, SIZE)
@@ -149,6 +150,39 @@ def test_missing_rounds_have_no_point(campaign: Result) -> None:
     }
 
 
+def emptied(result: Result, *rounds: int) -> Result:
+    """Return a result of the same sums, but nobody took part in some rounds."""
+    sums = [CountSketch(s.spec, s.round) if s.round in rounds else s for s in result.sketches]
+    return Result(result.plan, result.domain, sums, round_labels=result.round_labels)
+
+
+@pytest.mark.parametrize("is_histogram", [False, True])
+def test_rounds_without_clients_have_no_shares(campaign: Result, is_histogram: bool) -> None:
+    result = campaign
+    if is_histogram:
+        items, days = drawn()
+        few = [min(item, 6) for item in items]
+        result = fedtally.estimate(few, rounds=days, domain=IntegerRange(1, 6), seed=1)
+    assert result.plan.is_histogram is is_histogram
+    gapped = emptied(result, 0, 1, 6, 7)
+    points = gapped.series([5]).points
+    assert [point.round for point in points] == [2, 3, 4, 5, 8, 9, 10, 11]
+    assert all(0 <= point.low <= point.frequency <= point.high <= 1 for point in points)
+    found = gapped.trends("last:2", against=3)
+    assert (found.window.rounds, found.against.rounds) == ((10, 11), (5, 8, 9))
+    assert 5 in {change.item for change in found.changed} and found.earlier == 0
+    for window, history, said in (
+        ("4..8", 64, "has rounds without clients .6, 7., .*: take a window without them$"),
+        ("7..7", 64, "has rounds without clients .7., .*: take a window without them$"),
+        ("0..1", 64, "has rounds without clients .0, 1."),
+        ("3..4", 6, "the last 6 rounds here, from round 6 on, got round 3$"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            gapped.trends(window, history=history)
+    with pytest.raises(InvalidInputError, match="there is one set of them with clients here"):
+        emptied(result, *range(1, ROUNDS)).trends()
+
+
 @pytest.mark.parametrize("noise", [None, 6.0])
 def test_histograms_have_trends(noise: float | None) -> None:
     items, days = drawn()
@@ -225,6 +259,8 @@ def test_rounds_of_one_set_of_hashes_are_one_point() -> None:
     usual = result.trends().window  # the last round has no value of its own
     assert (usual.asked, usual.rounds) == ("last:2", (6, 7))
     assert result.trends("last:2", against=2).against.rounds == (4, 5)
+    with pytest.raises(InvalidInputError, match="last 4 rounds here, from round 4 on, got round 2"):
+        result.trends("2..3", history=4)
 
 
 def test_the_decoder_of_all_rounds_is_chosen_by_batches(monkeypatch: pytest.MonkeyPatch) -> None:

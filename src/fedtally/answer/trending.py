@@ -221,8 +221,8 @@ class Trends(Table):
         window: the rounds of the current shares.
         against: the earlier rounds with which the window is compared.
         rounds: all rounds that were examined.
-        earlier: the number of landed sums that were not examined, since they are older than
-            `rounds`.
+        earlier: the number of landed sums that were not examined, since they are older than the
+            examined ones.
         tested: the number of items that were tested: all candidates.
         alpha: the largest expected share of unchanged items in the list.
         confidence: the confidence of the limits of each item. They do not allow for selection: they
@@ -386,7 +386,7 @@ def trends_of(
         confidence=part.confidence,
         lines=lambda items: _series(part, read_rounds, items, whole=False),
         since=_since(part, read_rounds, found, chosen),
-        earlier=len(part.sketches) - sum(len(one.sums) for one in read_rounds.columns),
+        earlier=len(part.sketches) - read_rounds.num_sums,
         not_private=part.not_private,
     )
 
@@ -540,10 +540,18 @@ class _Rounds(ABC):
 
     A column is one round, or several rounds with the same hashes (see `_Column`). The errors of
     different columns are independent.
+
+    Args:
+        sums: the landed sums by round.
+        columns: the examined columns, by their rounds.
+        empty: the columns that were examined, too, but have no values, since they have no clients.
     """
 
-    def __init__(self, sums: ByRound, columns: Sequence[_Column]) -> None:
+    def __init__(
+        self, sums: ByRound, columns: Sequence[_Column], empty: Sequence[_Column] = ()
+    ) -> None:
         self.columns, self._labels, self._landed = list(columns), sums.labels, sums.landed
+        self._empty = list(empty)
 
     @staticmethod
     def of(sums: ByRound, history: int) -> _Rounds:
@@ -573,11 +581,17 @@ class _Rounds(ABC):
             )
         found = _read(sums, history)
         if len(found.columns) < 2:
+            clients = " with clients" if found._empty else ""
             raise InvalidInputError(
-                "trends compare rounds of different hashes, and there is one set of them here:"
-                f" {_WITHOUT}"
+                "trends compare rounds of different hashes, and there is one set of them"
+                f"{clients} here: {_WITHOUT}"
             )
         return found
+
+    @property
+    def num_sums(self) -> int:
+        """The number of sums that were examined, with those of no clients."""
+        return sum(len(one.sums) for one in [*self.columns, *self._empty])
 
     @abstractmethod
     def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
@@ -643,8 +657,8 @@ class _Rounds(ABC):
             sums: the numbers of the window's sums (see `_Column.sums`).
 
         Raises:
-            InvalidInputError: the window has only a part of a column, or a sum that is in no
-                column.
+            InvalidInputError: the window has only a part of a column, a sum of rounds without
+                clients, or a sum that is older than the examined rounds.
         """
         wanted = set(sums)
         for column in self.columns:
@@ -654,11 +668,17 @@ class _Rounds(ABC):
                     f"rounds {column.rounds[0]} to {column.rounds[-1]} have one set of hashes, and"
                     " a window holds all of them or none: take them in, or leave them out"
                 )
-        early = wanted.difference(*(column.sums for column in self.columns))
-        if early:
+        bare = [str(each) for one in self._empty if wanted & {*one.sums} for each in one.rounds]
+        if bare:
             raise InvalidInputError(
-                f"trends look at the last {len(self.columns)} rounds here, from round"
-                f" {self.columns[0].rounds[0]} on, got round {min(early)}"
+                f"the window has rounds without clients ({', '.join(bare)}), which have no shares"
+                " to compare: take a window without them"
+            )
+        if early := wanted.difference(*(column.sums for column in self.columns)):
+            rounds = [each for one in [*self.columns, *self._empty] for each in one.rounds]
+            raise InvalidInputError(
+                f"trends look at the last {len(rounds)} rounds here, from round {min(rounds)} on,"
+                f" got round {min(early)}"
             )
         return np.array([bool(wanted.intersection(one.sums)) for one in self.columns])
 
@@ -729,12 +749,13 @@ class _Fitted(_Rounds):
     def __init__(self, sums: ByRound, fit: FittedDecoder) -> None:
         self._fit = fit
         self._there = np.flatnonzero(fit.clients)
-        batches = [fit.batches[place] for place in self._there]
-        by_batch: dict[int, list[int]] = {batch: [] for batch in batches}
+        by_batch: dict[int, list[int]] = {batch: [] for batch in fit.batches}
         for number in sorted(sketch.round for sketch in sums.part.sketches):
             if (batch := sums.batch(number)) in by_batch:
                 by_batch[batch].append(number)
-        super().__init__(sums, [_column(sums, by_batch[batch]) for batch in batches])
+        columns = [_column(sums, by_batch[batch]) for batch in fit.batches]
+        empty = [columns[place] for place in np.flatnonzero(fit.clients == 0)]
+        super().__init__(sums, [columns[place] for place in self._there], empty)
 
     def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
         chosen = np.zeros(len(self._fit.clients), bool)
@@ -749,12 +770,16 @@ class _Fitted(_Rounds):
 class _Counted(_Rounds):
     """The values of items by round, read from histograms: one column for each sum.
 
-    The counts are exact, or have the plan's noise.
+    The counts are exact, or have the plan's noise. Sums without clients are left out.
     """
 
     def __init__(self, sums: ByRound, history: int) -> None:
-        chosen = last(sums.part.sketches, min(history, LONGEST))
-        super().__init__(sums, [_column(sums, [number]) for number in chosen])
+        examined = last(sums.part.sketches, min(history, LONGEST))
+        clients = np.array([sums.sums([number])[0].num_clients for number in examined])
+        columns = [_column(sums, [number]) for number in examined]
+        empty = [columns[place] for place in np.flatnonzero(clients <= 0)]
+        super().__init__(sums, [columns[place] for place in np.flatnonzero(clients > 0)], empty)
+        chosen = [column.sums[0] for column in self.columns]
         self._decoders = [sums.alone(number) for number in chosen]
         candidates = Candidates(sums.part.domain)
         self._noise = np.array([one.noisy(candidates).stddev for one in self._decoders])

@@ -32,6 +32,7 @@ class Window:
         asked: the window as it was asked for, such as "last:7".
         rounds: the numbers of the landed rounds in the window, ascending, from 0.
         missing: the numbers of rounds between the first and the last of `rounds` that did not land.
+            For trends, also rounds that landed without clients.
         clients: the number of contributions in the window. A contribution is what one client adds
             in one round.
         labels: the labels of the first and the last of `rounds`; None: rounds have only numbers.

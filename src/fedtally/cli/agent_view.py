@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 from fedtally.cli import console
 from fedtally.cli.plan_facts import authority_rows, demand_rows, identity_rows
+from fedtally.errors import InvalidInputError, UnreadableFileError
 
 if TYPE_CHECKING:
     from fedtally.agent.accepted import Campaign
@@ -132,7 +134,6 @@ def document(settings: Settings, now: float) -> dict[str, Any]:
         now: the time, Unix seconds.
     """
     record, cap = settings.open_record(), settings.policy.cap
-    spent = record.spent(cap, int(now))
     campaigns = {plan.hex(): campaign for plan, campaign in settings.accepted().items()}
     return {
         "schema": "fedtally-agent/1",
@@ -149,7 +150,7 @@ def document(settings: Settings, now: float) -> dict[str, Any]:
             for campaign in campaigns.values()
         ],
         **({"epsilon": None, "delta": None} if cap is None else _limits(cap)),
-        "spent": None if spent is None else spent.epsilon,
+        "spent": _spent(record, cap, int(now)),
         **_renewal(record, cap, int(now)),
         "parts": [
             {
@@ -168,24 +169,46 @@ def _limits(cap: Cap) -> dict[str, Any]:
     return {"epsilon": cap.epsilon, "delta": cap.delta}
 
 
+def _spent(record: ClientRecord, cap: Cap | None, time: int = 0) -> float | None:
+    """Return the epsilon of the parts that count under a cap, at the cap's delta.
+
+    Args:
+        record: the client's record.
+        cap: the cap; None: the record's cap.
+        time: now, Unix seconds; 0: all parts count, as in `ClientRecord.spent`.
+
+    Returns:
+        The epsilon. None: nothing was charged, or no epsilon holds at this delta. For instance,
+        each secure sum uses up a part of delta. A cap with `per_days` bounds the number of sums in
+        its days, but not in the whole record.
+    """
+    try:
+        spent = record.spent(cap, time)
+    except UnreadableFileError:
+        raise
+    except InvalidInputError:
+        return None
+    return None if spent is None or math.isinf(spent.epsilon) else spent.epsilon
+
+
 def _renewal(record: ClientRecord, cap: Cap | None, now: int) -> dict[str, Any]:
     """Return the fields for JSON about a cap that limits the privacy cost of any N days.
 
     Returns:
         A dict with three entries. `per_days`: N. `spent_in_all`: the epsilon of everything that the
-        client ever took part in; None: nothing was charged. `renews`: when the oldest participation
-        of the last N days stops counting, Unix seconds; None: the client took part in nothing in
-        these days. The dict is empty if the cap limits the cost of all time, or if there is no cap.
+        client ever took part in; None: nothing was charged, or no epsilon holds (see `_spent`).
+        `renews`: when the oldest participation of the last N days stops counting, Unix seconds;
+        None: the client took part in nothing in these days. The dict is empty if the cap limits the
+        cost of all time, or if there is no cap.
     """
     from fedtally.privacy.budget import DAY
 
     if cap is None or cap.per_days is None:
         return {}
     counted = [part.time for part in record.parts() if part.time > cap.since(now)]
-    in_all = record.spent(dataclasses.replace(cap, per_days=None))
     return {
         "per_days": cap.per_days,
-        "spent_in_all": None if in_all is None else in_all.epsilon,
+        "spent_in_all": _spent(record, dataclasses.replace(cap, per_days=None)),
         "renews": counted[0] + cap.per_days * DAY if counted else None,
     }
 
@@ -276,9 +299,11 @@ def _allowed_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     """
     from fedtally.privacy.accounting import rounded_up
 
-    def cost(epsilon: float | None) -> str:
-        return "nothing" if epsilon is None else f"epsilon {rounded_up(epsilon):g}"
+    def cost(epsilon: float | None, has_parts: bool) -> str:
+        none = "nothing", f"more than delta {found['delta']:g} can cover"
+        return none[has_parts] if epsilon is None else f"epsilon {rounded_up(epsilon):g}"
 
+    is_charged = any(part["private"] for part in found["parts"])
     if found["epsilon"] is None:
         allowed = "plans without differential privacy, each label of items once"
         return [
@@ -287,12 +312,15 @@ def _allowed_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
         ]
     limits = f"epsilon {found['epsilon']:g} at delta {found['delta']:g}"
     if (days := found.get("per_days")) is None:
-        return [("Allowed", f"{limits}, over everything"), ("Spent", cost(found["spent"]))]
+        return [
+            ("Allowed", f"{limits}, over everything"),
+            ("Spent", cost(found["spent"], is_charged)),
+        ]
     renews = "" if found["renews"] is None else f"; some renews at {_day(found['renews'])} (UTC)"
     return [
         ("Allowed", f"{limits}, in any {days} days; no bound on all of them together"),
-        ("Spent", f"{cost(found['spent'])} in the last {days} days{renews}"),
-        ("", f"{cost(found['spent_in_all'])} in all"),
+        ("Spent", f"{cost(found['spent'], bool(renews))} in the last {days} days{renews}"),
+        ("", f"{cost(found['spent_in_all'], is_charged)} in all"),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Side = Literal["leader", "helper"]
 LEAST_BATCH = 10  # a copy of the value in `campaign.dap_folder`; a test compares them
 _DAY = 86_400
+_MOST_DAYS = 1_000_000  # the longest task, about 2,700 years
 _NEEDS = "Crypto", "httpx", "prometheus_client", "starlette", "uvicorn", "uvloop"
 _HELPS: dict[str, Any] = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 TASK, SECRET, TOKEN = "task.toml", "servers.secret", "collector.token"
@@ -191,7 +193,7 @@ def _days(days: int, precision: int) -> tuple[int, int]:
         precision: the unit of the task's times, in seconds.
 
     Raises:
-        InvalidInputError: `days` or `precision` is less than 1.
+        InvalidInputError: `days` is not 1 to 1,000,000, or `precision` is less than 1.
     """
     import time
 
@@ -199,7 +201,9 @@ def _days(days: int, precision: int) -> tuple[int, int]:
 
     validate.integer(1, precision=precision)
     start = int(time.time()) // precision * precision
-    return start, start - (-validate.integer(1, days=days) * _DAY // precision) * precision
+    return start, start - (
+        -validate.integer(1, _MOST_DAYS, days=days) * _DAY // precision
+    ) * precision
 
 
 def _sizes(
@@ -687,16 +691,18 @@ def _measurement(made: Task, text: str, given: Domain | None) -> Any:
 
     Raises:
         InvalidInputError: with a list of candidates, a name is not in the list; without one, the
-            text has something else than numbers.
+            text has something else than numbers of up to 30 digits.
     """
     from fedtally.campaign.dap_files import domain_of_task
     from fedtally.cli.shared import as_named
 
     names = text.split(",") if made.vdaf == "sumvec" else [text]
     if given is None:
-        if not all(name.strip().isascii() and name.strip().isdigit() for name in names):
+        # Python reads no integer of more than 4,300 digits, and no task needs more than 20 digits.
+        if not all(re.fullmatch("[0-9]{1,30}", name.strip()) for name in names):
             raise InvalidInputError(
-                f"{text[:60]!r} is no number: give numbers, or --candidates FILE to name items"
+                f"{text[:60]!r} is no number of up to 30 digits: give such numbers, or --candidates"
+                " FILE to name items"
             )
         numbers = [int(name) for name in names]
         return numbers if made.vdaf == "sumvec" else numbers[0]

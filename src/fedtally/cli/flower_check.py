@@ -45,7 +45,7 @@ def check_node(
     """Check the settings of a SuperNode, and yield a result for each of them.
 
     Args:
-        superlink: the address of the SuperLink, HOST:PORT.
+        superlink: the address of the SuperLink, HOST:PORT; an IPv6 address is in brackets.
         root_certificates: the path of the certificates that the node trusts; None: the node
             connects without TLS.
         key: the path of the node's private key; None: the node has none.
@@ -83,6 +83,7 @@ def _installed() -> Finding:
 
 def _check_superlink(address: str, trusted: str | None, version: str) -> Iterator[Finding]:
     host, _, port = address.rpartition(":")
+    host = host.strip("[]")  # an IPv6 address is in brackets
     # TLS is checked first. Some TLS servers answer plain HTTP with an error page, which would
     # otherwise be taken for the answer of a server without TLS.
     if trusted is None and _speaks_tls(host, port):

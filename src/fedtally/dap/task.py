@@ -255,11 +255,13 @@ class Task:
         return make(*self.sizes.values(), context=vdaf_context(self.id))
 
     def check_noise(self) -> None:
-        """Refuse noise if the task's VDAF is sumvec, where noise would not hide a report.
+        """Refuse noise if the task's VDAF is sumvec, whatever its sizes.
+
+        Noise hides a change of at most two counters, by 1 each. A report of a sumvec may change
+        more.
 
         Raises:
-            InvalidInputError: one report may change more than two counters of the sum, or change a
-                counter by more than 1.
+            InvalidInputError: the VDAF is sumvec.
         """
         if not KINDS[self.vdaf].is_hidden:
             raise InvalidInputError(

@@ -397,6 +397,9 @@ class CountSketch:
         self.num_clients = 0
         self.num_silos = 0
         self.noise: NoiseMark | None = None
+        # No counter is larger than this, unless `vector` was changed from outside. With it, items
+        # can be added once each without looking at all counters.
+        self._most = 0
 
     @property
     def num_vectors(self) -> int:
@@ -439,9 +442,9 @@ class CountSketch:
                 If absent, it is the sum of `counts`, or without `counts` the number of ids.
 
         Raises:
-            InvalidInputError: a count is negative, a dtype or a shape is wrong, `counts` could make
-                a counter reach 2^62, an id has no counter in the histogram, or the counters already
-                hold noise. The sketch is then unchanged.
+            InvalidInputError: a count is negative, a dtype or a shape is wrong, a counter could
+                reach 2^62, an id has no counter in the histogram, or the counters already hold
+                noise. The sketch is then unchanged.
         """
         whole = None if counts is None else _clients_per_item(counts)
         given = None if num_clients is None else validate.integer(0, num_clients=num_clients)
@@ -595,8 +598,9 @@ class CountSketch:
             # Created only after these checks: it allocates as much memory as its spec asks for.
             sketch = cls(spec, meta["round"])
             sketch.vector = np.concatenate([counters.reshape(-1), spelled])
-            if _largest(sketch.vector) >= _MAX_WEIGHT:
+            if (most := _largest(sketch.vector)) >= _MAX_WEIGHT:
                 raise InvalidInputError("a counter is beyond 2^62")
+            sketch._most = int(most)
             sketch.noise = noise_mark(meta["noise"])
             sketch.num_silos = validate.integer(0, num_silos=meta.get("num_silos", 0))
             sketch.num_clients = checked_number(meta["num_clients"], sketch)
@@ -616,6 +620,10 @@ class CountSketch:
             raise InvalidInputError(f"ids must be uint64 {form}, got {got}")
         if counts is not None:
             self._check_total(_weight(counts))
+        elif self._most + np.size(ids) > _MAX_WEIGHT // 2:  # half, as floats are not exact here
+            self._check_total(np.size(ids))
+        else:
+            self._most += np.size(ids)
         for part in self.spec.parts(self.round):
             part.hashes.add(part.of(self.vector), part.ids(ids), counts)
 
@@ -643,6 +651,7 @@ class CountSketch:
                 f"the total weight of a sketch must stay below 2^62, got about {total:.3g}; scale"
                 " the weights down"
             )
+        self._most = int(total)
 
 
 def _integers(**named: Any) -> npt.NDArray[np.int64]:

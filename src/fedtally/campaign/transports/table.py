@@ -7,6 +7,7 @@ options and their checks from the table.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -121,8 +122,10 @@ def _https_over(campaign: CampaignFolder, note: Callable[[str], None], **where: 
 
 
 def _seconds(text: str, option: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidInputError(f"{option} must be a whole number of seconds, got {text!r}")
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise InvalidInputError(
+            f"{option} must be a whole number of seconds, below 10^9, got {text[:60]!r}"
+        )
     return int(text)
 
 

@@ -515,12 +515,12 @@ class _Server(ABC):
         """
 
     def _forget(self, query: bytes, state: BatchState) -> None:
+        self._counted = self._ids_of(query, Kind.QUERY, LEADER)[1]  # before anything is dropped
         self._state, self._sum = state, None
         for held in self._held.values():
             self._drop(held)
         for gone in (self._held, self._added, self._out):
             gone.clear()
-        self._counted = self._ids_of(query, Kind.QUERY, LEADER)[1]
 
 
 def _is_signed(part: Part, signed: tuple[bytes, ...]) -> bool:
@@ -915,8 +915,8 @@ class Leader(_Server):
 
         Raises:
             BatchRefusedError: the offer is malformed or for other rounds, the servers have too few
-                reports in common, a round is in another batch, or the batch has noise from another
-                source.
+                reports in common, a round is in another batch, the batch has noise from another
+                source, or the journal has the batch of the other server.
             LocalProtocolError: the leader has not stopped, or the batch is closed.
             LostReportError: a stored frame is missing, or is not the accepted one; no noise was
                 drawn.
@@ -932,11 +932,10 @@ class Leader(_Server):
         if self._state is not BatchState.STOPPED:
             raise LocalProtocolError(f"this batch is {self._state.value}; a leader asks once")
         try:
-            recorded = self._recorded(offer)
+            self._close(self._recorded(offer))
         except BatchRefusedError:
             self._state = BatchState.COLLECTING  # more reports may come
             raise
-        self._close(recorded)
         return self._query
 
     def _recorded(self, offer: bytes) -> bytes:

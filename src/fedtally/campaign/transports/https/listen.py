@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import socket
 import ssl
@@ -60,7 +61,7 @@ class Address:
         kind, _, rest = text.partition(":")
         if kind == "unix" and rest:
             return cls(Path(rest))
-        if kind == LOOPBACK and rest.isascii() and rest.isdigit() and int(rest) <= _MOST_PORT:
+        if kind == LOOPBACK and re.fullmatch("[0-9]{1,5}", rest) and int(rest) <= _MOST_PORT:
             return cls(None, int(rest))
         raise InvalidInputError(
             f"cannot listen on {text!r}: give unix:PATH, which nginx reaches, or {LOOPBACK}:PORT"
