@@ -45,6 +45,8 @@ from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.checkpoints import CheckpointError
+from fedtally.secagg.server import Server
 from fedtally.sources import of_description
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
 from fedtally.store.marks import new_mark, read_mark
@@ -314,6 +316,27 @@ class CampaignFolder:
             f" campaign restore {self.path}; without a copy, fedtally campaign cancel {self.path},"
             " and begin another campaign with a new plan"
         )
+
+    def unrestorable(self, now: int, *, random: Callable[[int], bytes]) -> dict[bytes, str]:
+        """Return why this version cannot restore open sessions: a text by the session's name.
+
+        Nothing is written, and another process may run the campaign meanwhile. Sessions that are
+        past their time are left out: no version can go on with them.
+
+        Args:
+            now: the time, Unix seconds.
+            random: a cryptographic source, as for `claim`.
+        """
+        state, found = self.state(), {}
+        for one in state.status(self.plan).open:
+            if one.not_after < now or (saved := state.checkpoint(one.session)) is None:
+                continue
+            try:
+                # Without `reserve` nothing is charged, and without `journal` nothing is written.
+                Server.restore(saved, random=random, allow_list=self.allow_list)
+            except CheckpointError as error:
+                found[one.session] = str(error)
+        return found
 
     def secure_sum(self) -> dict[str, Any]:
         """Return the parameters and numbers of the secure sum, as a JSON object for the result.

@@ -428,6 +428,17 @@ class Campaigns(ClaimedDatabase):
         """
         return CampaignReader(self, plan, ledger)
 
+    def checkpoint(self, session: bytes) -> bytes | None:
+        """Return the checkpoint of a session; None: no session with this name is open.
+
+        Args:
+            session: the session's name, 32 bytes.
+        """
+        query = sa.select(_sessions.c.checkpoint).where(_sessions.c.session == session.hex())
+        with self._transaction(write=False) as connection:
+            found: bytes | None = connection.execute(query).scalar()
+        return found
+
     def clients(self, session: bytes) -> tuple[ClientId, ...]:
         """Return the names of the clients that an open session asked, as the transport knows them.
 
