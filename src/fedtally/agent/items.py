@@ -241,7 +241,7 @@ def of_file(
             error if the file must not be read.
 
     Raises:
-        InvalidInputError: there is no such file or format.
+        InvalidInputError: there is no such file or format, or the path is a pipe or a device.
         MissingExtraError: reading the file needs PyArrow, which is not installed.
     """
     chosen = column if column is None or isinstance(column, str) else (column[0], column[1])
@@ -249,6 +249,7 @@ def of_file(
     is_light = not arrow.is_installed()
 
     def read() -> Any:
+        check_whole(path)
         with watch():
             return rows()
 
@@ -270,6 +271,7 @@ def of_file(
 
     if is_light:
         _check_light(path, columns, format, people)
+    check_whole(path)
     # A missing file is an error now, and not in the first session.
     sources.open_source(path, columns, format=format)
     return read
@@ -289,6 +291,22 @@ def _of_arrow(source: sources.Source, people: str | None) -> Any:
     # stored only once for each batch.
     kind = pa.large_string()
     return pa.chunked_array([batch.items.cast(kind).unique() for batch in batches], kind)
+
+
+def check_whole(path: Path) -> None:
+    """Raise an error if a path is a named pipe or a device.
+
+    To open a pipe that nobody writes would block the thread of all readings (`Aside`) for good, and
+    a pipe gives its items once, while each session reads them anew.
+
+    Raises:
+        InvalidInputError: there is something at the path, and it is neither a file nor a folder.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InvalidInputError(
+            f"{path} is a pipe or a device, and each session reads the items anew: write them to a"
+            " file, or give them by a function (items.python)"
+        )
 
 
 def _check_light(path: Path, columns: sources.Columns, format: str | None, people: object) -> None:
@@ -339,6 +357,7 @@ def of_sqlite(
     _check_people(people)
 
     def read() -> Any:
+        check_whole(path)
         with watch():
             return rows()
 

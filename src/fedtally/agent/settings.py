@@ -28,6 +28,7 @@ from fedtally.agent.items import (
     Items,
     Reader,
     candidates_of,
+    check_whole,
     of_file,
     of_python,
     of_sqlite,
@@ -508,13 +509,14 @@ def _check_there(file: Path, permissions: Permissions) -> None:
 
     Raises:
         UnreadableFileError: there is no such file, or the agent may not read it.
-        InvalidInputError: as for `Permissions.check_closed`.
+        InvalidInputError: as for `check_whole` and `Permissions.check_closed`.
     """
     if not os.access(file, os.R_OK):
         raise UnreadableFileError(
             f"there is no file {file} that the agent may read: write one also where there is no"
             " item (a header alone)"
         )
+    check_whole(file)
     permissions.check_closed(file)
 
 
