@@ -66,7 +66,7 @@ def campaign() -> None:
             "your plan with privacy, against a server that may lie",
             (
                 "fedtally campaign init survey --plan plan.toml --server-key server.key"
-                " --allow-list clients.allow --ledger books.db --mark /var/lib/marks/survey"
+                " --allow-list clients.allow --ledger ledger.db --mark /var/lib/marks/survey"
             ),
         ),
     ],
