@@ -596,7 +596,8 @@ def test_status_says_that_this_version_cannot_go_on_with_an_open_session(
             err = said(2)
             assert f"resume would set aside round 0, session {session.session.hex()[:8]}," in err
             assert "and this version reads fedtally-secagg-checkpoint/99" in err
-            assert f"is over, at {utc(session.not_after)} at the latest" in err
+            assert f"is over, at {utc(session.not_after)} at the latest: its" in err
+            assert f"fedtally campaign drain {place} ends the process then" in err
             assert said(2, "--json") == err
             # No version can go on with a session whose time is over.
             with monkeypatch.context() as later:

@@ -294,15 +294,15 @@ def _of_arrow(source: sources.Source, people: str | None) -> Any:
 
 
 def check_whole(path: Path) -> None:
-    """Raise an error if a path is a named pipe or a device.
+    """Raise an error if a path is a named pipe or a character device, such as a terminal.
 
     To open a pipe that nobody writes would block the thread of all readings (`Aside`) for good, and
     a pipe gives its items once, while each session reads them anew.
 
     Raises:
-        InvalidInputError: there is something at the path, and it is neither a file nor a folder.
+        InvalidInputError: there is a named pipe or a character device at the path.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if path.is_fifo() or path.is_char_device():
         raise InvalidInputError(
             f"{path} is a pipe or a device, and each session reads the items anew: write them to a"
             " file, or give them by a function (items.python)"

@@ -413,7 +413,8 @@ def status(name: Path, names: bool, as_json: bool) -> int:
     # Once the campaign is over, nothing is restored, and the ledger is not needed any more.
     if document["state"] in _OVER:
         return 0
-    return max(_check_sessions(folder, document["open"]), check_ledger(folder.ledger, "resume"))
+    sessions = _check_sessions(folder) if document["open"] else 0
+    return max(sessions, check_ledger(folder.ledger, "resume"))
 
 
 @click.command(name="list", cls=Command, short_help="List the campaigns in a folder.")
@@ -775,12 +776,8 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
     return f"{name} {why}; {landed} of {rounds} rounds landed{heard}; {ways}"
 
 
-def _check_sessions(folder: CampaignFolder, shown: list[dict[str, Any]]) -> int:
+def _check_sessions(folder: CampaignFolder) -> int:
     """Print a note for each open session that this version cannot restore.
-
-    Args:
-        folder: the folder of the campaign.
-        shown: the open sessions, as `_status` has them.
 
     Returns:
         The exit code: 2 if there is such a session, else 0.
@@ -789,18 +786,18 @@ def _check_sessions(folder: CampaignFolder, shown: list[dict[str, Any]]) -> int:
     import time
 
     from fedtally.base.text import utc
+    from fedtally.campaign.folder import unrestorable
     from fedtally.secagg.checkpoints import CheckpointError
 
     code = 0
-    whys = folder.unrestorable(int(time.time()), random=secrets.token_bytes) if shown else {}
-    for one in shown:
-        if why := whys.get(bytes.fromhex(one["session"])):
-            code = CheckpointError.exit_code
-            console.note(
-                f"resume would set aside round {one['round']}, session {one['session'][:8]}, which"
-                f" would end without a sum: {why}; keep the version of fedtally that began it until"
-                f" the session is over, at {utc(one['not_after'])} at the latest"
-            )
+    for saved, why in unrestorable(folder, int(time.time()), random=secrets.token_bytes):
+        code = CheckpointError.exit_code
+        console.note(
+            f"resume would set aside round {saved.round}, session {saved.session.hex()[:8]}, which"
+            f" would end without a sum: {why}; keep the version of fedtally that began it until the"
+            f" session is over, at {utc(saved.not_after)} at the latest: its fedtally campaign"
+            f" drain {folder.path} ends the process then"
+        )
     return code
 
 

@@ -428,16 +428,22 @@ class Campaigns(ClaimedDatabase):
         """
         return CampaignReader(self, plan, ledger)
 
-    def checkpoint(self, session: bytes) -> bytes | None:
-        """Return the checkpoint of a session; None: no session with this name is open.
+    def open_sessions(self, plan: Plan, since: int) -> Sequence[SavedSession]:
+        """Return the open sessions of a campaign, with their checkpoints; it needs no claim.
 
         Args:
-            session: the session's name, 32 bytes.
+            plan: the plan of the campaign.
+            since: a time, Unix seconds; sessions that end before are left out.
         """
-        query = sa.select(_sessions.c.checkpoint).where(_sessions.c.session == session.hex())
+        known = _sessions.c
+        query = sa.select(_sessions).where(
+            (known.plan == plan.fingerprint)
+            & known.checkpoint.is_not(None)
+            & (known.not_after >= since)
+        )
         with self._transaction(write=False) as connection:
-            found: bytes | None = connection.execute(query).scalar()
-        return found
+            rows = connection.execute(query.order_by(known.round, known.session)).all()
+        return [_saved(row) for row in rows]
 
     def clients(self, session: bytes) -> tuple[ClientId, ...]:
         """Return the names of the clients that an open session asked, as the transport knows them.
