@@ -154,7 +154,7 @@ class World:
             accepted = AcceptedCampaigns(self.folder / f"owner{node}" / "campaigns", None)
             accepted.add(Campaign(plan, self.listed, until=date.max))
         assert plan.privacy is not None
-        books = place / "books.db"
+        books = place / "ledger.db"
         Ledger.open(books, create=True).grant(plan.privacy.population, 1.0, 1e-6, int(time.time()))
         folder = CampaignFolder.create(
             place / "campaign",

@@ -125,8 +125,8 @@ class Case:
             save_allow_list(self.place / "clients.allow", listed)
             more["allow_list"] = self.place / "clients.allow"
         if self.plan.privacy is not None:
-            more["ledger"] = str(self.place / "books.db")
-            books = Ledger.open(self.place / "books.db", create=True)
+            more["ledger"] = str(self.place / "ledger.db")
+            books = Ledger.open(self.place / "ledger.db", create=True)
             books.grant(self.plan.privacy.population, 100.0, 1e-6, int(time.time()))
         self.folder = folder_of(self.place, self.plan, deadlines=SHORT, **more)
         active = self.adversary == "active"

@@ -38,9 +38,9 @@ step "5. The SuperNodes: each has a key that the operator registers"
 start_nodes "$clients"
 
 step "6. The campaign"
-fedtally ledger grant --ledger books.db --population clients --epsilon 24 --delta 1e-5
+fedtally ledger grant --ledger ledger.db --population clients --epsilon 24 --delta 1e-5
 fedtally campaign init survey --plan plan.toml --server-key server.key --allow-list clients.allow \
-  --ledger books.db --mark survey.mark --phase "$phase"
+  --ledger ledger.db --mark survey.mark --phase "$phase"
 start campaign fedtally campaign run survey --engine flower --connection "$connection"
 wait_for campaign "for their shares"
 kill -KILL "$(fedtally campaign status survey --json | field 'd["process"]')"

@@ -64,8 +64,8 @@ start_nodes "$silos"
 step "7. The campaign"
 granted=()
 if [[ $epsilon != none ]]; then
-  fedtally ledger grant --ledger books.db --population clients --epsilon "$epsilon" --delta 1e-5
-  granted=(--ledger books.db)
+  fedtally ledger grant --ledger ledger.db --population clients --epsilon "$epsilon" --delta 1e-5
+  granted=(--ledger ledger.db)
 fi
 fedtally campaign init survey --plan plan.toml --server-key server.key --allow-list clients.allow \
   "${granted[@]}" --mark survey.mark --phase "$phase"

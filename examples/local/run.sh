@@ -63,9 +63,9 @@ for name in "${people[@]}"; do
 done
 
 echo "== The operator grants a budget, and runs the campaign. The server is killed, and goes on."
-fedtally ledger grant --ledger books.db --population clients --epsilon 4 --delta 1e-3
+fedtally ledger grant --ledger ledger.db --population clients --epsilon 4 --delta 1e-3
 fedtally campaign init fruit --plan plan.toml --server-key server.key --allow-list clients.allow \
-  --candidates fruits.txt --ledger books.db --mark fruit.mark
+  --candidates fruits.txt --ledger ledger.db --mark fruit.mark
 fedtally campaign run fruit --agents sockets 2> run.log &
 server=$!
 until grep -qs "for their items" run.log; do sleep 0.05; done

@@ -25,6 +25,7 @@ from secagg_cohort import stream
 from socket_agents import Person, listening_in_a_thread
 
 from fedtally.answer.result import Result
+from fedtally.base.text import utc
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
@@ -38,7 +39,7 @@ from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.plan.calendar import Calendar
 from fedtally.privacy.config import propose
-from fedtally.secagg import wire
+from fedtally.secagg import checkpoints, wire
 from fedtally.secagg.messages import Kind
 from fedtally.secagg.params import modulus_bits
 from fedtally.store import Ledger
@@ -301,6 +302,18 @@ def server(
     )
 
 
+def killed(place: Path, sockets: Path, verb: str, phase: str) -> None:
+    """Start the server in a process of its own, and kill it when it asks for this."""
+    process = server(place, sockets, verb)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if phase in line:
+            process.kill()
+            break
+    process.wait()
+    process.stderr.close()
+
+
 @pytest.mark.promise
 def test_a_server_that_is_killed_in_every_phase_goes_on(world: SimpleNamespace) -> None:
     plan = plan_of("active", "distributed")
@@ -308,14 +321,9 @@ def test_a_server_that_is_killed_in_every_phase_goes_on(world: SimpleNamespace) 
     asked = ["their keys", "their shares", "their items", "whom they saw", "the opening"]
     with agents(world, plan, N):
         for number, phase in enumerate(asked):
-            process = server(place, world.sockets, "resume" if number else "run")
-            assert process.stderr is not None
-            for line in process.stderr:
-                if phase in line:
-                    process.kill()
-                    break
-            process.wait()
-            process.stderr.close()
+            killed(place, world.sockets, "resume" if number else "run", phase)
+            # The check before an upgrade finds that this version can go on.
+            assert run(["campaign", "status", str(place)]) == 0
         assert carried("resume", world, place) == 0
     assert landed(place) == {0: N}
     spent = Ledger.open(world.folder / "books.db").export(plan.privacy.population)  # type: ignore[union-attr]
@@ -564,6 +572,48 @@ def test_status_says_that_this_version_cannot_read_the_ledger(
     # what is over charges nothing any more
     (place / "cancelled").touch()
     assert said(0)[1] == ""
+
+
+def test_status_says_that_this_version_cannot_go_on_with_an_open_session(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check before an upgrade: the clients of such a session may have spent their items."""
+    plan = plan_of(trust="distributed")
+    place = init(world, plan)
+
+    def said(code: int, *more: str) -> str:
+        capsys.readouterr()
+        assert run(["campaign", "status", str(place), *more]) == code
+        return " ".join(capsys.readouterr().err.split())
+
+    with agents(world, plan, N):
+        killed(place, world.sockets, "run", "their items")
+        [session] = CampaignFolder.open(place).status().open
+        before = (place / "campaign.db").read_bytes()
+        assert said(0) == ""
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoints, "SCHEMA", "fedtally-secagg-checkpoint/99")
+            err = said(2)
+            assert f"resume would set aside round 0, session {session.session.hex()[:8]}," in err
+            assert "and this version reads fedtally-secagg-checkpoint/99" in err
+            assert f"is over, at {utc(session.not_after)} at the latest: its" in err
+            assert f"fedtally campaign drain {place} ends the process then" in err
+            assert said(2, "--json") == err
+            # No version can go on with a session whose time is over.
+            with monkeypatch.context() as later:
+                later.setattr(time, "time", lambda: session.not_after + 1.0)
+                assert said(0) == ""
+        with monkeypatch.context() as patch:
+            # A ledger that is away takes nothing from the exit code.
+            patch.setattr(checkpoints, "SCHEMA", "fedtally-secagg-checkpoint/99")
+            patch.setattr("fedtally.cli.campaign.check_ledger", lambda *_: 1)
+            said(2)
+        assert (place / "campaign.db").read_bytes() == before
+        assert carried("resume", world, place) == 0
+    assert landed(place) == {0: N}
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "SCHEMA", "fedtally-secagg-checkpoint/99")
+        assert said(0) == ""
 
 
 def test_a_copy_that_was_put_back_is_refused_until_restore(

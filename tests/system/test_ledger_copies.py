@@ -59,17 +59,17 @@ def check_copy(place: str, exported: object) -> None:
 
 @pytest.mark.skipif(shutil.which("sqlite3") is None, reason="no command sqlite3")
 def test_a_ledger_in_a_file_is_copied_and_put_back(tmp_path: Path) -> None:
-    place, mounted = tmp_path / "books.db", tmp_path / "mounted"
+    place, mounted = tmp_path / "ledger.db", tmp_path / "mounted"
     mounted.mkdir()
     exported = spent_in(str(place)).export()
     copies, restores = (
         line.replace("/var/lib/fedtally/", f"{tmp_path}/").replace("/mnt/copies", str(mounted))
-        for line in lines_with("books.copy")
+        for line in lines_with("ledger.copy")
     )
     ran(copies)
     ran(copies)  # each hour
-    assert os.listdir(mounted) == ["books.copy"]
-    assert (mounted / "books.copy").stat().st_mode & 0o777 == 0o600
+    assert os.listdir(mounted) == ["ledger.copy"]
+    assert (mounted / "ledger.copy").stat().st_mode & 0o777 == 0o600
     place.write_bytes(b"lost")
     ran(restores)
     check_copy(str(place), exported)

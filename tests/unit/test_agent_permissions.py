@@ -368,7 +368,8 @@ def test_what_peers_may_read_has_a_command_that_its_owner_or_root_can_run(
 def test_where_peers_are_named_items_are_one_file(place: Path) -> None:
     (place / "items").mkdir(mode=0o700)
     (place / "items" / "a.csv").write_text("item\n7\n")
-    for name in ("items", "items/*.csv", "items/none"):
+    os.mkfifo(place / "items" / "pipe.csv", 0o600)
+    for name in ("items", "items/*.csv", "items/none", "items/pipe.csv"):
         of(place, set()).check_closed(place / name)
         with pytest.raises(InvalidInputError, match="name one file"):
             of(place, {PEER}).check_closed(place / name)

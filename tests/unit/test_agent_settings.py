@@ -498,6 +498,22 @@ def test_items_are_read_anew_for_every_session(agent: Path) -> None:
     assert as_list(items._read()) == ["8"]
 
 
+def test_a_pipe_is_no_place_of_items(agent: Path) -> None:
+    """Nobody writes it: who opens it to read waits for ever, and so would all later readings."""
+    (agent / "items.db").touch()
+    entries = ('file = "items.csv"', 'sqlite = "items.db"\nquery = "SELECT 7"')
+    for place, entry in zip(("items.csv", "items.db"), entries, strict=True):
+        (agent / FILE).write_text(FILLED.replace(entries[0], entry))
+        items = Settings.load(agent).items
+        (agent / place).unlink()
+        os.mkfifo(agent / place, 0o600)
+        for step in (items.check_there, items._read):
+            with pytest.raises(InvalidInputError, match=f"{place} is a pipe or a device"):
+                step()
+        with pytest.raises(InvalidInputError, match="a pipe or a device|no database"):
+            Settings.load(agent)
+
+
 def test_candidates_are_words_or_integers(tmp_path: Path) -> None:
     words, numbers = tmp_path / "words", tmp_path / "numbers"
     words.write_text("tea\ncoffee\n")

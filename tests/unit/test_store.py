@@ -853,6 +853,11 @@ def test_without_privacy_only_rounds_and_items_are_counted(record: ClientRecord)
         record.take_part("phones", "plan-0", round, None, time=1)
     with pytest.raises(AlreadySpentError):
         record.take_part("phones", "plan-0", 3, None, time=1)
+    with pytest.raises(
+        InvalidInputError, match="plan-0 named population 'phones' before, and names 'tablets' now"
+    ):
+        record.take_part("tablets", "plan-0", 5, None, time=1)
+    assert record.participations("plan-0") == [*range(5)]
     with pytest.raises(InvalidInputError, match="without differential privacy before"):
         record.take_part("phones", "plan-0", 5, SHARES, time=1)
     record.take_part("phones", "plan-1", 0, SHARES, time=1)

@@ -242,7 +242,7 @@ def of_file(
             error if the file must not be read.
 
     Raises:
-        InvalidInputError: there is no such file or format.
+        InvalidInputError: there is no such file or format, or the path is a pipe or a device.
         MissingExtraError: reading the file needs PyArrow, which is not installed.
     """
     chosen = column if column is None or isinstance(column, str) else (column[0], column[1])
@@ -250,6 +250,7 @@ def of_file(
     is_light = not arrow.is_installed()
 
     def read() -> Any:
+        check_whole(path)
         with watch():
             return rows()
 
@@ -271,6 +272,7 @@ def of_file(
 
     if is_light:
         _check_light(path, columns, format, people)
+    check_whole(path)
     # A missing file is an error now, and not in the first session.
     sources.open_source(path, columns, format=format)
     return read
@@ -290,6 +292,22 @@ def _of_arrow(source: sources.Source, people: str | None) -> Any:
     # stored only once for each batch.
     kind = pa.large_string()
     return pa.chunked_array([batch.items.cast(kind).unique() for batch in batches], kind)
+
+
+def check_whole(path: Path) -> None:
+    """Raise an error if a path is a named pipe or a character device, such as a terminal.
+
+    To open a pipe that nobody writes would block the thread of all readings (`Aside`) for good, and
+    a pipe gives its items once, while each session reads them anew.
+
+    Raises:
+        InvalidInputError: there is a named pipe or a character device at the path.
+    """
+    if path.is_fifo() or path.is_char_device():
+        raise InvalidInputError(
+            f"{path} is a pipe or a device, and each session reads the items anew: write them to a"
+            " file, or give them by a function (items.python)"
+        )
 
 
 def _check_light(path: Path, columns: sources.Columns, format: str | None, people: object) -> None:
@@ -340,6 +358,7 @@ def of_sqlite(
     _check_people(people)
 
     def read() -> Any:
+        check_whole(path)
         with watch():
             return rows()
 

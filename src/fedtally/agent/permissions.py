@@ -361,7 +361,7 @@ class Permissions:
             raise UnreadableFileError(f"cannot read {file}: {error.strerror}") from None
 
     def _check_closed(self, way: Way) -> None:
-        if stat.S_ISDIR(way.end.mode):
+        if not stat.S_ISREG(way.end.mode):
             raise InvalidInputError(f"{way.end.path} {_ONE_FILE}")
         folder, file = way.folders[-1], way.end
         if file.links > 1:

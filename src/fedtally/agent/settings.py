@@ -29,6 +29,7 @@ from fedtally.agent.items import (
     Items,
     Reader,
     candidates_of,
+    check_whole,
     of_file,
     of_python,
     of_sqlite,
@@ -511,13 +512,14 @@ def _check_there(file: Path, permissions: Permissions) -> None:
     Raises:
         UnreadableFileError: there is no such file, or the agent may not read it.
         InvalidInputError: a peer may see the file, or this cannot be told (see
-            `Permissions.check_closed`).
+            `Permissions.check_closed`). Or the path is no regular file (see `check_whole`).
     """
     if not os.access(file, os.R_OK):
         raise UnreadableFileError(
             f"there is no file {file} that the agent may read: write one also where there is no"
             " item (a header alone)"
         )
+    check_whole(file)
     permissions.check_closed(file)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import accumulate
 
 # The signs that begin a formula of a spreadsheet, = + - @, and their full-width forms. They are
@@ -40,6 +41,15 @@ def shortened(text: str, columns: int) -> str:
         return text
     half = (columns - 1) // 2
     return "".join([*_start(text, half), "…", *_start(text[::-1], half)[::-1]])
+
+
+def utc(seconds: float) -> str:
+    """Return a time, in Unix seconds, as a text in UTC, to the minute.
+
+    >>> utc(1_800_000_059)
+    '2027-01-15 08:00 UTC'
+    """
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def one_of(unit: str) -> str:

@@ -45,8 +45,11 @@ from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.checkpoints import CheckpointError
+from fedtally.secagg.server import Server
 from fedtally.sources import of_description
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
+from fedtally.store.campaigns import SavedSession
 from fedtally.store.marks import new_mark, read_mark
 
 SCHEMA = "fedtally-campaign/1"
@@ -664,6 +667,30 @@ def _no_lock(folder: Path, place: Path, error: OSError) -> InvalidInputError:
         f" campaign as the user that may write {folder}; if something else has that name,"
         " remove it"
     )
+
+
+def unrestorable(
+    folder: CampaignFolder, now: int, *, random: Callable[[int], bytes]
+) -> list[tuple[SavedSession, str]]:
+    """Return the open sessions that this version cannot restore, each with the reason.
+
+    Nothing is written, and another process may run the campaign meanwhile. Sessions that are past
+    their time are left out: no version can go on with them.
+
+    Args:
+        folder: the folder of a campaign that has begun.
+        now: the time, Unix seconds.
+        random: a cryptographic source, as for `CampaignFolder.claim`.
+    """
+    found = []
+    for saved in folder.state().open_sessions(folder.plan, now):
+        assert saved.checkpoint is not None
+        try:
+            # Without `reserve` nothing is charged, and without `journal` nothing is written.
+            Server.restore(saved.checkpoint, random=random, allow_list=folder.allow_list)
+        except CheckpointError as error:
+            found.append((saved, str(error)))
+    return found
 
 
 def check_begun(folder: CampaignFolder) -> None:

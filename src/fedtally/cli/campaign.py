@@ -66,7 +66,7 @@ def campaign() -> None:
             "your plan with privacy, against a server that may lie",
             (
                 "fedtally campaign init survey --plan plan.toml --server-key server.key"
-                " --allow-list clients.allow --ledger books.db --mark /var/lib/marks/survey"
+                " --allow-list clients.allow --ledger ledger.db --mark /var/lib/marks/survey"
             ),
         ),
     ],
@@ -392,7 +392,8 @@ def status(name: Path, names: bool, as_json: bool) -> int:
 
     It also says so if resume would refuse the campaign, since campaign.db or its mark is lost, or
     an old copy was put back. The exit code is 0 all the same. It is 2 if this version cannot read
-    campaign.db or the ledger, and 1 if the ledger does not answer.
+    campaign.db or the ledger, or cannot go on with an open session, and 1 if the ledger does not
+    answer.
     """
     from fedtally.answer import sections
     from fedtally.campaign.folder import CampaignFolder
@@ -409,8 +410,11 @@ def status(name: Path, names: bool, as_json: bool) -> int:
         view.show_status(document, sections.counted.who(folder.plan))
         if why := folder.why_refused(document["state"]):
             console.note(why)
-    # Once the campaign is over, the ledger is not needed any more.
-    return check_ledger(None if document["state"] in _OVER else folder.ledger, "resume")
+    # Once the campaign is over, nothing is restored, and the ledger is not needed any more.
+    if document["state"] in _OVER:
+        return 0
+    sessions = _check_sessions(folder) if document["open"] else 0
+    return max(sessions, check_ledger(folder.ledger, "resume"))
 
 
 @click.command(name="list", cls=Command, short_help="List the campaigns in a folder.")
@@ -770,6 +774,31 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
         f", fedtally campaign result {name} --end ends it with what landed" if landed else ""
     )
     return f"{name} {why}; {landed} of {rounds} rounds landed{heard}; {ways}"
+
+
+def _check_sessions(folder: CampaignFolder) -> int:
+    """Print a note for each open session that this version cannot restore.
+
+    Returns:
+        The exit code: 2 if there is such a session, else 0.
+    """
+    import secrets
+    import time
+
+    from fedtally.base.text import utc
+    from fedtally.campaign.folder import unrestorable
+    from fedtally.secagg.checkpoints import CheckpointError
+
+    code = 0
+    for saved, why in unrestorable(folder, int(time.time()), random=secrets.token_bytes):
+        code = CheckpointError.exit_code
+        console.note(
+            f"resume would set aside round {saved.round}, session {saved.session.hex()[:8]}, which"
+            f" would end without a sum: {why}; keep the version of fedtally that began it until the"
+            f" session is over, at {utc(saved.not_after)} at the latest: its fedtally campaign"
+            f" drain {folder.path} ends the process then"
+        )
+    return code
 
 
 def _status(folder: CampaignFolder) -> dict[str, Any]:

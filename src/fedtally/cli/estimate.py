@@ -81,13 +81,13 @@ _NEXT_TO_THE_DEMO = (
         ),
         (
             "no trusted party, and a budget that cannot be overspent",
-            "fedtally ledger grant --ledger books.db --population phones --epsilon 4 --delta 1e-4",
+            "fedtally ledger grant --ledger ledger.db --population phones --epsilon 4 --delta 1e-4",
         ),
         (
             "",
             (
                 "fedtally estimate zipf:n=2000 --secure-sum secagg --epsilon 2 --population phones"
-                " --ledger books.db"
+                " --ledger ledger.db"
             ),
         ),
         (

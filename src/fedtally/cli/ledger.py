@@ -42,7 +42,7 @@ def ledger() -> None:
     examples=[
         (
             "make a ledger with a budget",
-            "fedtally ledger grant --ledger books.db --population phones --epsilon 4 --delta 1e-8",
+            "fedtally ledger grant --ledger ledger.db --population phones --epsilon 4 --delta 1e-8",
         ),
         (
             "in your PostgreSQL; the password is in ~/.pgpass",
@@ -92,10 +92,10 @@ def grant(ledger: str, population: str, epsilon: float, delta: float, as_json: b
     examples=[
         (
             "a budget, and all populations",
-            "fedtally ledger grant --ledger books.db --population phones --epsilon 4 --delta 1e-8",
+            "fedtally ledger grant --ledger ledger.db --population phones --epsilon 4 --delta 1e-8",
         ),
-        ("", "fedtally ledger show --ledger books.db"),
-        ("one, for a script", "fedtally ledger show --ledger books.db --population phones --json"),
+        ("", "fedtally ledger show --ledger ledger.db"),
+        ("one, for a script", "fedtally ledger show --ledger ledger.db --population phones --json"),
     ],
 )
 @shared("ledger show")
@@ -118,12 +118,12 @@ def show(ledger: str, population: str | None, as_json: bool) -> None:
     examples=[
         (
             "a budget, and what an auditor gets",
-            "fedtally ledger grant --ledger books.db --population phones --epsilon 4 --delta 1e-8",
+            "fedtally ledger grant --ledger ledger.db --population phones --epsilon 4 --delta 1e-8",
         ),
-        ("", "fedtally ledger export --ledger books.db --output books.json"),
+        ("", "fedtally ledger export --ledger ledger.db --output ledger.json"),
         (
             "which plans were charged",
-            "fedtally ledger export --ledger books.db | jq -r .populations[].campaigns[].plan",
+            "fedtally ledger export --ledger ledger.db | jq -r .populations[].campaigns[].plan",
         ),
     ],
 )

@@ -61,7 +61,7 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
         found.append(_rows_are_people(tally))
     if not has_ledger and not plan.privacy.not_private:
         population = plan.privacy.population
-        record = f"{opt.ledger('books.db')} {opt.population(population)}"
+        record = f"{opt.ledger('ledger.db')} {opt.population(population)}"
         found.append(
             Note(
                 f"{IN_NO_LEDGER}, so a second one on the same {many} spends again: record"

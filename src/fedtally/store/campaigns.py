@@ -431,6 +431,23 @@ class Campaigns(ClaimedDatabase):
         """
         return CampaignReader(self, plan, ledger)
 
+    def open_sessions(self, plan: Plan, since: int) -> Sequence[SavedSession]:
+        """Return the open sessions of a campaign, with their checkpoints; it needs no claim.
+
+        Args:
+            plan: the plan of the campaign.
+            since: a time, Unix seconds; sessions that end before are left out.
+        """
+        known = _sessions.c
+        query = sa.select(_sessions).where(
+            (known.plan == plan.fingerprint)
+            & known.checkpoint.is_not(None)
+            & (known.not_after >= since)
+        )
+        with self._transaction(write=False) as connection:
+            rows = connection.execute(query.order_by(known.round, known.session)).all()
+        return [_saved(row) for row in rows]
+
     def clients(self, session: bytes) -> tuple[ClientId, ...]:
         """Return the names of the clients that an open session asked, as the transport knows them.
 

@@ -422,8 +422,8 @@ class ClientRecord(GrantDatabase):
             )
         charge = None if event is None else Charge(population, plan, round, event)
         # A plan without an event skips `_check_charge`. So a plan must not lose its event between
-        # two rounds.
-        before = connection.exec_driver_sql(_FIND_EVENT, {"of": plan}).first()
+        # two rounds, and its population is compared here.
+        before = connection.exec_driver_sql(_FIND_TERMS, {"of": plan}).first()
         if before is not None and (before.event is None) != (event is None):
             came, comes = ("without", "with") if before.event is None else ("with", "without")
             raise InvalidInputError(
@@ -432,6 +432,11 @@ class ClientRecord(GrantDatabase):
             )
         if charge is not None:
             self._check_charge(connection, charge)
+        elif before is not None and before.population != population:
+            raise InvalidInputError(
+                f"plan {plan} named population {before.population!r} before, and names"
+                f" {population!r} now: a plan has one population"
+            )
         _check_capped(connection, charge, cap or _last_cap(connection), time)
 
     def _check_charge(self, connection: sa.Connection, charge: Charge) -> None:
@@ -936,8 +941,10 @@ _FIND_PART = prepared(
         | (_participations.c.item == sa.bindparam("label"))
     )
 )
-_FIND_EVENT = prepared(
-    sa.select(_participations.c.event).where(_participations.c.plan == sa.bindparam("of"))
+_FIND_TERMS = prepared(
+    sa.select(_participations.c.population, _participations.c.event).where(
+        _participations.c.plan == sa.bindparam("of")
+    )
 )
 _FIND_CHARGES = prepared(
     sa.select(_participations).where(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import Enum
 
+from fedtally.base.text import utc
 from fedtally.campaign.driver import Driver, RunningSession
 from fedtally.errors import OvertakenError
 from fedtally.plan import Plan
@@ -177,7 +177,7 @@ class Pace:
             return
         self._has_jumped |= before < end <= now
         self.warn(
-            f"the clock went from {_utc(before)} to {_utc(now)}, or this process was suspended:"
+            f"the clock went from {utc(before)} to {utc(now)}, or this process was suspended:"
             " rounds open by the clock, and no client is asked twice in one"
         )
 
@@ -259,7 +259,7 @@ class Pace:
             self.warn(
                 f"round {saved.round}, session {name.hex()[:8]}: it cannot be restored, and is set"
                 f" aside ({why}); the others go on, and it ends without a sum at"
-                f" {_utc(saved.not_after)}, until when its {len(saved.clients):,} clients wait: if"
+                f" {utc(saved.not_after)}, until when its {len(saved.clients):,} clients wait: if"
                 " campaign.db or its disk was damaged, check the disk; if another version of"
                 " fedtally began the session, end this process and start that version before then"
             )
@@ -290,11 +290,6 @@ def longest_answer(plan: Plan) -> int:
     """Return the most bytes that one answer may have: all that a client sends in a session."""
     # engines run only plans with the secure sum secagg
     return plan.summing.of_cohorts().upload_bytes
-
-
-def _utc(seconds: float) -> str:
-    """Return a time, in Unix seconds, as a text in UTC, to the minute."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _invites(session: RunningSession) -> bool:
