@@ -66,6 +66,13 @@ def test_which_noise_is_scanned_is_said_as_the_program_does_it():
     assert not large.is_small and len(large.masses) > entries
     assert replace(small, masses=(1,) * int(entries)).is_small
     assert not replace(small, masses=(1,) * int(entries + 1)).is_small
+    [variance] = numbers_on("evidence", r"is scanned, too, up to a variance of (\d+);")
+    assert numbers_on("threat-model", r"Above a variance of (\d+) what that shows") == [variance]
+    assert numbers_on(
+        "privacy-proofs/table_sampler", r"from the other: up to a variance of (\d+)"
+    ) == [variance]
+    assert mechanism.rounded_gaussian(variance).is_small
+    assert not mechanism.rounded_gaussian(variance + 1).is_small
 
 
 def test_what_replacing_costs_is_said_as_the_program_computes_it():

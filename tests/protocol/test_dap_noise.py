@@ -24,6 +24,7 @@ from dap_world import (
 from scipy import stats
 
 from fedtally.campaign.dap_noise import DapNoise, LedgerNoise
+from fedtally.crypto.keys import Secret
 from fedtally.dap.aggregator import Batch
 from fedtally.dap.collector import open_result
 from fedtally.dap.draft18 import AggregateShareReq, Interval
@@ -34,6 +35,7 @@ from fedtally.dap.state import MemoryStore, Table
 from fedtally.dap.task import TaskSecret
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
+from fedtally.privacy.mechanism import Noise
 from fedtally.store import Ledger
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -212,9 +214,13 @@ def ledger(folder: Path, epsilon: float = 1.0, name: str = "ledger.db") -> Ledge
 
 
 def server_noise(
-    task: Any, books: Ledger, store: Any = None, random: Callable[[int], bytes] | None = None
+    task: Any,
+    books: Ledger,
+    store: Any = None,
+    random: Callable[[int], bytes] | None = None,
+    epsilon: float = 1.0,
 ) -> LedgerNoise:
-    noise = DapNoise.propose(task, epsilon=1.0, delta=1e-6, ledger=f"{books.name}")
+    noise = DapNoise.propose(task, epsilon=epsilon, delta=1e-6, ledger=f"{books.name}")
     return LedgerNoise(
         noise,
         task,
@@ -347,6 +353,24 @@ def test_no_two_draws_are_alike(tmp_path: Path) -> None:
         noise = server_noise(task, ledger(tmp_path, name=f"{server}.db"), random=_system)
         draws.update(tuple(noise.draw(8).tolist()) for _ in range(50))
     assert max(draws.values()) == 1
+
+
+@pytest.mark.parametrize(("epsilon", "is_small"), [(2.0, True), (1.0, False)])
+def test_small_noise_is_drawn_in_constant_time(
+    epsilon: float, is_small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other server, from whom the noise hides the sum, may time the answer."""
+    task, books, draw = make_task("histogram"), ledger(tmp_path, epsilon), Noise.draw
+    noise = server_noise(task, books, random=_system, epsilon=epsilon)
+    asked: list[Any] = []
+
+    def noted(self: Noise, key: Secret, count: int, **options: Any) -> Any:
+        asked.append((self.is_small, options))
+        return draw(self, key, count, **options)
+
+    monkeypatch.setattr(Noise, "draw", noted)
+    assert len(noise.draw(8)) == 8
+    assert asked == [(is_small, {"constant_time": is_small})]
 
 
 def _system(size: int) -> bytes:

@@ -248,6 +248,10 @@ def test_noise_is_paid_by_those_who_draw_it() -> None:
     wide = run(num_rounds=1, **SECAGG, epsilon=0.005, not_private=True).plan
     assert wide.privacy is not None and not wide.privacy.share().is_small
     assert bill(wide, draws).client_seconds == counters
+    two = run(num_rounds=2, **(NOISE | TWO | {"epsilon": 8.0, "schedule": "shared"})).plan
+    noise = two.protection.of_server()
+    assert noise is not None and noise.is_small
+    assert bill(two, draws).server_seconds == pytest.approx(2 * counters * len(noise.masses))
 
 
 def test_cpu_is_the_price_of_counted_operations() -> None:

@@ -271,11 +271,13 @@ def noise_bound(privacy: PrivacyConfig, counters: int, clients: int) -> int:
     return added.bound(counters, clients)
 
 
+@pytest.mark.parametrize(("epsilon", "is_small"), [(4.0, True), (0.5, False)])
 def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(
-    monkeypatch: pytest.MonkeyPatch,
+    epsilon: float, is_small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A server's noise hides the sum from the other, so a small table is read in constant time."""
     terms = propose_privacy(
-        epsilon=4.0, delta=1e-6, rows=ROWS, width=WIDTH, trust="distributed", most_clients=N
+        epsilon=epsilon, delta=1e-6, rows=ROWS, width=WIDTH, trust="distributed", most_clients=N
     )
     tau = noise_bound(terms, ROWS * WIDTH, N)
     plan = plan_of(two_servers(noise=tau, bits=modulus_bits(N, 1, tau)), privacy=terms)
@@ -294,6 +296,7 @@ def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(
 
     def noted(self: Noise, key: Secret, count: int, **options: Any) -> Any:
         assert self.variance == terms.event.noise_variance
+        assert self.is_small is is_small and options == {"constant_time": is_small}
         drawn.append(draw(self, key, count, **options))
         return drawn[-1].copy()
 
@@ -313,6 +316,26 @@ def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(
     np.testing.assert_array_equal(
         total - sum(drawn), plain(plan, 1, list(range(8))).counters.reshape(-1)
     )
+
+
+@pytest.mark.parametrize(("epsilon", "is_small"), [(8.0, True), (0.05, False)])
+def test_a_small_table_of_shares_is_read_in_constant_time(
+    epsilon: float, is_small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever times a client could else subtract its share; a large table would take too long."""
+    privacy = propose_privacy(**(SHARES | {"epsilon": epsilon}))
+    bits = modulus_bits(N, 1, noise_bound(privacy, ROWS * WIDTH, N))
+    plan = replace(plan_of(secagg(bits=bits)), privacy=privacy)
+    draw = Noise.draw
+
+    def noted(self: Noise, key: Secret, count: int, **options: Any) -> Any:
+        asked.append((self.is_small, options))
+        return draw(self, key, count, **options)
+
+    asked: list[Any] = []
+    monkeypatch.setattr(Noise, "draw", noted)
+    FrequencyClient(plan, DOMAIN, items(0)).contribution(0, stream("client"))
+    assert asked == [(is_small, {"constant_time": is_small})]
 
 
 def test_a_batch_that_was_closed_without_the_plans_noise_does_not_land_after_a_restart() -> None:

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from fedtally.privacy.events import Event, Mechanism, Relation, Trust
 if TYPE_CHECKING:
     from fedtally.privacy.budget import Charge
     from fedtally.privacy.config import PrivacyConfig
+    from fedtally.privacy.mechanism import Noise
     from fedtally.store import Ledger
 
 
@@ -245,9 +246,11 @@ class LedgerNoise:
         """Return this server's noise for each counter, int64 [counters].
 
         The noise of one server is enough for the guarantee, even if the other server adds no noise.
+        The other server may time the answer, so a small table is read in constant time.
         """
-        drawn = self._noise.terms(self._task).noise()
-        return drawn.draw(Secret(self._random(KEY_BYTES)), counters)
+        drawn = cast("Noise", self._noise.terms(self._task).noise())  # rounded Gaussian noise
+        key = Secret(self._random(KEY_BYTES))
+        return drawn.draw(key, counters, constant_time=drawn.is_small)
 
 
 def _owner(store: Store, random: Callable[[int], bytes]) -> str:

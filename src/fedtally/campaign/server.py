@@ -332,8 +332,10 @@ class FrequencyServer:
             raise InvalidInputError(
                 "each server adds the plan's noise before a sum is opened: give `random`"
             )
-        # Each server draws the full noise, since the other server may lie and add none.
-        return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)
+        # Each server draws the full noise, since the other server may lie and add none. The noise
+        # also hides the sum from that other server, which may time the answer. So a small table is
+        # read in constant time, as by a client.
+        return lambda: noise.draw(Secret(random(KEY_BYTES)), counters, constant_time=noise.is_small)
 
     def has_landed(self, session: bytes) -> bool:
         """Return whether the sum of a session is in the books, also from an earlier process."""

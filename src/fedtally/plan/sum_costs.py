@@ -391,7 +391,9 @@ class _Batch(_Masked):
             words = self.proof.circuit.length
             opened = extended(opened, proof=held + kept, word=(held + 3 * kept) * words)
         noise = self.crowd.plan.protection.of_server()
-        return opened if noise is None else extended(opened, **noise_work(noise, 2 * counters))
+        if noise is None:
+            return opened
+        return extended(opened, **noise_work(noise, 2 * counters, scans=True))
 
 
 def _two_server(crowd: Crowd) -> list[Line]:

@@ -408,8 +408,8 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
     sizes = in_range(p.n_min, p.n_max)
     text = (
         f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
-        f" {graph.neighbours} neighbours, up to {p.corrupt:,}{of_list} corrupt, up to"
-        f" {p.max_dropout_ppm / 1e4:g} % may drop out"
+        f" {graph.neighbours} neighbours, up to {p.corrupt:,}{of_list} corrupt, at least"
+        f" {p.min_survivors:,} {whom}s in a sum"
     )
     return [
         ("Trust", f"{server}; {helpers}{sees}"),

@@ -194,9 +194,11 @@ class Protection:
         """Return the noise that one client adds to each counter; None if clients add no noise."""
         return self._noise.share() if self.by == "clients" else None
 
-    def of_server(self) -> Noise | Geometric | None:
+    def of_server(self) -> Noise | None:
         """Return the noise that each of two servers adds to each counter; None if they add none."""
-        return self._noise.noise() if self.by == "servers" else None
+        if self.by != "servers":
+            return None
+        return cast("Noise", self._noise.noise())  # only aggregators add geometric noise
 
     def of_release(self) -> Noise | Geometric | None:
         """Return the noise that an aggregator adds to each counter; None if it adds no noise."""
