@@ -109,7 +109,9 @@ class Rules(NamedTuple):
         Raises:
             InvalidInputError: the rules differ; the error names the first difference.
         """
-        for name, mine, other in zip(self._fields, self, theirs, strict=True):
+        # `outside` follows from `private` unless it was given, so `private` is named before it
+        for name in ("private", *self._fields):
+            mine, other = getattr(self, name), getattr(theirs, name)
             if mine != other:
                 if name == "hashes":  # `seed` is equal, or was not compared
                     raise InvalidInputError(
@@ -354,6 +356,17 @@ class Tallied(Source):
             UnreadableFileError: an id does not belong to any candidate.
         """
         theirs, items, part = self.content.rules, self.content.items, self.content.part
+        if rules.private and not theirs.private:
+            raise InvalidInputError(
+                "the merged tally was counted without private, and the campaign has an epsilon:"
+                " count all partitions with private=True and a declared domain, or leave epsilon"
+                " out"
+            )
+        if theirs.private and not rules.private:
+            raise InvalidInputError(
+                "the merged tally was counted with private, and the campaign has no epsilon: give"
+                " epsilon, or count all partitions without private"
+            )
         if theirs.seed is None or (rules.seed is None and rules.private):
             rules = rules._replace(seed=theirs.seed)
         if items is None or is_integer(items):  # no seed changes the id of an integer
