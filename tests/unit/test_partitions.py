@@ -214,16 +214,22 @@ def test_epsilon_for_partitions_that_were_counted_without_it(options):
     """Neither a plan nor `outside` was given, so the error names neither."""
     merged = fedtally.partial_tally(["tea", "rice"] * 50, partition=0, seed=7)
     asked = {"epsilon": 1, "not_private": True}
-    with pytest.raises(InvalidInputError, match="without private, and the campaign has an epsilon"):
+    with pytest.raises(
+        InvalidInputError, match="counted with private=False, and must be with True"
+    ):
         fedtally.estimate(merged, **asked | options)
     plan = fedtally.estimate(["tea", "rice"] * 50, **asked, seed=7).plan
-    with pytest.raises(InvalidInputError, match="without private, and the campaign has an epsilon"):
+    with pytest.raises(
+        InvalidInputError, match="counted with private=False, and must be with True"
+    ):
         fedtally.estimate(merged, plan=plan, seed=7, not_private=True)
 
 
 def test_partitions_that_were_counted_for_epsilon_without_it():
     merged = fedtally.partial_tally(table(), partition=0, item="word", domain=WORDS, private=True)
-    with pytest.raises(InvalidInputError, match="with private, and the campaign has no epsilon"):
+    with pytest.raises(
+        InvalidInputError, match="counted with private=True, and must be with False"
+    ):
         fedtally.estimate(merged, domain=WORDS)
     assert fedtally.estimate(merged, domain=WORDS, epsilon=1).plan.privacy.epsilon == 1
 

@@ -356,16 +356,11 @@ class Tallied(Source):
             UnreadableFileError: an id does not belong to any candidate.
         """
         theirs, items, part = self.content.rules, self.content.items, self.content.part
-        if rules.private and not theirs.private:
+        if rules.private != theirs.private:
             raise InvalidInputError(
-                "the merged tally was counted without private, and the campaign has an epsilon:"
-                " count all partitions with private=True and a declared domain, or leave epsilon"
-                " out"
-            )
-        if theirs.private and not rules.private:
-            raise InvalidInputError(
-                "the merged tally was counted with private, and the campaign has no epsilon: give"
-                " epsilon, or count all partitions without private"
+                f"the merged tally was counted with private={theirs.private}, and must be with"
+                f" {rules.private}: a campaign with epsilon needs True, and another needs False;"
+                " count all partitions anew, for True with a declared domain"
             )
         if theirs.seed is None or (rules.seed is None and rules.private):
             rules = rules._replace(seed=theirs.seed)
