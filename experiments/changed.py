@@ -59,7 +59,7 @@ NOISES = {
     "20 words, epsilon 0.20": NoiseLaw.of_draws(Mechanism.ROUNDED_GAUSSIAN, 92.0**2, 1),
 }
 MECHANISMS = ("none", "geometric", "rounded-gaussian")
-STDDEVS = (1, 2, 4, 6, 8, 10, 12, 15, 18, 22, 28, 40, 60, 85, 100)  # of the noise in a count
+STDDEVS = (1, 2, 4, 6, 8, 10, 12, 15, 18, 22, 28, 40, 60, 85, 100, 150, 300, 1000)  # of the noise
 CLIENTS = (2000, 20_000)
 
 

@@ -3,7 +3,10 @@ against the truth."""
 
 from __future__ import annotations
 
+import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +16,10 @@ from scipy.optimize import brentq
 
 import fedtally
 from fedtally.answer.answer import Answer
+from fedtally.cli.app import run
 from fedtally.domain import IntegerRange, Strings
 from fedtally.errors import InvalidInputError
+from fedtally.privacy.events import Mechanism
 from fedtally.recovery.decoders.joint import joint_intervals
 from fedtally.recovery.decoders.joint.joint import Fit, JointDecoder
 from fedtally.recovery.decoders.joint.joint_intervals import list_lows, selective_limits
@@ -23,10 +28,13 @@ from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.intervals import make_intervals, sampling_error
 from fedtally.recovery.limits import list_tails
 from fedtally.recovery.linear_system import Candidates, Landed
+from fedtally.recovery.noise_law import NoiseLaw
 from fedtally.recovery.phantoms import generator
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 SCHEDULES = ["shared", "fresh", "hybrid", "batched:2"]
+TABLES = Path(__file__).resolve().parents[2] / "docs" / "tables.md"
+LISTED, PUBLISHED = 50_000, 0.9999995  # candidates, and the confidence of a table to publish
 
 
 # ---- selection ----
@@ -633,3 +641,68 @@ def test_a_result_shows_intervals_and_can_be_decoded_otherwise(tmp_path):
     )
     assert other.top(1)[0].high - other.top(1)[0].low > result.top(1)[0].high - result.top(1)[0].low
     assert again.decoded(confidence=0).limits() is None
+
+
+# ---- how rare a published word may be ----
+
+
+def shown(name):
+    """Return a row of "How rare may a word be" in docs/tables.md: numbers of holders."""
+    section = TABLES.read_text(encoding="utf-8").partition("### How rare may a word be")[2]
+    [row] = re.findall(rf"^\| {name}[a-z ]* \| (.*) \|$", section, re.MULTILINE)
+    return [int(cell) for cell in row.split(" | ")]
+
+
+@pytest.mark.parametrize(
+    ("name", "items", "epsilon", "mechanism"),
+    [
+        ("20 words, epsilon 0.20", 20, 0.2, "rounded-gaussian"),  # the noise of a ledger's weeks
+        ("20 words, epsilon 1", 20, 1, "auto"),
+        ("one word, epsilon 0.20", 1, 0.2, "rounded-gaussian"),
+        ("one word, epsilon 1", 1, 1, "auto"),
+    ],
+)
+def test_a_page_says_how_many_holders_a_published_word_needs(
+    capsys, name, items, epsilon, mechanism
+):
+    asked = f"plan --clients 400000 --domain-size {LISTED} --encoding histogram --json"
+    more = f"--epsilon {epsilon} --max-items {items} --mechanism {mechanism}"
+    assert run(f"{asked} {more}".split()) == 0
+    document = json.loads(capsys.readouterr().out)
+    privacy = document["privacy"]
+    law = NoiseLaw.of_draws(Mechanism(privacy["mechanism"]), privacy["noise_variance"], 1)
+    half, published, nearly_always, twice_tau = shown(name)
+    assert half == law.half(1 - 0.95 ** (1 / LISTED))
+    assert published == law.half(1 - PUBLISHED ** (1 / LISTED))
+    holders = np.arange(2 * published)
+    often = law.at_least(published + 1.0 - holders)  # `low` is above 0 from one more on
+    assert nearly_always == holders[often >= 0.95][0]
+    assert twice_tau == round(2 * document["target"]["linf"] * 400_000)
+
+
+def test_words_are_shown_as_often_as_a_page_says():
+    """A hundred words of each number of holders, among 20,000 people who have one word more."""
+    people, each = 20_000, 100
+    _, half, nearly_always, twice_tau = shown("20 words, epsilon 0.20")
+    numbers = (half, nearly_always, twice_tau)
+    words = np.arange(each * len(numbers))
+    held = np.repeat(words, np.repeat(numbers, each))
+    # holders of a word follow one another, and so do those of the next word
+    holder = np.arange(len(held)) % people
+    result = fedtally.estimate(
+        np.concatenate([held, np.full(people, LISTED - 1)]),
+        clients=np.concatenate([holder, np.arange(people)]),
+        max_items=20,
+        domain=IntegerRange(0, LISTED - 1),
+        encoding="histogram",
+        mechanism="rounded-gaussian",
+        epsilon=0.2,
+        delta=2.5e-7,  # of 400,000 people
+        confidence=PUBLISHED,
+        not_private=True,
+        seed=5,
+    )
+    above = np.array(result.above_noise(result.estimates(list(range(LISTED)))))
+    often = above[: len(words)].reshape(len(numbers), each).mean(axis=1)
+    assert 0.3 < often[0] < 0.7 and often[1] > 0.85 and often[2] > 0.98
+    assert not above[len(words) : LISTED - 1].any()  # nobody holds those

@@ -426,6 +426,30 @@ def test_names_that_nobody_can_read_are_said():
     assert nobody.to_dict()["theta_name"] is None
 
 
+def test_a_name_needs_as_many_holders_as_its_hash():
+    # short names of a small table are spelled before their hash stands out
+    found = propose(search(tau=0.01))
+    names = found.names._replace(
+        theta_name=0.003, theta_find=0.004, by_length=((8, 0.003), (16, 0.0041), (64, np.inf))
+    )
+    shown = plain(plan_view.view(replace(found, names=names), None))
+    assert "names held by about 80 clients or more can be read" in shown
+    assert "of other lengths, in bytes: 8 from about 80, 16 from about 82 strings" in shown
+    assert "strings held by about 80 clients or more stand out" in shown
+    shown = plain(plan_view.view(replace(found, names=names._replace(theta_find=0.002)), None))
+    assert "names held by about 60 clients or more can be read" in shown
+
+
+def test_a_plan_of_a_small_table_names_no_string_that_does_not_stand_out(capsys):
+    asked = ["plan", "--domain", "open", "--clients", "20000", "--max-bytes", "512kB"]
+    assert run([*asked, "--epsilon", "1", "--name-length", "8", "--json"]) == 0
+    names = json.loads(capsys.readouterr().out)["names"]
+    assert names["theta_name"] < names["theta_find"]
+    assert run([*asked, "--epsilon", "1", "--name-length", "8"]) == 0
+    shown = re.search(r"names held by about (\d+) clients or more can be read", told(capsys))
+    assert int(shown[1]) == np.ceil(names["theta_find"] * 20_000)
+
+
 def plain(view):
     return " ".join(screen.plain(view, 200).split())
 

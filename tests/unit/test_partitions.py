@@ -178,6 +178,7 @@ def test_a_client_in_two_partitions_is_found():
         ({"domain": WORDS}, "another domain"),
         ({"item": "code"}, "some partitions hold integers and some text"),
         ({"partition": 0}, "two tallies of the partition '0' differ"),
+        ({"domain": WORDS, "private": True}, r"another private than the others \(True and False\)"),
     ],
 )
 def test_tallies_that_do_not_go_together(other, message):
@@ -206,6 +207,31 @@ def test_a_campaign_that_asks_for_something_else(options, message):
     merged = fedtally.partial_tally(table(), partition=0, item="word", seed=7)
     with pytest.raises(InvalidInputError, match=message):
         fedtally.estimate(merged, **SKETCH | options)
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 7}, {"domain": WORDS, "seed": 7}])
+def test_epsilon_for_partitions_that_were_counted_without_it(options):
+    """Neither a plan nor `outside` was given, so the error names neither."""
+    merged = fedtally.partial_tally(["tea", "rice"] * 50, partition=0, seed=7)
+    asked = {"epsilon": 1, "not_private": True}
+    with pytest.raises(
+        InvalidInputError, match="counted with private=False, and must be with True"
+    ):
+        fedtally.estimate(merged, **asked | options)
+    plan = fedtally.estimate(["tea", "rice"] * 50, **asked, seed=7).plan
+    with pytest.raises(
+        InvalidInputError, match="counted with private=False, and must be with True"
+    ):
+        fedtally.estimate(merged, plan=plan, seed=7, not_private=True)
+
+
+def test_partitions_that_were_counted_for_epsilon_without_it():
+    merged = fedtally.partial_tally(table(), partition=0, item="word", domain=WORDS, private=True)
+    with pytest.raises(
+        InvalidInputError, match="counted with private=True, and must be with False"
+    ):
+        fedtally.estimate(merged, domain=WORDS)
+    assert fedtally.estimate(merged, domain=WORDS, epsilon=1).plan.privacy.epsilon == 1
 
 
 def test_a_plan_with_another_seed():

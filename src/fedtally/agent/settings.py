@@ -512,7 +512,7 @@ def _check_there(file: Path, permissions: Permissions) -> None:
     Raises:
         UnreadableFileError: there is no such file, or the agent may not read it.
         InvalidInputError: a peer may see the file, or this cannot be told (see
-            `Permissions.check_closed`). Or the path is no regular file (see `check_whole`).
+            `Permissions.check_closed`). Or the path is a pipe or a device (see `check_whole`).
     """
     if not os.access(file, os.R_OK):
         raise UnreadableFileError(

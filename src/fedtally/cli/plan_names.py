@@ -48,8 +48,7 @@ def rows(
     whom = plan.clients.counted[1]
 
     def holders(frequency: float) -> str:
-        number = math.ceil(frequency * expected)
-        return "no number of clients" if math.isinf(frequency) else f"about {number:,} {whom}"
+        return f"about {math.ceil(frequency * expected):,} {whom}"
 
     above = f"{100 * names.threshold:.3g} %"
     seconds = amounts.seconds(decoding_seconds + names.seconds)
@@ -64,7 +63,7 @@ def rows(
 
 
 def _read(names: Names, holders: Callable[[float], str]) -> str:
-    """Return in words how frequent a name must be so that it can be read.
+    """Return in words how frequent a name must be so that it is found and can be read.
 
     Args:
         names: the prediction for the plan.
@@ -73,10 +72,10 @@ def _read(names: Names, holders: Callable[[float], str]) -> str:
     from fedtally.answer import amounts
 
     length = amounts.counted(names.length, "byte")
-    if math.isinf(names.theta_name):
+    if math.isinf(names.least):
         return f"names of {length} cannot be read, whoever holds them"
     return (
-        f"names held by {holders(names.theta_name)} or more can be read, and by the server, too, if"
+        f"names held by {holders(names.least)} or more can be read, and by the server, too, if"
         f" they have at most {length}"
     )
 
@@ -84,7 +83,7 @@ def _read(names: Names, holders: Callable[[float], str]) -> str:
 def _lengths(names: Names, number: Callable[[float], str]) -> list[Row]:
     """Return a list with the row (name, text) on how frequent names of each length must be.
 
-    The row says from which number of clients on names of a length can be read.
+    The row says from which number of clients on names of a length are found and can be read.
 
     The list is empty if names of no length can be read.
 
@@ -92,7 +91,9 @@ def _lengths(names: Names, number: Callable[[float], str]) -> list[Row]:
         names: the prediction for the plan.
         number: returns in words how many clients a frequency means.
     """
-    readable = [(size, theta) for size, theta in names.by_length if not math.isinf(theta)]
+    # a name is read only where its hash stands out, however few clients spell a short one
+    needed = [(size, max(theta, names.theta_find)) for size, theta in names.by_length]
+    readable = [(size, theta) for size, theta in needed if not math.isinf(theta)]
     lengths = ", ".join(f"{size} from {number(theta)}" for size, theta in readable)
     return [("", f"of other lengths, in bytes: {lengths}")] if lengths else []
 

@@ -109,7 +109,9 @@ class Rules(NamedTuple):
         Raises:
             InvalidInputError: the rules differ; the error names the first difference.
         """
-        for name, mine, other in zip(self._fields, self, theirs, strict=True):
+        # `outside` follows from `private` unless it was given, so `private` is named before it
+        for name in ("private", *self._fields):
+            mine, other = getattr(self, name), getattr(theirs, name)
             if mine != other:
                 if name == "hashes":  # `seed` is equal, or was not compared
                     raise InvalidInputError(
@@ -354,6 +356,12 @@ class Tallied(Source):
             UnreadableFileError: an id does not belong to any candidate.
         """
         theirs, items, part = self.content.rules, self.content.items, self.content.part
+        if rules.private != theirs.private:
+            raise InvalidInputError(
+                f"the merged tally was counted with private={theirs.private}, and must be with"
+                f" {rules.private}: a campaign with epsilon needs True, and another needs False;"
+                " count all partitions anew, for True with a declared domain"
+            )
         if theirs.seed is None or (rules.seed is None and rules.private):
             rules = rules._replace(seed=theirs.seed)
         if items is None or is_integer(items):  # no seed changes the id of an integer
