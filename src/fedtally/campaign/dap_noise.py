@@ -39,7 +39,8 @@ class UnchargedError(FedtallyError):
     """Say that the ledger cannot be charged, although it could when the server was started."""
 
 
-# The key, in the store's table of terms, of the name under which this server charges its ledger.
+# The server charges its ledger under a name. This is the key of the name in the store's table of
+# terms, see `_owner`.
 _OWNER = b"owner"
 
 
@@ -224,8 +225,8 @@ class LedgerNoise:
         Raises:
             OverspentError: the population has too little budget left.
             AlreadySpentError: a server with another database has charged this task.
-            UnchargedError: the ledger has no grant for the population any more, or has other noise
-                of this task.
+            UnchargedError: the ledger has no grant for the population any more, or it has charged
+                this task with different noise.
         """
         from fedtally.privacy.budget import AlreadySpentError, OverspentError
 

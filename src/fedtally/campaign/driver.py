@@ -78,8 +78,9 @@ from fedtally.secagg.server import ClientId, Server, check_name
 from fedtally.sketch import CountSketch
 from fedtally.store import IMPOSSIBLE, SavedSession
 
-# A phase that needs the missing clients waits for them for at most this many times
-# `Deadlines.phase`. A farewell (the last frame of a session) is kept at least as long.
+# If a session cannot go on without the missing clients, the phase waits for them for at most this
+# many times `Deadlines.phase`. A farewell (the last frame of a session) is kept for at least this
+# many times `Deadlines.phase`.
 PATIENCE = 4
 # The process counts as away (suspended) if a session runs and nobody has called `tick` for longer
 # than this part of `Deadlines.phase`, and for longer than a second.
@@ -88,9 +89,10 @@ REPEAT_SECONDS = 10  # after how many seconds a client that asks again gets the 
 # If the clock is put back by at most this many seconds, the driver keeps its last time until the
 # clock has caught up. Otherwise a clock that jumps back and forth would shorten the driver's waits.
 JITTER = 10
-# If a round with a period (a time in which it is open) waits for more clients, it opens its session
-# at the latest this many seconds before the period ends. Engines tick at least once a second, so
-# one of these ticks opens the session.
+# A round with a period (the window of time in which its sessions may open) waits for a full session
+# only until this many seconds before the period ends. In these last seconds, the first tick opens a
+# session if at least `n_min` clients may be drawn, else no session opens. Engines tick at least
+# once a second, so there is a tick in these seconds.
 LAST_SECONDS = 2
 # after an error of the store, the seconds before the driver reads the store again
 RETRY_SECONDS = 3
@@ -127,8 +129,8 @@ class Deadlines:
     Args:
         gather: how long a round waits for a full session. The wait begins when `n_min` clients, the
             fewest of a session, may be drawn. A session with `n_max` clients opens at once. At the
-            end of the wait a session opens with fewer. The wait is shorter if the period of the
-            round ends sooner.
+            end of the wait a session opens with all clients that may be drawn, if these are still
+            at least `n_min`. The wait is shorter if the period of the round ends sooner.
         phase: how long a phase waits for answers. Then the phase closes without the missing
             clients. If the session cannot go on without these clients, the phase waits up to four
             times as long. Near the end of the session a phase is shorter, so that each later phase
@@ -234,7 +236,7 @@ class RunningSession:
         round: the number of the round to which the sum of the session is added.
         phase: the phase of the session, a value of `ServerState`.
         clients: how many clients are asked in this phase.
-        answered: how many of these clients have answered, with an Abort too.
+        answered: how many of these clients have answered. An Abort counts as an answer.
         closes: two times, Unix seconds. At the first one the phase closes if the session can go on
             without the missing clients. At the second one it closes in any case.
         not_after: the last second of the session, Unix time.
@@ -273,11 +275,12 @@ class _Live:
         run: the server's side of the session; None only while `CohortRun.begin` or
             `CohortRun.resume` makes it.
         gone: the clients that have sent an Abort in this session, after its first phase. They
-            ignore every further frame, so `next` returns none for them. A process that restores the
-            session does not know them, and waits for them again.
+            ignore every further frame, so `next` returns no frame of the session for them. A
+            process that restores the session does not know them, and waits for them again.
         frames: the frame for each client that has not answered yet.
         taken: a digest of the answer of each client that has answered.
-        handed: the time at which `next` last returned the client's frame.
+        handed: the time at which `next` last returned a client's frame, for each client that got
+            its frame.
         hurried: the clients that sent a frame of an earlier phase during this phase. After the
             first such frame, `next` returns this phase's frame at once. Further ones have no
             effect.
@@ -305,17 +308,17 @@ class Driver:
 
     With privacy, the campaign is charged to the privacy budget before its first Invite (the first
     frame of a session) is sent. A session belongs to one round. It opens for `n_max` clients, or
-    for as many as may still take part in the round. They are drawn from the clients that checked
-    in. After `Deadlines.gather` seconds a session opens for fewer clients, but at least `n_min`. A
-    round gets further sessions until fewer than `n_min` more clients fit into the plan's
-    `max_round_clients`. A session that fails adds nothing to the sum of its round. A client is
-    asked for its items at most once in a round. With privacy it is asked in at most as many rounds
-    as the plan allows, and without privacy in one round only.
+    for all that still fit into the round if these are fewer. Its clients are drawn from the clients
+    that checked in. After `Deadlines.gather` seconds a session opens for fewer clients, but at
+    least `n_min`. A round gets further sessions until fewer than `n_min` more clients fit into the
+    plan's `max_round_clients`. A session that fails adds nothing to the sum of its round. A client
+    is asked for its items at most once in a round. With privacy it is asked in at most as many
+    rounds as the plan allows, and without privacy in one round only.
 
     If the plan has a calendar, each round has a period, and its sessions open only in this period.
-    If a trusted aggregator adds the noise, too, a release (a sum that is published) gets its noise
-    as soon as no session of its rounds can still run: `Deadlines.session` + 1 seconds after the
-    last of their periods.
+    If the plan has a calendar and a trusted aggregator adds the noise, a release (a sum that is
+    published) gets its noise as soon as no session of its rounds can still run:
+    `Deadlines.session` + 1 seconds after the last of their periods.
 
     Args:
         plan: the campaign's plan, with its keys.
@@ -334,7 +337,7 @@ class Driver:
             the reason. The codes tell an operator why clients do not take part.
         invited: how many clients were sent an Invite, in sessions whose first phase this driver
             closed.
-        unanswered: how many of these did not answer it.
+        unanswered: how many of the clients in `invited` did not answer the Invite.
         rejected: the names of the sessions whose sum this driver will never add. Either no honest
             vectors can add up to the sum, or the release of the round was made, or the books have
             the sum already, or the session could not be restored in time. `store.Campaigns.status`
@@ -343,8 +346,8 @@ class Driver:
             such a session get no frame of it, and are drawn for no other session. The session ends
             without a sum when its time is over, unless a later process can read the checkpoint
             before.
-        is_overtaken: whether this driver must send nothing for ever, because another process runs
-            the campaign, or the campaign was cancelled.
+        is_overtaken: whether this driver has found that another process runs the campaign, or that
+            the campaign was cancelled. If True, this driver never sends anything again.
 
     Raises:
         InvalidInputError: the plan's secure sum is not `secagg`, the plan has no keys or names
@@ -439,11 +442,11 @@ class Driver:
     def check_in(self, client: ClientId, now: float, *, has_heard: bool = True) -> bool:
         """Record that a client is present; return whether it has a session or may be drawn.
 
-        If it has no session and may not be drawn, it does not count as present. A client may not be
-        drawn if it is benched (see `Deadlines`), if it was asked in as many rounds as it may be, or
-        if no other round is open, for instance after `drain`. A benched client with a session does
-        not count as present, either. If another process runs the campaign (`is_overtaken`), the
-        client is not recorded, and the result is False.
+        A client that has no session and may not be drawn does not count as present. A client may
+        not be drawn if it is benched (see `Deadlines`), if it was asked in as many rounds as it may
+        be, or if no other round is open, for instance after `drain`. A benched client with a
+        session does not count as present, either. If another process runs the campaign
+        (`is_overtaken`), the client is not recorded, and the result is False.
 
         Args:
             client: the client's name in the transport, the same in all calls and all processes.
@@ -464,7 +467,7 @@ class Driver:
             self._farewells.note_heard(client)
         # After `drain` no round is open: then only a client with a session counts as present.
         is_there = self._pool.check_in(client, now, () if self._drains else self._open_rounds())
-        # Otherwise a session that waits for this client would not open at the next tick.
+        # Without this line, a session that waits for this client would not open at the next tick.
         self._is_stirred |= self._pool.num_arrivals >= self._enough
         return is_there
 
@@ -591,7 +594,7 @@ class Driver:
             self._ticked_at = now
             return self._next_at
         is_away = self._is_away(now)
-        # Otherwise, after an error in this tick, the next tick would return early and do nothing.
+        # Without this line, the tick after an error in this tick would return early and do nothing.
         self._is_stirred = True
         try:
             recovers = now >= self._recovers_at
@@ -981,8 +984,8 @@ class Driver:
 
         Raises:
             Exception: an error of the store. Or a session cannot be restored, although its
-                checkpoint can be read. If this gives an InvalidInputError, the other sessions are
-                restored before it is raised.
+                checkpoint can be read. If the error of a session is an InvalidInputError, all other
+                sessions are restored before the error is raised.
         """
         self._retry_at = None  # `tick` sets it again if anything here raises
         # After an error, a session may be out of memory while the pool still has its clients.
@@ -1162,7 +1165,7 @@ class Driver:
 
         The farewell is kept until the session's `not_after`, and at least for `PATIENCE` phases
         from now. The second limit is for a session that ended only after `not_after`. A session
-        that `_recover` rejected has no farewell, but the store keeps it for the same time.
+        that `_recover` rejected has no farewell, but the store keeps the session for the same time.
         """
         clients = saved.clients if saved.farewell else ()
         until = max(saved.not_after, self._now + PATIENCE * self._deadlines.phase)
@@ -1257,8 +1260,9 @@ class Driver:
     def _open_sessions(self) -> bool:
         """Open a session for each round that has clients for it; return whether one was opened.
 
-        A round needs `n_max` clients, or as many as it may still get. After `Deadlines.gather`
-        seconds, or shortly before the period of the round ends, `n_min` clients are enough.
+        A round needs `n_max` clients, or all that still fit into the round if these are fewer.
+        After `Deadlines.gather` seconds, or shortly before the period of the round ends, `n_min`
+        clients are enough.
         """
         before, self._gathering = self._gathering, {}
         has_opened, missing = False, math.inf

@@ -99,7 +99,7 @@ class PublicKey:
 
     Args:
         role: the role of the owner.
-        value: the 32 bytes of the key; Ed25519 for roles that sign, X25519 for the others.
+        value: the 32 bytes of the key; Ed25519 for roles that sign, X25519 for all other roles.
     """
 
     role: Role

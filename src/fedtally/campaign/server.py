@@ -1,7 +1,8 @@
 """The server's side of a campaign.
 
-With privacy, the server charges a release (a sum that is published) to the privacy budget before it
-opens a sum for it. If it is trusted to add the noise, it does so before it returns the sum.
+With privacy, the server charges a release (a sum that is published) to the privacy budget before a
+sum of the release can be opened (read). A server that is trusted to add the noise adds the noise
+before it returns the sum.
 """
 
 from __future__ import annotations
@@ -170,8 +171,8 @@ class FrequencyServer:
         Raises:
             CheckpointError: `checkpoint` is no checkpoint, or was made with another allow-list.
             InvalidInputError: the checkpoint is of another plan; or this object still runs the
-                session; or the session's sum is in the books already, and the checkpoint is from
-                before.
+                session; or the session's sum is in the books, but the checkpoint is older than the
+                sum.
             Exception: an error of the books. They are called if the sum could already be opened
                 when the checkpoint was made.
         """
@@ -352,8 +353,8 @@ class FrequencyServer:
 
         Raises:
             RejectedSumError: no honest vectors can add up to this sum, see `check_plausible`. The
-                sum was not added. It is never raised if a trusted aggregator adds the noise: the
-                entries are then brought into their bounds, see `folded`.
+                sum was not added. If a trusted aggregator adds the noise, this error is never
+                raised: the entries of the sum are brought into their bounds instead, see `folded`.
             LocalProtocolError: the session has no sum, its sum is in the books already, or its
                 round was released.
             InvalidInputError: this object did not make the session, the plan's secure sum is not
@@ -431,7 +432,8 @@ class FrequencyServer:
             IncompatibleError: the sketch is of another plan.
             InvalidInputError: the sketch lacks the noise that the plan demands, has noise that the
                 plan does not allow, or has a wrong number of silos.
-            LocalProtocolError: the round has such a sum already, or was released.
+            LocalProtocolError: a call of this method added a sum of the round before, or the round
+                was released.
             AlreadySpentError, OverspentError: a sum with noise cannot be charged, see
                 `Books.reserve`.
         """
@@ -505,7 +507,7 @@ class FrequencyServer:
         releases that were made. Otherwise they are all sums so far, screened as in `release`.
 
         Raises:
-            PoisonedError: screening refused every round, and no release was made.
+            PoisonedError: screening refused every round that has a sum, and no release was made.
         """
         found = released_sums(self.plan, self._books) if self.plan.protection.is_charged else []
         if not self.plan.protection.is_secret:
@@ -518,7 +520,7 @@ class FrequencyServer:
         """Return the sum of each round, without refused cohorts, or None if nothing is screened.
 
         Raises:
-            PoisonedError: screening refused every round, and no release was made.
+            PoisonedError: screening refused every round that has a sum, and no release was made.
         """
         # Without screening, the sums of cohorts are not even read.
         if self.screening.screen is Screen.OFF:
@@ -610,9 +612,9 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
     In a sketch, an item adds +1 or -1 to one counter of each row. In a histogram, it adds 1 to one
     counter. So the sum is refused if a counter, or the sum of the absolute values of a row, is too
     large; if a counter of a histogram is below 0; if the number of people is not possible; or,
-    without noise, if the sum of a row has the wrong parity. Noise widens each bound. Honest noise
-    exceeds a bound on a single entry in a sum with a probability of at most 2^-40, and a bound on a
-    row with as small a probability.
+    without noise, if the sum of a row has the wrong parity. Noise widens each bound. Honest
+    noise takes some entry of a sum over its bound with a probability of at most 2^-40, and some row
+    over its bound with a probability of at most 2^-40.
 
     Do not call this with an exact sum of a plan with privacy: a refusal would depend on exact
     counts, without noise.

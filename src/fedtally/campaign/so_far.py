@@ -67,7 +67,8 @@ def sums_so_far(folder: CampaignFolder) -> tuple[list[CountSketch], Screening]:
     Screening looks for sums that lying clients changed. This function only reads, so another
     process may run the campaign at the same time. If a trusted aggregator adds the noise, only sums
     with noise are returned. With a calendar, these are the releases that the campaign's process has
-    made so far, see `Driver`. Without a calendar, there are none before the end.
+    made so far, see `Driver`. Without a calendar, the campaign's process makes all releases at the
+    end, so no sum is returned before the end.
 
     Raises:
         PoisonedError: screening refused every round that has a sum, and no release was made.
