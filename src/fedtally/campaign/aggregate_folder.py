@@ -142,8 +142,9 @@ class Claimed(NamedTuple):
 class AggregateFolder:
     """The folder of one of two servers on disk; make it with `create`, or read it with `open`.
 
-    `create` checks that the files fit together. `open` checks each file alone. `claim` then
-    compares the key, the allow-list and the policy with the plan.
+    `create` checks that the files fit together. `open` checks each file alone, and compares the
+    candidates with the plan. `claim` also compares the key, the allow-list and the policy with the
+    plan.
 
     Args:
         path: the folder.
@@ -284,7 +285,7 @@ class AggregateFolder:
     # ---- the process ----
 
     def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Claimed:
-        """Open the databases of the server for this process alone, and return its objects.
+        """Open the databases of the server for this process alone, and return the server's objects.
 
         Afterwards, a process that claimed the folder earlier cannot write to the databases.
 

@@ -84,10 +84,10 @@ class Books(Protocol):
         """
 
     def sums(self, plan: Plan) -> list[CountSketch]:
-        """Return the sum of each round that has one and is not released, in the order of rounds.
+        """Return the sums of the rounds whose release was not made yet, in the order of rounds.
 
-        If one trusted aggregator adds the noise, these sums are exact, without noise. Then only
-        `campaign.release`, which adds the noise, may read them.
+        A round without a sum is left out. If one trusted aggregator adds the noise, these sums are
+        exact, without noise. Then only `campaign.release`, which adds the noise, may read them.
         """
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
@@ -206,7 +206,7 @@ class MemoryBooks:
             return True
 
     def sums(self, plan: Plan) -> list[CountSketch]:
-        """Return the sum of each round that has one and is not released, in the order of rounds."""
+        """Return the sums of the rounds whose release was not made yet, in the order of rounds."""
         return summed(self.cohorts(plan))
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:

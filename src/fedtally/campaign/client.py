@@ -403,9 +403,10 @@ class FrequencyClient:
         allow_list: AllowList | None = None,
         privacy: PrivacyPolicy | None = None,
     ) -> Client:
-        """Return the client of one session of secure summation, which sends this client's sketch.
+        """Return this client's side of one session of secure summation.
 
-        The client refuses an Invite (the server's first message) for another round or plan.
+        The returned object sends the sketch of this client's items for the round. It refuses an
+        Invite (the server's first message) for another round or plan.
 
         Args:
             round: 0 .. num_rounds - 1. Read it from the Invite with `secagg.client.read_invite`.

@@ -74,7 +74,7 @@ class CohortRun:
             server: the server of the campaign.
             round: the round to which the sum is added, 0 .. num_rounds - 1.
             clients: the clients to invite, by the names that the transport uses for them.
-            signing_key: the private key of the server's key in the plan.
+            signing_key: the private key of the server's public key in the plan.
             random: a cryptographic source; `random(n)` returns n uniform bytes.
             now: the time, Unix seconds.
             lifetime: the seconds after `now` for which the session lasts. A call of

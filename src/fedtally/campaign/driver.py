@@ -113,7 +113,7 @@ class ServerKeys:
     """The signing key of a campaign's server, and the list of the clients that may take part.
 
     Args:
-        signing_key: the private key of the server's key in the plan.
+        signing_key: the private key of the server's public key in the plan.
         allow_list: the registered keys of the clients, if the plan's adversary is `active`; else
             None.
     """
@@ -282,8 +282,8 @@ class _Live:
         handed: the time at which `next` last returned a client's frame, for each client that got
             its frame.
         hurried: the clients that sent a frame of an earlier phase during this phase. After the
-            first such frame, `next` returns this phase's frame at once. Further ones have no
-            effect.
+            first such frame, `next` returns this phase's frame at once. Further late frames
+            have no effect.
     """
 
     saved: SavedSession
@@ -335,8 +335,8 @@ class Driver:
         plan: the plan of the campaign.
         refusals: how many frames were refused and how many Aborts came from clients, by the code of
             the reason. The codes tell an operator why clients do not take part.
-        invited: how many clients were sent an Invite, in sessions whose first phase this driver
-            closed.
+        invited: how many clients were drawn to get an Invite, in sessions whose first phase this
+            driver closed. A client counts once for each such session.
         unanswered: how many of the clients in `invited` did not answer the Invite.
         rejected: the names of the sessions whose sum this driver will never add. Either no honest
             vectors can add up to the sum, or the release of the round was made, or the books have
@@ -694,9 +694,10 @@ class Driver:
         self._drains, self._is_stirred, self._enough = True, True, math.inf
 
     def give_up_silent(self) -> None:
-        """Open no more sessions, and end those whose Invite no client has answered.
+        """Open no more sessions, and end each session whose Invite no client has answered.
 
-        The next tick ends them. Nothing is lost, since no client was asked for its items yet.
+        The next tick ends these sessions. Nothing is lost, since no client was asked for its items
+        yet.
         """
         self.drain()
         self._gives_up = True
@@ -746,7 +747,7 @@ class Driver:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no session runs, and no round can have another one, now or later.
+        """Whether no session runs, and no round can have another session, now or later.
 
         This is also True if the stopping rule of the plan ends the campaign (`has_enough`). It is
         False while a session is set aside, or sessions of the store must still be restored.

@@ -219,7 +219,7 @@ def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
 def _opened(
     plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: Random
 ) -> CountSketch:
-    """Return the noised sum of a release; its round is the first round of the release."""
+    """Return the noised sum of a release; the sum's `round` is the release's first round."""
     privacy = _terms(plan)
     own = [sketch for sketch in sketches if sketch.round in rounds]
     total = CountSketch(plan.spec, rounds.start)

@@ -112,7 +112,7 @@ class FrequencyServer:
         Args:
             round: the number of the round, 0 .. num_rounds - 1.
             session: the name of the session, 32 uniform bytes never used before.
-            signing_key: the private key of the server's key in the plan.
+            signing_key: the private key of the server's public key in the plan.
             salt: 32 uniform bytes, for the digest of the sum.
             random: a cryptographic source; `random(n)` returns n uniform bytes. If the adversary is
                 semi-honest, it draws the order of the roster, the clients that answered in time.
