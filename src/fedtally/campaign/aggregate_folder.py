@@ -13,7 +13,7 @@ that both servers compute together. Each server has a folder of its own::
       closings.json   at a leader: when each release closes
       state.json      the state of the process and its releases, for the command `status`
       lock            locked by the process that runs the server; contains its PID
-      lock.new        the same for a process that is about to run the server
+      lock.new        locked by a process that is about to run the server; contains its PID
       result.fed      at a leader: the answer
       retired         exists once `retire` has begun to destroy the key
 
@@ -604,7 +604,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
     Raises:
         UnreadableFileError: there is no such file, it cannot be read, or it is of another version.
         InvalidInputError: an entry is missing or unknown; a path or an address is not a text; or a
-            leader's folder has no address of the helper, or a helper's folder has one.
+            leader's folder has no entry `helper`, or a helper's folder has this entry.
     """
     values = read_settings(path, SCHEMA, "aggregate", _ENTRIES, _OPTIONAL)
     for name in ("side", *_PATHS, *(each for each in ("ledger", "helper") if each in values)):

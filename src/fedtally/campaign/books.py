@@ -320,8 +320,9 @@ class LedgerBooks(MemoryBooks):
                 these events; which one is decided after the pilot.
 
         Raises:
-            OverspentError: with one of the events in `later`, the total epsilon of earlier charges,
-                the pilot and the campaign is above the epsilon that was granted, or above 25.
+            OverspentError: with at least one of the events in `later`, the total epsilon of earlier
+                charges, the pilot and the campaign is above the epsilon that was granted, or above
+                25.
         """
         terms = _terms(plan)
         population, granted = terms.population, self._ledger.granted(terms.population)

@@ -154,8 +154,8 @@ class FrequencyClient:
         adds up the contributions of all people. Behind the counters it puts the number of people.
 
         With privacy, a silo may have more people than the plan allows. Each call of `contribution`
-        then draws as many people as the plan allows, and leaves out the others. An error in place
-        of the draw would show that the silo has too many people.
+        then draws as many people as the plan allows, and leaves out all other people. An error in
+        place of the draw would show that the silo has too many people.
 
         Args:
             plan: a plan for silos, with `people` above 1.
@@ -210,7 +210,7 @@ class FrequencyClient:
         return client
 
     def _refused_number(self) -> str:
-        """Return why the plan refuses the people of this silo, or "" if it does not.
+        """Return why the plan refuses the people of this silo, or "" if it accepts them.
 
         Without privacy, a silo must have people, not too many, and none without items. With privacy
         every number is accepted: `contribution` draws people if there are too many.
@@ -341,14 +341,14 @@ class FrequencyClient:
     def _drawn_people(self, ids: U64, random: Callable[[int], bytes]) -> tuple[U64, I64 | None]:
         """Return the ids that the contributing people hold, and where each person's ids begin.
 
-        If the silo has more people than the plan allows, as many as the plan allows are drawn
+        If the silo has more people than the plan allows, the allowed number of people is drawn
         uniformly. The draw sorts people by random numbers, so it does not depend on anybody's
         items. Both results have the form of `_ids` and `_starts`.
         """
         starts, number, most = self._starts, self._num_people, self._plan.people
         if starts is None or number <= most:
             return ids, starts
-        # The numbers below len(starts) - 1 are people with items, the others are people without
+        # The numbers below len(starts) - 1 are people with items, larger numbers are people without
         # items.
         drawn = np.sort(np.argsort(draw_words(number, random))[:most])
         holding = drawn[drawn < len(starts) - 1]

@@ -7,7 +7,7 @@ A DAP task is what two servers sum for a collector. Each server has a folder of 
       task.toml   the public file of the task
       reports.db  the database of the server
       lock        locked by the process that serves the folder; contains its PID
-      lock.new    the same for a process that is about to serve the folder
+      lock.new    locked by a process that is about to serve the folder; contains its PID
 
 Keys, secret and mark are outside of the folder. A backup of the folder must not contain the keys
 and the secret. The mark is a small file that shows whether an old copy of the database was

@@ -7,7 +7,7 @@ limit the reports of a person. The number of reports is published exactly.
 
 A report is in at most one batch. So all batches of a task together cost as much privacy budget as
 one batch. A count is charged like a histogram of two buckets, although it shows only one of the
-two. So counts and histograms can be charged to the same population's budget.
+two buckets. So counts and histograms can be charged to the same population's budget.
 """
 
 from __future__ import annotations

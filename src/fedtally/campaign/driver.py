@@ -200,7 +200,7 @@ class DurableBooks(Books, Protocol):
         """
 
     def sessions(self, plan: Plan) -> list[SavedSession]:
-        """Return the sessions that are not over, and those that are over but not forgotten yet."""
+        """Return the sessions that `forget` has not erased, whether they are over or not."""
 
     def forget(self, plan: Plan, session: bytes) -> None:
         """Erase a session that is over; keep the names of its asked clients, and its sum."""
@@ -443,8 +443,8 @@ class Driver:
         """Record that a client is present; return whether it has a session or may be drawn.
 
         A client that has no session and may not be drawn does not count as present. A client may
-        not be drawn if it is benched (see `Deadlines`), if it was asked in as many rounds as it may
-        be, or if no other round is open, for instance after `drain`. A benched client with a
+        not be drawn if it is benched (see `Deadlines`), if the plan does not allow it another
+        round, or if no other round is open, for instance after `drain`. A benched client with a
         session does not count as present, either. If another process runs the campaign
         (`is_overtaken`), the client is not recorded, and the result is False.
 
@@ -1005,11 +1005,11 @@ class Driver:
                 try:
                     self._resume(saved)
                 except InvalidInputError as error:
-                    # Only this session is at fault, so the others are restored first, and the error
-                    # is raised at the end. Any other type of error is a fault of the whole store,
-                    # and is raised at once. A session with another fault than a checkpoint that
-                    # cannot be read is kept, because its sum may be added once the fault is mended,
-                    # for instance a wrong ledger.
+                    # Only this session is at fault, so the other sessions are restored first, and
+                    # the error is raised at the end. Any other type of error is a fault of the
+                    # whole store, and is raised at once. A session with another fault than a
+                    # checkpoint that cannot be read is kept, because its sum may be added once the
+                    # fault is mended, for instance a wrong ledger.
                     if isinstance(error, CheckpointError):
                         self._set_aside(saved, error)
                     else:
@@ -1040,10 +1040,10 @@ class Driver:
         return min([math.inf if self._retry_at is None else self._retry_at, *ends])
 
     def _read_books(self) -> None:
-        """Read from the store which clients were asked, how full the rounds are, and what is out.
+        """Read what the store says of clients, rounds and releases into memory.
 
-        These are the clients that were asked in each round, the number of clients in the sum of
-        each round, and the numbers of the releases that were made.
+        This is: the clients that were asked in each round, the number of clients in the sum of each
+        round, and the numbers of the releases that were made.
         """
         self._pool.read_asked(self._store.asked(self.plan))
         self._rooms = None
@@ -1052,7 +1052,7 @@ class Driver:
 
     def _resume(self, saved: SavedSession) -> None:
         """Restore a session at the beginning of its phase, or add its sum if it has one."""
-        # a session without a checkpoint is over, and `_recover` resumes none of these
+        # a session without a checkpoint is over, and `_recover` does not resume it
         assert saved.checkpoint is not None
         live = _Live(saved)
         live.run = CohortRun.resume(

@@ -46,7 +46,7 @@ def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> boo
 def until_known(
     plan: Plan, domain: Domain, sketches: Sequence[CountSketch]
 ) -> Sequence[CountSketch]:
-    """Return the sums of the first rounds, as many as the plan's stopping rule needs.
+    """Return the sums up to the round with which the plan's stopping rule is met.
 
     If the plan has no stopping rule, or the rule is never met, all sums are returned. The arguments
     are as for `is_known`, with the sums in the order of rounds.

@@ -400,8 +400,8 @@ class PlanSignature:
         signature: the Ed25519 signature of `fingerprint` and `authority`, 64 bytes.
 
     Raises:
-        InvalidInputError: the key, the fingerprint or the signature has another form, or the plan
-            replaces itself.
+        InvalidInputError: the key, the fingerprint or the signature does not have its form, or the
+            plan replaces itself.
     """
 
     registrar: bytes
@@ -524,7 +524,7 @@ class Revocation:
         signature: the Ed25519 signature of the fingerprints, 64 bytes.
 
     Raises:
-        InvalidInputError: the key, a fingerprint or the signature has another form.
+        InvalidInputError: the key, a fingerprint or the signature does not have its form.
     """
 
     registrar: bytes

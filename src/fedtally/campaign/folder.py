@@ -9,7 +9,7 @@
       candidates.txt  the candidate items, if the plan has only their digest
       campaign.db     the database: sessions, the clients that were asked, the sums of rounds
       lock            locked by the process that runs the campaign; contains its PID
-      lock.new        the same for a process that is about to run the campaign
+      lock.new        locked by a process that is about to run the campaign; contains its PID
       result.fed      the answer, once the campaign is over
       cancelled       exists if the campaign was cancelled
       present         how many clients checked in lately, see `presence`

@@ -44,8 +44,8 @@ def release_sums(
             the books. It is ignored unless clients or servers add the noise before the sums are
             opened. To leave out some exact sums would show something of them, see
             docs/privacy-proofs/screening.md.
-        num_closed: how many rounds, from the first, get no more sums; None: all. It has an effect
-            only if an aggregator adds the noise and the plan has a calendar.
+        num_closed: how many rounds, from the first, get no more sums; None: all rounds. It has an
+            effect only if an aggregator adds the noise and the plan has a calendar.
 
     Proof: docs/privacy-proofs/central.md.
     """

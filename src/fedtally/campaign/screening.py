@@ -332,7 +332,7 @@ class RoundScreening:
         if self.found is not None and not self.found.is_consistent:
             return True
         cohorts, lost = self.num_cohorts + self.num_rejected, len(self.left_out) + self.num_rejected
-        # With too many cohorts left out or rejected, the others are no fair sample of the round.
+        # With too many cohorts left out or rejected, the rest is no fair sample of the round.
         return cohorts >= FEWEST and lost > most_lost(cohorts)
 
     @property
@@ -376,7 +376,7 @@ class Screening:
         screen: what the server does with cohorts whose sums look as if clients lied.
         why: the reason why no round is screened; "" if rounds are screened.
         rounds: what screening says of each round whose sums were read, by the number of the round.
-            A round that an earlier run released is there, too, as not screened.
+            A round that an earlier run released is also in `rounds`, as not screened.
         rejected: for each round, by its number: how many cohorts had a sum that was rejected, since
             no honest vectors could add up to it.
     """

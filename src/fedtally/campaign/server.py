@@ -88,7 +88,7 @@ class FrequencyServer:
         self.plan = plan
         self.screening = Screening(checked_screen(plan, screen), why_unscreened(plan) or "")
         self._books: Books = MemoryBooks() if books is None else books
-        # the names of all sessions of this object, also of those that are over
+        # the names of all sessions of this object, also of sessions that are over
         self._names: set[bytes] = set()
         self._sessions: WeakValueDictionary[bytes, Server] = WeakValueDictionary()
         # The leaders that this object made. They draw the plan's noise, as `land_batch` demands.
@@ -130,8 +130,8 @@ class FrequencyServer:
         terms = _secagg(self.plan)
         round = validate.integer(0, self.plan.num_rounds - 1, round=round)
         self.check_keys(signing_key, allow_list)
-        # Otherwise two `Server` objects of one session could close a phase with different clients.
-        # Together they would learn both secrets of a client, and so its vector.
+        # Without this check, two `Server` objects of one session could close a phase with different
+        # clients. Together they would learn both secrets of a client, and so its vector.
         if session in self._names or self.has_landed(session):
             raise InvalidInputError("this session was opened before; draw 32 new bytes for each")
         self._names.add(session)
@@ -273,7 +273,7 @@ class FrequencyServer:
             random: a cryptographic source; `random(n)` returns n uniform bytes. It is needed if the
                 servers add the plan's noise.
             reports: where the reports are on the disk, from `store.BatchStore.reports`. If the sum
-                of the release is in the books already, the reports are erased here. None: the
+                of the release is in the books already, this method erases the reports. None: the
                 leader keeps the reports in memory.
 
         Raises:
@@ -322,7 +322,7 @@ class FrequencyServer:
         return lambda: self._reserve(_batch_name(release), release)
 
     def _server_noise(self, random: Callable[[int], bytes] | None) -> Callable[[], I64] | None:
-        """Return a function that draws the noise of one server, or None if the servers add none.
+        """Return a function that draws one server's noise, or None if the servers add no noise.
 
         Proof: docs/privacy-proofs/two_servers.md.
         """
@@ -333,7 +333,7 @@ class FrequencyServer:
             raise InvalidInputError(
                 "each server adds the plan's noise before a sum is opened: give `random`"
             )
-        # Each server draws the full noise, since the other server may lie and add none.
+        # Each server draws the full noise, since the other server may lie and add no noise.
         return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)
 
     def has_landed(self, session: bytes) -> bool:
@@ -399,7 +399,7 @@ class FrequencyServer:
         """
         if leader.parameters != _two_server(self.plan):
             raise InvalidInputError("the batch is of another plan")
-        # Another leader may have added other noise, or none.
+        # A leader that was made elsewhere may have added different noise, or no noise.
         if leader not in self._leaders:
             raise InvalidInputError(
                 "this leader was made elsewhere, with any noise or none: make it by"
@@ -481,9 +481,9 @@ class FrequencyServer:
         Args:
             random: a cryptographic source; `random(n)` returns n uniform bytes. It is needed with
                 privacy.
-            num_closed: how many rounds, from the first, get no more sums; None: all. If an
-                aggregator adds the noise and the plan has a calendar, the other rounds are not
-                released yet.
+            num_closed: how many rounds, from the first, get no more sums; None: all rounds. If an
+                aggregator adds the noise and the plan has a calendar, no later round is released
+                yet. In all other cases `num_closed` has no effect.
 
         Raises:
             InvalidInputError: the plan has privacy, and `random` is None.

@@ -22,7 +22,7 @@ def periods_in(folder: CampaignFolder) -> Periods:
 
 
 def next_round(folder: CampaignFolder, now: float) -> int | None:
-    """Return the first round that may have another session, now or later, or None.
+    """Return the first round that may have another session, now or later; else None.
 
     Sessions that run, the releases that were made, and the stopping rule are not considered.
 
