@@ -355,6 +355,7 @@ class CampaignFolder:
             InvalidInputError: the mark or the ledger cannot be used, the campaign is over, was
                 cancelled or is lost, or the database is an old copy.
             UnreadableFileError: the ledger, the mark or the database cannot be read.
+            StoreError: the mark or the database cannot be written.
         """
         # These checks come before the database is made or written. Otherwise a campaign that cannot
         # be claimed would count as begun.
