@@ -1,7 +1,7 @@
 """The folder of one of two servers: the files with which it receives reports and survives a crash.
 
-The leader and the helper receive the reports of clients and compute the sums together. Each has a
-folder of its own::
+The two servers, the leader and the helper, receive the reports of clients. A release is one sum
+that both servers compute together. Each server has a folder of its own::
 
     NAME/
       aggregate.toml  the paths of the key, the mark, the ledger and the certificates; the policy
@@ -13,9 +13,9 @@ folder of its own::
       closings.json   at a leader: when each release closes
       state.json      the state of the process and its releases, for the command `status`
       lock            locked by the process that runs the server; contains its PID
-      lock.new        the same for a process that is about to run the server
+      lock.new        locked by a process that is about to run the server; contains its PID
       result.fed      at a leader: the answer
-      retired         exists if `retire` has marked the folder, to destroy the key
+      retired         exists once `retire` has begun to destroy the key
 
 The key and the marks are outside of the folder. A backup of the folder must not contain the key. A
 mark is a small file that shows whether a database of the folder is an old copy. So a mark must not
@@ -84,7 +84,7 @@ class Settings:
         certificate_key: the path of the private key of the file `certificate`.
         other_certificate: the path of the other server's certificate. This server trusts no other
             certificate.
-        policy: the operator's demands on the plan.
+        policy: the operator's demands on the plan. A plan that does not meet them is refused.
         ledger: the path or URL of the ledger of privacy budgets that is charged; None if the plan
             is without privacy.
         helper: at a leader the address of the helper, `https://HOST:PORT`; at a helper None.
@@ -127,7 +127,8 @@ class Claimed(NamedTuple):
     Attributes:
         server: the campaign's server. It charges releases, and adds sums to `books.db`.
         store: the database `reports.db`, with the journal and the reports.
-        batches: for each release of the plan, in order: its leader or helper, and `store`.
+        batches: one `Batch` for each release of the plan, in order. It holds `store` and the object
+            that computes the sum of the release: a `Leader` or a `Helper`.
         books: the database `books.db`, to read which sums it has.
     """
 
@@ -141,8 +142,9 @@ class Claimed(NamedTuple):
 class AggregateFolder:
     """The folder of one of two servers on disk; make it with `create`, or read it with `open`.
 
-    `create` checks that the files fit together. `open` checks each file alone. `claim` then
-    compares the key, the allow-list and the policy with the plan.
+    `create` checks that the files fit together. `open` checks each file alone, and compares the
+    candidates with the plan. `claim` also compares the key, the allow-list and the policy with the
+    plan.
 
     Args:
         path: the folder.
@@ -184,13 +186,15 @@ class AggregateFolder:
             allow_list: the path of the list that the plan names.
             settings: the settings that the operator chose.
             candidates: the path of the list of candidate items, if the plan has only their digest.
-            schedule: when the releases of a leader close, so that clients begin no new report.
-                None: each release closes when it has all reports that the plan allows, or when the
-                operator runs the command `close`.
+                It is ignored at a helper.
+            schedule: when the releases of a leader close: clients then begin no new reports for
+                them. None: each release closes when it has all reports that the plan allows, or
+                when the operator runs the command `close`. It is ignored at a helper.
 
         Raises:
-            InvalidInputError: the folder or a mark exists, another folder uses the key, a file or
-                setting is missing, or one does not fit the plan.
+            InvalidInputError: the folder or a mark exists; the mark is in the folder; another
+                folder uses the key; a file or setting is missing; a file or setting does not fit
+                the plan; or the ledger has too little budget for the plan.
             UnreadableFileError: a file cannot be read.
             UnsafeParametersError: the policy refuses the plan.
         """
@@ -281,7 +285,7 @@ class AggregateFolder:
     # ---- the process ----
 
     def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Claimed:
-        """Open the databases of the server for this process alone, and return its objects.
+        """Open the databases of the server for this process alone, and return the server's objects.
 
         Afterwards, a process that claimed the folder earlier cannot write to the databases.
 
@@ -290,13 +294,13 @@ class AggregateFolder:
             random: a cryptographic source; `random(n)` returns n uniform bytes.
 
         Raises:
-            InvalidInputError: a database does not agree with its mark, the key or the allow-list is
-                not the plan's, the mark is in the folder, or there is a ledger without privacy, or
-                privacy without a ledger.
+            InvalidInputError: a database does not agree with its mark; the key or the allow-list is
+                not the plan's; the mark is in the folder; the plan has privacy and the settings
+                name no ledger; or the plan has no privacy and the settings name a ledger.
             UnreadableFileError: a file, or the key, cannot be read.
             UnsafeParametersError: the policy refuses the plan.
-            BatchRefusedError: the journal says that the key belongs to another plan, or that the
-                noise of a batch was drawn elsewhere.
+            BatchRefusedError: the journal says that the key belongs to another plan, or that a
+                batch (the reports of a release) has noise that no `FrequencyServer` drew.
         """
         # The check is repeated, since `aggregate.toml` may have been edited since the folder was
         # made.
@@ -347,14 +351,17 @@ class AggregateFolder:
                 kind.open(self.path / name)
 
     def runner(self) -> int | None:
-        """Return the PID of the process that runs the server; the result is that of `holder`."""
+        """Return the PID of the process that runs the server.
+
+        Returns None if no process runs it, or if the lock cannot be read.
+        """
         return holder(self.path)
 
     # ---- the end ----
 
     @property
     def is_retired(self) -> bool:
-        """Whether `retire` has marked the folder. `retire` destroys the key just after the mark.
+        """Whether the file `retired` exists: `retire` makes it, and then destroys the key.
 
         If the process died between these two steps, the key is still there, until `retire` is
         called again.
@@ -384,7 +391,8 @@ class AggregateFolder:
     def _untold(self) -> list[int]:
         """Return the numbers, from 0, of the releases that the helper does not know to be over.
 
-        At a helper the list is empty: only a leader tells the other server.
+        Releases that are not over are among them. At a helper the list is empty: only a leader
+        tells the other server that a release is over.
         """
         if self.side == "helper":
             return []
@@ -395,7 +403,7 @@ class AggregateFolder:
         """Destroy the server's private key, so that nobody can read a report of the plan any more.
 
         Args:
-            number: the PID of this process.
+            number: the PID of this process, which locks the folder during the call.
             give_up: whether to destroy the key even if a release is not over. The reports of that
                 release are lost then. At a leader, `give_up` also destroys the key if the helper
                 does not know yet that a release is over.
@@ -559,7 +567,8 @@ class AggregateFolder:
 def landed_name(rounds: range) -> bytes:
     """Return the key of the journal entry by which a helper records that a release is over.
 
-    The helper writes the entry when the leader says that the release has its sum, or never will.
+    The helper writes the entry when the leader says that the release has its sum, or will never
+    have one.
 
     Args:
         rounds: the rounds of the release; not empty.
@@ -595,7 +604,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
     Raises:
         UnreadableFileError: there is no such file, it cannot be read, or it is of another version.
         InvalidInputError: an entry is missing or unknown; a path or an address is not a text; or a
-            leader's folder has no address of the helper, or a helper's folder has one.
+            leader's folder has no entry `helper`, or a helper's folder has this entry.
     """
     values = read_settings(path, SCHEMA, "aggregate", _ENTRIES, _OPTIONAL)
     for name in ("side", *_PATHS, *(each for each in ("ledger", "helper") if each in values)):

@@ -27,19 +27,22 @@ if TYPE_CHECKING:
 
 
 class Books(Protocol):
-    """The books of some campaigns: what their servers must not forget, and may share.
+    """The books of some campaigns: what their servers must not forget.
 
     One object serves several plans, for instance the plan of a pilot (a small first campaign) and
-    the plan of the campaign. A sum "lands" when it is added to the books. If a method raises an
-    error, the server raises it, too, and neither opens nor adds a sum.
+    the plan of the campaign. Several servers may use one object. A sum "lands" when it is added to
+    the books. If a method raises an error, the server raises it, too, and neither opens nor adds a
+    sum.
     """
 
     def reserve(self, plan: Plan, release: int) -> None:
         """Reserve a release of a plan with privacy for this run: charge its privacy budget.
 
-        The server calls this before the sum can be opened (read) and before the noise is drawn. The
-        same run may reserve a release again until the release is made, for instance for another
-        cohort (group of clients) or after a restart. The release is charged only once.
+        A run is one campaign, with its pilot if it has one. A release is *made* when `release`
+        stores its noised sum. The server calls `reserve` before the sum can be opened (read) and
+        before the noise is drawn. Until the release is made, the same run may reserve it again, for
+        instance for another cohort (group of clients) or after a restart. The release is charged
+        only once.
 
         Args:
             plan: the plan of the campaign.
@@ -81,10 +84,10 @@ class Books(Protocol):
         """
 
     def sums(self, plan: Plan) -> list[CountSketch]:
-        """Return the sum of each round that has one and is not released, in the order of rounds.
+        """Return the sums of the rounds whose release was not made yet, in the order of rounds.
 
-        If one trusted aggregator adds the noise, these sums are exact, without noise. Then only
-        `campaign.release`, which adds the noise, may read them.
+        A round without a sum is left out. If one trusted aggregator adds the noise, these sums are
+        exact, without noise. Then only `campaign.release`, which adds the noise, may read them.
         """
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
@@ -108,8 +111,8 @@ class Books(Protocol):
 
         Raises:
             InvalidInputError: a release was not reserved.
-            AlreadySpentError: a release was made before. Books in a database accept it again if the
-                noised sum is the same.
+            AlreadySpentError: a release was made before. Books in a database raise no error if the
+                release was made with the same noised sum.
         """
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
@@ -144,8 +147,8 @@ class MemoryBooks:
         self._lock = RLock()  # held during each transaction
         self._reserved: set[tuple[str, int]] = set()
         self._landed: set[tuple[str, bytes]] = set()
-        # The sums by plan and round: one for each cohort if `why_unscreened` is None, else one in
-        # all.
+        # The sums by plan and round. A round has one sum for each cohort if `why_unscreened`
+        # returns None for the plan, else a single sum of all its cohorts.
         self._sums: dict[str, dict[int, list[CountSketch]]] = {}
         self._released: dict[str, dict[int, CountSketch]] = {}  # by plan and number of the release
 
@@ -203,7 +206,7 @@ class MemoryBooks:
             return True
 
     def sums(self, plan: Plan) -> list[CountSketch]:
-        """Return the sum of each round that has one and is not released, in the order of rounds."""
+        """Return the sums of the rounds whose release was not made yet, in the order of rounds."""
         return summed(self.cohorts(plan))
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
@@ -246,7 +249,7 @@ class MemoryBooks:
 
     def _check_release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         for number in noised:
-            # Otherwise a release could be made that no ledger was charged for.
+            # Without this check, a release could be made that no ledger was charged for.
             if (plan.fingerprint, number) not in self._reserved:
                 raise InvalidInputError(
                     f"release {number} of plan {plan.fingerprint} was not reserved: reserve it,"
@@ -270,7 +273,8 @@ class LedgerBooks(MemoryBooks):
     Args:
         location: the path or URL of the ledger.
         population: the population whose budget is charged. A plan of another population is refused.
-        owner: a name that only this run has, such as 32 random bytes in hexadecimal.
+        owner: a name that only this run has, such as 32 random bytes in hexadecimal. By this
+            name the ledger tells the run from other runs.
         clock: returns the time, Unix seconds.
         fingerprint: the fingerprint under which the ledger is charged, in place of the plan's own.
             A simulation needs it: it puts new keys into its plan, which change the fingerprint of
@@ -312,12 +316,13 @@ class LedgerBooks(MemoryBooks):
 
         Args:
             plan: the plan of the pilot.
-            later: what the campaign may cost, as privacy events. It will cost one of them; which
-                one is decided after the pilot.
+            later: what the campaign may cost, as privacy events. The campaign will cost one of
+                these events; which one is decided after the pilot.
 
         Raises:
-            OverspentError: with one of the events in `later`, the total epsilon of earlier charges,
-                the pilot and the campaign is above the epsilon that was granted, or above 25.
+            OverspentError: with at least one of the events in `later`, the total epsilon of earlier
+                charges, the pilot and the campaign is above the epsilon that was granted, or above
+                25.
         """
         terms = _terms(plan)
         population, granted = terms.population, self._ledger.granted(terms.population)
@@ -342,7 +347,7 @@ class LedgerBooks(MemoryBooks):
         """Return a warning if the grant's delta is too large for the number of people.
 
         The list has one text, or is empty. The number of people is the number of clients in `plan`,
-        each counted once, times the most people of a client.
+        each counted once, times the largest number of people that a client may stand for.
         """
         return self._ledger.cautions(
             self._population, plan.fleet * plan.people, plan.clients.counted[1]
@@ -353,8 +358,8 @@ class LedgerBooks(MemoryBooks):
 
         Raises:
             InvalidInputError: the plan is of another population; or the books were made for a
-                `fingerprint`, and this is a second plan; or the ledger cannot charge it, for
-                instance because it was charged with other noise before.
+                `fingerprint`, and this is a second plan; or the ledger cannot charge the plan, for
+                instance because it charged the plan with different noise before.
             AlreadySpentError: the release was made before, or another run has reserved it.
             OverspentError: the population has too little privacy budget left.
         """

@@ -158,9 +158,9 @@ def _text(item: Any) -> str | None:
     """Return the text of an item that is a text or a whole number, else None.
 
     A whole number may be a float, because a column of integers with a missing value comes as
-    floats. None is also returned for text that UTF-8 cannot encode, for integers from 2^64 on,
-    positive or negative, and for integers and text of other types than int and str, such as NumPy
-    integers.
+    floats. Three kinds of text and integers also give None: text that UTF-8 cannot encode, an int
+    of 2^64 or more in absolute value, and text or integers whose type is not exactly str or int,
+    such as NumPy integers.
     """
     kind = type(item)
     if kind is str:
@@ -188,7 +188,10 @@ def _is_writable(text: str) -> bool:
 
 
 def _is_point(item: Any) -> bool:
-    """Return whether an item is a list or tuple of two floats, or integers between +-2^63."""
+    """Return whether an item is a list or tuple of two numbers.
+
+    Each number is a float, or an int above -2^63 and below 2^63.
+    """
     return (
         type(item) in (tuple, list)
         and len(item) == 2

@@ -76,10 +76,10 @@ class FrequencyClient:
         OutsideDomainError: an item is no candidate, the plan is without privacy, and `bounded` is
             False.
         InvalidInputError: the domain is not the plan's; or the type or dimensions of `items` are
-            not allowed: a table, bytes, or, for a grid, single numbers in place of coordinates. A
-            plan without privacy has a third reason: no item is left. Without privacy and without
-            `bounded` there are two more: an item cannot be read, or there are more than the plan's
-            max_items.
+            not allowed: a table, bytes, or, for a grid, single numbers in place of coordinates. If
+            the plan is without privacy, also: no item is left. If the plan is without privacy and
+            `bounded` is False, also: an item cannot be read, or there are more distinct items than
+            the plan's max_items.
 
     With privacy, items that are no candidates are left out. If more than the plan's max_items are
     left, `contribution` draws max_items of them. It may leave out more, until the sketch is within
@@ -154,8 +154,8 @@ class FrequencyClient:
         adds up the contributions of all people. Behind the counters it puts the number of people.
 
         With privacy, a silo may have more people than the plan allows. Each call of `contribution`
-        then draws as many people as the plan allows, and leaves out the others. An error in place
-        of the draw would show that the silo has too many people.
+        then draws as many people as the plan allows, and leaves out all other people. An error in
+        place of the draw would show that the silo has too many people.
 
         Args:
             plan: a plan for silos, with `people` above 1.
@@ -210,7 +210,7 @@ class FrequencyClient:
         return client
 
     def _refused_number(self) -> str:
-        """Return why the plan refuses the people of this silo, or "" if it does not.
+        """Return why the plan refuses the people of this silo, or "" if it accepts them.
 
         Without privacy, a silo must have people, not too many, and none without items. With privacy
         every number is accepted: `contribution` draws people if there are too many.
@@ -310,10 +310,10 @@ class FrequencyClient:
         """Return a new client with only the items that this client contributes to a round.
 
         This method draws the people of a silo, and at most max_items items of each person. The
-        `contribution` of the new client draws no people and items again. So its time shows nothing
-        of the items that were not drawn. With privacy, `contribution` still needs `random`, for
-        example for the noise. Make one vector only, either from the new client or from this one:
-        two vectors together would show more of the items than one vector does.
+        `contribution` of the new client draws no people and items again. So the running time of
+        that call shows nothing of the items that were not drawn. With privacy, `contribution` still
+        needs `random`, for example for the noise. Make one vector only, either from the new client
+        or from this one: two vectors together would show more of the items than one vector does.
 
         Args:
             round: 0 .. num_rounds - 1. The new client is for this round alone.
@@ -341,14 +341,14 @@ class FrequencyClient:
     def _drawn_people(self, ids: U64, random: Callable[[int], bytes]) -> tuple[U64, I64 | None]:
         """Return the ids that the contributing people hold, and where each person's ids begin.
 
-        If the silo has more people than the plan allows, as many as the plan allows are drawn
+        If the silo has more people than the plan allows, the allowed number of people is drawn
         uniformly. The draw sorts people by random numbers, so it does not depend on anybody's
         items. Both results have the form of `_ids` and `_starts`.
         """
         starts, number, most = self._starts, self._num_people, self._plan.people
         if starts is None or number <= most:
             return ids, starts
-        # The numbers below len(starts) - 1 are people with items, the others are people without
+        # The numbers below len(starts) - 1 are people with items, larger numbers are people without
         # items.
         drawn = np.sort(np.argsort(draw_words(number, random))[:most])
         holding = drawn[drawn < len(starts) - 1]
@@ -403,9 +403,10 @@ class FrequencyClient:
         allow_list: AllowList | None = None,
         privacy: PrivacyPolicy | None = None,
     ) -> Client:
-        """Return the client of one session of secure summation, which sends this client's sketch.
+        """Return this client's side of one session of secure summation.
 
-        The client refuses an Invite (the server's first message) for another round or plan.
+        The returned object sends the sketch of this client's items for the round. It refuses an
+        Invite (the server's first message) for another round or plan.
 
         Args:
             round: 0 .. num_rounds - 1. Read it from the Invite with `secagg.client.read_invite`.
@@ -415,20 +416,21 @@ class FrequencyClient:
                 be this `round`. A `store.Journal` of another round may let the client use its items
                 again, as often as the plan's participations allow.
             random: a cryptographic source; `random(n)` returns n uniform bytes.
-            identity: the client's registered key, if the plan defends against a server that lies.
-            allow_list: the registered keys of all clients, if the plan defends against such a
-                server.
-            privacy: the client's demands on the plan's differential privacy. None demands nothing:
-                the client then also accepts a plan without differential privacy, with an epsilon of
-                100, or with a server that sees exact sums.
+            identity: the client's registered key, if the plan's adversary is active (a server that
+                may lie); else None.
+            allow_list: the registered keys of all clients, if the plan's adversary is active; else
+                None.
+            privacy: the client's demands on the plan's differential privacy. None demands nothing.
+                Then the client also accepts a plan without differential privacy, a plan with an
+                epsilon of 100, and a plan whose server sees exact sums.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
             WeakPrivacyError: `privacy` refuses the plan.
-            InvalidInputError: the plan has another secure sum or lacks a key, there is no such
-                round, the journal is for another plan or round, or the allow-list is not the
-                plan's; or `identity` or the allow-list is missing or not needed, or the identity is
-                not in the list.
+            InvalidInputError: the plan's secure sum is not secagg, or the plan lacks a key; there
+                is no such round; the journal is for another plan or round; the allow-list is not
+                the plan's; the plan needs `identity` and `allow_list`, and one is None; the plan
+                needs neither, and one is given; or the identity is not in the list.
         """
         terms = _secagg(self._plan)
         # The policy is checked before memory is allocated, since a plan can ask for any amount of
@@ -493,8 +495,9 @@ class FrequencyClient:
         """Return this client's report to two servers, with a proof if the plan asks for one.
 
         The proof shows that the report has the right form. The servers are called helper and
-        leader. In each release they accept one report of each registered key. Send `Report.helper`
-        to the helper first. Once the helper has accepted it, send `Report.leader` to the leader.
+        leader. For each release (a published sum) they accept one report of each registered key.
+        Send `Report.helper` to the helper first. Once the helper has accepted it, send
+        `Report.leader` to the leader.
 
         Args:
             round: 0 .. num_rounds - 1.
@@ -515,8 +518,9 @@ class FrequencyClient:
             LocalProtocolError: the journal refuses. For instance, the items are in a report or a
                 sum already, the client took part in as many rounds as it may, or the privacy costs
                 of the client's campaigns cannot be added up.
-            InvalidInputError: the plan has another secure sum or lacks a key, there is no such
-                round, the journal is for another plan or round, or `identity` is no SigningKey.
+            InvalidInputError: two servers do not compute the plan's sums, the plan lacks a key,
+                there is no such round, the journal is for another plan or round, or `identity` is
+                no SigningKey.
             Exception: an error that `journal` or `random` raised, unchanged.
         """
         parameters, proof = _two_server(self._plan), self._plan.report_proof
@@ -560,8 +564,8 @@ def _read(
 
     The ids are uint64 [n]. The names are None unless the domain is open (without a list of
     candidates). The caller must raise the error. If there is one, the ids are empty, and the error
-    shows no item. If this function raised the error itself, Python would attach the error of a
-    decoder to it, which shows an item.
+    shows no item. If this function raised the error itself, Python would attach a decoder's error
+    to it, and the decoder's error shows an item.
 
     Args:
         plan: the plan of the campaign.
@@ -630,7 +634,7 @@ def _secagg(plan: Plan) -> SecAggConfig:
     """Return the parameters of secure summation in a plan, for cohorts of clients.
 
     Raises:
-        InvalidInputError: the plan has another secure sum, or lacks a key.
+        InvalidInputError: the plan's secure sum is not secagg, or the plan lacks a key.
     """
     agreed = plan.summing.of_cohorts()
     plan.check_published()
@@ -641,7 +645,7 @@ def _two_server(plan: Plan) -> two_server.TwoServerParameters:
     """Return the parameters of secure summation in a plan, for two servers.
 
     Raises:
-        InvalidInputError: the plan has another secure sum, or lacks a key.
+        InvalidInputError: two servers do not compute the plan's sums, or the plan lacks a key.
     """
     agreed = plan.summing.of_servers()
     plan.check_published()

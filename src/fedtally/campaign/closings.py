@@ -1,13 +1,14 @@
-"""The file that says when the releases of a leader close, so that clients begin no new reports.
+"""The file that says when the releases of a leader close: clients then begin no new reports.
 
 The leader is one of two servers. A release is one sum that the two servers compute together. Two
 programs write the file: the leader's process and the command `close`.
 
 A release *closes* at a set time, at a set number of reports, or when its operator says so. But it
 never closes before it has the smallest number of reports that a sum may have. Once it closes, it
-still accepts reports that were begun before, for a grace period. Then it *stops*. If too few
-reports are left for a sum then, it is open again. The file keeps the time at which the release
-began to close. Otherwise the release would be open again after a restart.
+still accepts reports that were begun before, for a grace period. Then it *stops*. Only reports that
+both servers have can be in the sum. If these are too few, the release is open again. The file keeps
+the time at which the release began to close. Otherwise the release would be open again after a
+restart.
 """
 
 from __future__ import annotations
@@ -26,9 +27,8 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 
 CLOSINGS = "closings.json"  # in the folder of a leader
 SCHEMA = "fedtally-closings/1"
-# The seconds between closing and the stop. A client that cannot reach a server asks again after at
-# most 600 s (`join.LONGEST_WAIT`), so its report still comes in time if the server is back by
-# then.
+# The seconds between closing and the stop. A client that cannot reach a server tries again after at
+# most 600 s (`join.LONGEST_WAIT`). So its report comes in time if that next try reaches the server.
 GRACE = 900
 _KEPT = ("at", "since", "lost", "told")
 
@@ -56,7 +56,7 @@ class Closing:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When the releases of a leader close, so that clients begin no new reports for them.
+    """When the releases of a leader close: clients then begin no new reports for them.
 
     Args:
         releases: one `Closing` for each release, in the order of releases.
@@ -111,7 +111,7 @@ class Closings:
     def write(self, schedule: Schedule) -> None:
         """Replace the file by one with this schedule. It is on the disk when this returns.
 
-        Call `change` to change a release while other processes may do so, too.
+        If other processes may write the file at the same time, call `change` instead.
         """
         document = {"schema": SCHEMA, "size": schedule.size, "grace": schedule.grace}
         releases = [asdict(each) for each in schedule.releases]

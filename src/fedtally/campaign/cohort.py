@@ -74,7 +74,7 @@ class CohortRun:
             server: the server of the campaign.
             round: the round to which the sum is added, 0 .. num_rounds - 1.
             clients: the clients to invite, by the names that the transport uses for them.
-            signing_key: the private key of the server's key in the plan.
+            signing_key: the private key of the server's public key in the plan.
             random: a cryptographic source; `random(n)` returns n uniform bytes.
             now: the time, Unix seconds.
             lifetime: the seconds after `now` for which the session lasts. A call of
@@ -135,8 +135,9 @@ class CohortRun:
 
         Raises:
             CheckpointError: `checkpoint` is no checkpoint, or was made with another allow-list.
-            InvalidInputError: the checkpoint is of another plan, or the session's sum was added and
-                the checkpoint is from before, or `server` runs the session already.
+            InvalidInputError: the checkpoint is of another plan; or `server` runs the session
+                already; or the session's sum was added to the round, but the checkpoint is older
+                than the sum.
             RejectedSumError, LocalProtocolError: the checkpoint has a sum that cannot be added, see
                 `FrequencyServer.land`.
             Exception: any error that the books raised.
@@ -165,12 +166,13 @@ class CohortRun:
         return STAGES[phase(self.session.terms.parameters.adversary, self.session.state).reply]
 
     def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
-        """Yield each client's name and its bytes in this phase; each call yields the same.
+        """Yield each client's name and its bytes in this phase.
 
-        In the first phase, every client to invite gets the Invite. After the end, the bytes say how
-        the session ended. If it has a sum, the surviving clients get a Result. If it was aborted,
-        all clients of the roster (the clients that answered the Invite in time) get an Abort. If
-        there was no roster yet, all clients that had sent their keys get it.
+        Each call in the same phase yields the same pairs of name and bytes. In the first phase,
+        every client to invite gets the Invite. After the end, the bytes say how the session ended.
+        If it has a sum, the surviving clients get a Result. If it was aborted, all clients of the
+        roster (the clients that answered the Invite in time) get an Abort. If there was no roster
+        yet, all clients that had sent their keys get it.
         """
         if self.session.state is ServerState.ADVERTISE:
             return ((client, self.session.invite) for client in self._invited)
@@ -198,9 +200,9 @@ class CohortRun:
         Raises:
             LocalProtocolError: the session was over before the call.
             Exception: an error of the books, of the journal or of the source of randomness. It ends
-                the session without a sum. Or an error of `on_done`: the sum exists, but was not
-                added. The next call tries again. A sum that was rejected (`RejectedSumError`) is
-                rejected again.
+                the session without a sum. Or an error of `on_done`. Then the session has its sum,
+                but the sum was not added to the round. The next call tries to add it again. If the
+                error was `RejectedSumError`, the next call raises it again.
         """
         # An earlier call may have got the sum and failed to add it. Then there is no phase to
         # close, and this call only adds the sum. Once the sum is added, `close_phase` raises the

@@ -98,8 +98,8 @@ def _text(path: Path) -> str:
 def domain_of_task(task: Task, given: Domain | None = None) -> Domain:
     """Return the candidates of a task, that is, the items that its sums count.
 
-    Without `given` they are numbers: 0 .. buckets - 1 for a histogram, 0 .. entries - 1 for a
-    vector, and only 1 for a task that counts.
+    Without `given` the candidates are numbers: 0 .. buckets - 1 for a histogram, 0 .. entries - 1
+    for a vector, and the single number 1 for a task that counts.
 
     Args:
         task: the task.

@@ -7,7 +7,7 @@ A DAP task is what two servers sum for a collector. Each server has a folder of 
       task.toml   the public file of the task
       reports.db  the database of the server
       lock        locked by the process that serves the folder; contains its PID
-      lock.new    the same for a process that is about to serve the folder
+      lock.new    locked by a process that is about to serve the folder; contains its PID
 
 Keys, secret and mark are outside of the folder. A backup of the folder must not contain the keys
 and the secret. The mark is a small file that shows whether an old copy of the database was
@@ -67,10 +67,10 @@ class DapPolicy:
         object.__setattr__(self, "min_batch", validate.integer(2, min_batch=self.min_batch))
 
     def check(self, task: Task) -> None:
-        """Refuse a task that demands less than this policy.
+        """Refuse a task that allows batches with fewer reports than `min_batch` of this policy.
 
         Raises:
-            UnsafeParametersError: the task allows batches with fewer reports than `min_batch`.
+            UnsafeParametersError: the task is refused.
         """
         if task.min_batch < self.min_batch:
             raise UnsafeParametersError(
@@ -89,7 +89,7 @@ class DapSettings:
         secret: the path of the secret file of the task.
         mark: the path of the mark, a file outside of the folder that shows whether an old copy of
             the database was restored.
-        policy: the operator's demands on the task.
+        policy: the operator's demands on the task. A task that does not meet them is refused.
         origins: the origins of web pages that may send reports, each as `https://page.example`.
         ca: the path of the CA certificates with which a leader checks the helper's certificate;
             None: the system's CA certificates.
@@ -161,7 +161,7 @@ class DapFolder:
             InvalidInputError: the folder or the mark exists, the file of the task is damaged, or a
                 key, the secret, the mark or the noise cannot be used.
             UnreadableFileError: a file cannot be read.
-            UnsafeParametersError: the task is weaker than the policy allows.
+            UnsafeParametersError: the policy refuses the task.
         """
         if path.exists():
             raise InvalidInputError(f"{path} exists already: name another folder")
@@ -192,7 +192,7 @@ class DapFolder:
                 be read.
             InvalidInputError: the folder belongs to a server of the other role, an entry of
                 `dap.toml` is wrong, or `task.toml` is damaged.
-            UnsafeParametersError: the task is weaker than the policy allows.
+            UnsafeParametersError: the policy refuses the task.
         """
         values = read_settings(path / SETTINGS, SCHEMA, "dap", _ENTRIES, ("ca", "noise"))
         if values["role"] not in ("leader", "helper"):

@@ -7,7 +7,7 @@ limit the reports of a person. The number of reports is published exactly.
 
 A report is in at most one batch. So all batches of a task together cost as much privacy budget as
 one batch. A count is charged like a histogram of two buckets, although it shows only one of the
-two. So counts and histograms can be charged to the same population's budget.
+two buckets. So counts and histograms can be charged to the same population's budget.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class UnchargedError(FedtallyError):
     """Say that the ledger cannot be charged, although it could when the server was started."""
 
 
-# The key, in the store's table of terms, of the name under which this server charges its ledger.
+# The server charges its ledger under a name. This is the key of the name in the store's table of
+# terms, see `_owner`.
 _OWNER = b"owner"
 
 
@@ -225,8 +226,8 @@ class LedgerNoise:
         Raises:
             OverspentError: the population has too little budget left.
             AlreadySpentError: a server with another database has charged this task.
-            UnchargedError: the ledger has no grant for the population any more, or has other noise
-                of this task.
+            UnchargedError: the ledger has no grant for the population any more, or it has charged
+                this task with different noise.
         """
         from fedtally.privacy.budget import AlreadySpentError, OverspentError
 

@@ -1,4 +1,4 @@
-"""The answer of a DAP batch, as the `Result` that the other commands of fedtally read."""
+"""The answer of a DAP batch, as a `Result`: the form of answer that fedtally's commands read."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def result_of(
             noise.
 
     Raises:
-        InvalidInputError: `noise` is None, and the sums show that they have noise; or `noise` is
-            given, and the sums are further off than this noise can explain. Then a server spoiled
-            them, or adds more noise.
+        InvalidInputError: `noise` is None, and the sums show that they have noise. Or `noise` is
+            given, and a sum is below 0 or above the number of reports by more than this noise can
+            explain. Then a server spoiled the sums, or adds more noise than `noise` says.
     """
     plan = _plan(task, collected.count, domain, noise)
     _check_sums(task, collected, plan)

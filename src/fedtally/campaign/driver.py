@@ -78,8 +78,9 @@ from fedtally.secagg.server import ClientId, Server, check_name
 from fedtally.sketch import CountSketch
 from fedtally.store import IMPOSSIBLE, SavedSession
 
-# A phase that needs the missing clients waits for them for at most this many times
-# `Deadlines.phase`. A farewell (the last frame of a session) is kept at least as long.
+# If a session cannot go on without the missing clients, the phase waits for them for at most this
+# many times `Deadlines.phase`. A farewell (the last frame of a session) is kept for at least this
+# many times `Deadlines.phase`.
 PATIENCE = 4
 # The process counts as away (suspended) if a session runs and nobody has called `tick` for longer
 # than this part of `Deadlines.phase`, and for longer than a second.
@@ -88,9 +89,10 @@ REPEAT_SECONDS = 10  # after how many seconds a client that asks again gets the 
 # If the clock is put back by at most this many seconds, the driver keeps its last time until the
 # clock has caught up. Otherwise a clock that jumps back and forth would shorten the driver's waits.
 JITTER = 10
-# If a round with a period (a time in which it is open) waits for more clients, it opens its session
-# at the latest this many seconds before the period ends. Engines tick at least once a second, so
-# one of these ticks opens the session.
+# A round with a period (the window of time in which its sessions may open) waits for a full session
+# only until this many seconds before the period ends. In these last seconds, the first tick opens a
+# session if at least `n_min` clients may be drawn, else no session opens. Engines tick at least
+# once a second, so there is a tick in these seconds.
 LAST_SECONDS = 2
 # after an error of the store, the seconds before the driver reads the store again
 RETRY_SECONDS = 3
@@ -111,7 +113,7 @@ class ServerKeys:
     """The signing key of a campaign's server, and the list of the clients that may take part.
 
     Args:
-        signing_key: the private key of the server's key in the plan.
+        signing_key: the private key of the server's public key in the plan.
         allow_list: the registered keys of the clients, if the plan's adversary is `active`; else
             None.
     """
@@ -127,8 +129,8 @@ class Deadlines:
     Args:
         gather: how long a round waits for a full session. The wait begins when `n_min` clients, the
             fewest of a session, may be drawn. A session with `n_max` clients opens at once. At the
-            end of the wait a session opens with fewer. The wait is shorter if the period of the
-            round ends sooner.
+            end of the wait a session opens with all clients that may be drawn, if these are still
+            at least `n_min`. The wait is shorter if the period of the round ends sooner.
         phase: how long a phase waits for answers. Then the phase closes without the missing
             clients. If the session cannot go on without these clients, the phase waits up to four
             times as long. Near the end of the session a phase is shorter, so that each later phase
@@ -198,7 +200,7 @@ class DurableBooks(Books, Protocol):
         """
 
     def sessions(self, plan: Plan) -> list[SavedSession]:
-        """Return the sessions that are not over, and those that are over but not forgotten yet."""
+        """Return the sessions that `forget` has not erased, whether they are over or not."""
 
     def forget(self, plan: Plan, session: bytes) -> None:
         """Erase a session that is over; keep the names of its asked clients, and its sum."""
@@ -234,7 +236,7 @@ class RunningSession:
         round: the number of the round to which the sum of the session is added.
         phase: the phase of the session, a value of `ServerState`.
         clients: how many clients are asked in this phase.
-        answered: how many of these clients have answered, with an Abort too.
+        answered: how many of these clients have answered. An Abort counts as an answer.
         closes: two times, Unix seconds. At the first one the phase closes if the session can go on
             without the missing clients. At the second one it closes in any case.
         not_after: the last second of the session, Unix time.
@@ -273,14 +275,15 @@ class _Live:
         run: the server's side of the session; None only while `CohortRun.begin` or
             `CohortRun.resume` makes it.
         gone: the clients that have sent an Abort in this session, after its first phase. They
-            ignore every further frame, so `next` returns none for them. A process that restores the
-            session does not know them, and waits for them again.
+            ignore every further frame, so `next` returns no frame of the session for them. A
+            process that restores the session does not know them, and waits for them again.
         frames: the frame for each client that has not answered yet.
         taken: a digest of the answer of each client that has answered.
-        handed: the time at which `next` last returned the client's frame.
+        handed: the time at which `next` last returned a client's frame, for each client that got
+            its frame.
         hurried: the clients that sent a frame of an earlier phase during this phase. After the
-            first such frame, `next` returns this phase's frame at once. Further ones have no
-            effect.
+            first such frame, `next` returns this phase's frame at once. Further late frames
+            have no effect.
     """
 
     saved: SavedSession
@@ -305,17 +308,17 @@ class Driver:
 
     With privacy, the campaign is charged to the privacy budget before its first Invite (the first
     frame of a session) is sent. A session belongs to one round. It opens for `n_max` clients, or
-    for as many as may still take part in the round. They are drawn from the clients that checked
-    in. After `Deadlines.gather` seconds a session opens for fewer clients, but at least `n_min`. A
-    round gets further sessions until fewer than `n_min` more clients fit into the plan's
-    `max_round_clients`. A session that fails adds nothing to the sum of its round. A client is
-    asked for its items at most once in a round. With privacy it is asked in at most as many rounds
-    as the plan allows, and without privacy in one round only.
+    for all that still fit into the round if these are fewer. Its clients are drawn from the clients
+    that checked in. After `Deadlines.gather` seconds a session opens for fewer clients, but at
+    least `n_min`. A round gets further sessions until fewer than `n_min` more clients fit into the
+    plan's `max_round_clients`. A session that fails adds nothing to the sum of its round. A client
+    is asked for its items at most once in a round. With privacy it is asked in at most as many
+    rounds as the plan allows, and without privacy in one round only.
 
     If the plan has a calendar, each round has a period, and its sessions open only in this period.
-    If a trusted aggregator adds the noise, too, a release (a sum that is published) gets its noise
-    as soon as no session of its rounds can still run: `Deadlines.session` + 1 seconds after the
-    last of their periods.
+    If the plan has a calendar and a trusted aggregator adds the noise, a release (a sum that is
+    published) gets its noise as soon as no session of its rounds can still run:
+    `Deadlines.session` + 1 seconds after the last of their periods.
 
     Args:
         plan: the campaign's plan, with its keys.
@@ -332,9 +335,9 @@ class Driver:
         plan: the plan of the campaign.
         refusals: how many frames were refused and how many Aborts came from clients, by the code of
             the reason. The codes tell an operator why clients do not take part.
-        invited: how many clients were sent an Invite, in sessions whose first phase this driver
-            closed.
-        unanswered: how many of these did not answer it.
+        invited: how many clients were drawn to get an Invite, in sessions whose first phase this
+            driver closed. A client counts once for each such session.
+        unanswered: how many of the clients in `invited` did not answer the Invite.
         rejected: the names of the sessions whose sum this driver will never add. Either no honest
             vectors can add up to the sum, or the release of the round was made, or the books have
             the sum already, or the session could not be restored in time. `store.Campaigns.status`
@@ -343,8 +346,8 @@ class Driver:
             such a session get no frame of it, and are drawn for no other session. The session ends
             without a sum when its time is over, unless a later process can read the checkpoint
             before.
-        is_overtaken: whether this driver must send nothing for ever, because another process runs
-            the campaign, or the campaign was cancelled.
+        is_overtaken: whether this driver has found that another process runs the campaign, or that
+            the campaign was cancelled. If True, this driver never sends anything again.
 
     Raises:
         InvalidInputError: the plan's secure sum is not `secagg`, the plan has no keys or names
@@ -439,11 +442,11 @@ class Driver:
     def check_in(self, client: ClientId, now: float, *, has_heard: bool = True) -> bool:
         """Record that a client is present; return whether it has a session or may be drawn.
 
-        If it has no session and may not be drawn, it does not count as present. A client may not be
-        drawn if it is benched (see `Deadlines`), if it was asked in as many rounds as it may be, or
-        if no other round is open, for instance after `drain`. A benched client with a session does
-        not count as present, either. If another process runs the campaign (`is_overtaken`), the
-        client is not recorded, and the result is False.
+        A client that has no session and may not be drawn does not count as present. A client may
+        not be drawn if it is benched (see `Deadlines`), if the plan does not allow it another
+        round, or if no other round is open, for instance after `drain`. A benched client with a
+        session does not count as present, either. If another process runs the campaign
+        (`is_overtaken`), the client is not recorded, and the result is False.
 
         Args:
             client: the client's name in the transport, the same in all calls and all processes.
@@ -464,7 +467,7 @@ class Driver:
             self._farewells.note_heard(client)
         # After `drain` no round is open: then only a client with a session counts as present.
         is_there = self._pool.check_in(client, now, () if self._drains else self._open_rounds())
-        # Otherwise a session that waits for this client would not open at the next tick.
+        # Without this line, a session that waits for this client would not open at the next tick.
         self._is_stirred |= self._pool.num_arrivals >= self._enough
         return is_there
 
@@ -591,7 +594,7 @@ class Driver:
             self._ticked_at = now
             return self._next_at
         is_away = self._is_away(now)
-        # Otherwise, after an error in this tick, the next tick would return early and do nothing.
+        # Without this line, the tick after an error in this tick would return early and do nothing.
         self._is_stirred = True
         try:
             recovers = now >= self._recovers_at
@@ -691,9 +694,10 @@ class Driver:
         self._drains, self._is_stirred, self._enough = True, True, math.inf
 
     def give_up_silent(self) -> None:
-        """Open no more sessions, and end those whose Invite no client has answered.
+        """Open no more sessions, and end each session whose Invite no client has answered.
 
-        The next tick ends them. Nothing is lost, since no client was asked for its items yet.
+        The next tick ends these sessions. Nothing is lost, since no client was asked for its items
+        yet.
         """
         self.drain()
         self._gives_up = True
@@ -743,7 +747,7 @@ class Driver:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no session runs, and no round can have another one, now or later.
+        """Whether no session runs, and no round can have another session, now or later.
 
         This is also True if the stopping rule of the plan ends the campaign (`has_enough`). It is
         False while a session is set aside, or sessions of the store must still be restored.
@@ -981,8 +985,8 @@ class Driver:
 
         Raises:
             Exception: an error of the store. Or a session cannot be restored, although its
-                checkpoint can be read. If this gives an InvalidInputError, the other sessions are
-                restored before it is raised.
+                checkpoint can be read. If the error of a session is an InvalidInputError, all other
+                sessions are restored before the error is raised.
         """
         self._retry_at = None  # `tick` sets it again if anything here raises
         # After an error, a session may be out of memory while the pool still has its clients.
@@ -1001,11 +1005,11 @@ class Driver:
                 try:
                     self._resume(saved)
                 except InvalidInputError as error:
-                    # Only this session is at fault, so the others are restored first, and the error
-                    # is raised at the end. Any other type of error is a fault of the whole store,
-                    # and is raised at once. A session with another fault than a checkpoint that
-                    # cannot be read is kept, because its sum may be added once the fault is mended,
-                    # for instance a wrong ledger.
+                    # Only this session is at fault, so the other sessions are restored first, and
+                    # the error is raised at the end. Any other type of error is a fault of the
+                    # whole store, and is raised at once. A session with another fault than a
+                    # checkpoint that cannot be read is kept, because its sum may be added once the
+                    # fault is mended, for instance a wrong ledger.
                     if isinstance(error, CheckpointError):
                         self._set_aside(saved, error)
                     else:
@@ -1036,10 +1040,10 @@ class Driver:
         return min([math.inf if self._retry_at is None else self._retry_at, *ends])
 
     def _read_books(self) -> None:
-        """Read from the store which clients were asked, how full the rounds are, and what is out.
+        """Read what the store says of clients, rounds and releases into memory.
 
-        These are the clients that were asked in each round, the number of clients in the sum of
-        each round, and the numbers of the releases that were made.
+        This is: the clients that were asked in each round, the number of clients in the sum of each
+        round, and the numbers of the releases that were made.
         """
         self._pool.read_asked(self._store.asked(self.plan))
         self._rooms = None
@@ -1048,7 +1052,7 @@ class Driver:
 
     def _resume(self, saved: SavedSession) -> None:
         """Restore a session at the beginning of its phase, or add its sum if it has one."""
-        # a session without a checkpoint is over, and `_recover` resumes none of these
+        # a session without a checkpoint is over, and `_recover` does not resume it
         assert saved.checkpoint is not None
         live = _Live(saved)
         live.run = CohortRun.resume(
@@ -1162,7 +1166,7 @@ class Driver:
 
         The farewell is kept until the session's `not_after`, and at least for `PATIENCE` phases
         from now. The second limit is for a session that ended only after `not_after`. A session
-        that `_recover` rejected has no farewell, but the store keeps it for the same time.
+        that `_recover` rejected has no farewell, but the store keeps the session for the same time.
         """
         clients = saved.clients if saved.farewell else ()
         until = max(saved.not_after, self._now + PATIENCE * self._deadlines.phase)
@@ -1257,8 +1261,9 @@ class Driver:
     def _open_sessions(self) -> bool:
         """Open a session for each round that has clients for it; return whether one was opened.
 
-        A round needs `n_max` clients, or as many as it may still get. After `Deadlines.gather`
-        seconds, or shortly before the period of the round ends, `n_min` clients are enough.
+        A round needs `n_max` clients, or all that still fit into the round if these are fewer.
+        After `Deadlines.gather` seconds, or shortly before the period of the round ends, `n_min`
+        clients are enough.
         """
         before, self._gathering = self._gathering, {}
         has_opened, missing = False, math.inf

@@ -1,9 +1,10 @@
 """The rule that ends a campaign of several rounds as soon as its largest error is small enough.
 
 A plan with such a rule names an error and a probability. After each round, the sums so far are
-decoded jointly. No further round is needed if the largest error of all frequencies is above the
-named error with at most the named probability. Then the number of rounds depends on the frequencies
-of the items, and no pilot (a small first campaign) is needed.
+decoded jointly. The decoding also gives a bound, which the largest error of all frequencies exceeds
+with at most the named probability. If this bound is at most the named error, no further round is
+needed. So the frequencies of the items decide how many rounds there are, and no pilot (a small
+first campaign) is needed to choose that number.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from fedtally.sketch import CountSketch
 def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> bool:
     """Return whether the plan's stopping rule is met, so that no further round is needed.
 
-    The rule is never met before the sums have the rule's least number of clients, and the least
-    number of rounds with hashes of their own.
+    The rule is never met while the sums have fewer clients than the rule's `least_clients`, or
+    fewer rounds than its `least_rounds`. Rounds that share all hashes and signs count as one round.
 
     Args:
         plan: the plan. If it has no stopping rule, the answer is False.
@@ -45,7 +46,7 @@ def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> boo
 def until_known(
     plan: Plan, domain: Domain, sketches: Sequence[CountSketch]
 ) -> Sequence[CountSketch]:
-    """Return the sums of the first rounds, as many as the plan's stopping rule needs.
+    """Return the sums up to the round with which the plan's stopping rule is met.
 
     If the plan has no stopping rule, or the rule is never met, all sums are returned. The arguments
     are as for `is_known`, with the sums in the order of rounds.

@@ -160,7 +160,7 @@ def make_proof(key: SigningKey, registrar: bytes, purpose: str) -> Proof:
 
 
 def check_proof(proof: Proof, registrar: bytes, purpose: str) -> None:
-    """Refuse a proof that its client did not sign, or that is for another registrar or purpose.
+    """Refuse a proof that is for another registrar or purpose, or whose signature is wrong.
 
     Args:
         proof: the proof that a client sent.
@@ -168,8 +168,8 @@ def check_proof(proof: Proof, registrar: bytes, purpose: str) -> None:
         purpose: the text that the registrar chose.
 
     Raises:
-        InvalidInputError: the proof is for another registrar or purpose, or the key of its identity
-            did not sign it.
+        InvalidInputError: the proof is for another registrar or purpose; or its signature is wrong:
+            the secret key of its identity did not make it.
     """
     fields = _proved(registrar, purpose)
     # A client may enrol with several registrars. Without these checks, a registrar could use a
@@ -307,8 +307,8 @@ def check_allow_list(plan: Plan, allow_list: AllowList) -> None:
 
     Raises:
         InvalidInputError: the plan names another list or no list, or the list has too few clients.
-            For secagg it needs at least as many as a full cohort, for two servers at least as many
-            as their smallest sum.
+            For a plan of secagg, the list must have at least the clients of one full cohort. For a
+            plan of two servers, it must have at least the clients of the smallest sum.
     """
     agreed = plan.secure_sum
     if agreed is None or agreed.allow_list is None:
@@ -400,8 +400,8 @@ class PlanSignature:
         signature: the Ed25519 signature of `fingerprint` and `authority`, 64 bytes.
 
     Raises:
-        InvalidInputError: the key, the fingerprint or the signature has another form, or the plan
-            replaces itself.
+        InvalidInputError: the key, the fingerprint or the signature does not have its form, or the
+            plan replaces itself.
     """
 
     registrar: bytes
@@ -524,7 +524,7 @@ class Revocation:
         signature: the Ed25519 signature of the fingerprints, 64 bytes.
 
     Raises:
-        InvalidInputError: the key, a fingerprint or the signature has another form.
+        InvalidInputError: the key, a fingerprint or the signature does not have its form.
     """
 
     registrar: bytes
@@ -566,7 +566,8 @@ def revoke_plans(key: SigningKey, fingerprints: Iterable[str]) -> Revocation:
             the same key has signed.
 
     Raises:
-        InvalidInputError: there are no fingerprints, or too many, or one has another form.
+        InvalidInputError: there are no fingerprints, or too many, or a fingerprint is not 64
+            lower-case hexadecimal digits.
     """
     revoked = _checked_fingerprints(tuple(fingerprints), least=1)
     signature = key.sign(Label.REVOCATION, *_counted(revoked))
@@ -643,7 +644,8 @@ def _checked_fingerprints(given: tuple[str, ...], least: int) -> tuple[str, ...]
     """Return the distinct fingerprints in ascending order, after checking their form and number.
 
     Raises:
-        InvalidInputError: one has another form, or there are fewer than `least` or more than 32.
+        InvalidInputError: a fingerprint is not 64 lower-case hexadecimal digits, or there are fewer
+            than `least` or more than 32 fingerprints.
     """
     for one in given:
         if not isinstance(one, str) or not re.fullmatch(_KEY, one):

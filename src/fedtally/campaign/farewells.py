@@ -65,14 +65,15 @@ class Farewells:
             self._owed.setdefault(client, {})[session] = -math.inf
 
     def next(self, client: ClientId, now: float, handled: bytes | None = None) -> bytes | None:
-        """Return a farewell that a client should get now, or None if there is none.
+        """Return a farewell that a client should get now, or None if no farewell is due.
 
         Args:
             client: the name of the client.
             now: the time, Unix seconds.
             handled: the SHA-256 of the last frame that the client has handled, see `Driver.next`.
-                The farewell with this digest is not returned any more. Another farewell is returned
-                at each call until its digest comes. None: the client sends no digests.
+                The farewell with this digest is not returned any more. A farewell with a different
+                digest is returned at each call, until a call brings its digest. None: the client
+                sends no digests.
         """
         for session, at in list(self._owed.get(client, {}).items()):
             farewell = self._over[session].farewell
@@ -115,7 +116,7 @@ class Farewells:
     def ended_before(self, now: float) -> Iterator[bytes]:
         """Yield the names of the sessions whose `until` is before `now`.
 
-        A session is forgotten only when the caller asks for the next name.
+        When the caller asks for the next name, the session that was yielded last is forgotten.
         """
         for session, over in list(self._over.items()):
             if now > over.until:
@@ -140,7 +141,7 @@ class Farewells:
 
     @property
     def next_end(self) -> float:
-        """The Unix time from which `ended_before` yields a session; inf if none is kept."""
+        """The Unix time from which `ended_before` yields a session; inf if no session is kept."""
         return min((over.until + 1 for over in self._over.values()), default=math.inf)
 
     def _heard(self, client: ClientId, session: bytes) -> None:

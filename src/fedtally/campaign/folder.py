@@ -3,13 +3,13 @@
 ::
 
     NAME/
-      campaign.toml   the paths of the key, the mark and the ledger, and the deadlines
+      campaign.toml   the paths of key, mark and ledger; the deadlines; how sums are screened
       plan.toml       the published plan
       clients.allow   the registered clients, if the plan's adversary is active
       candidates.txt  the candidate items, if the plan has only their digest
       campaign.db     the database: sessions, the clients that were asked, the sums of rounds
       lock            locked by the process that runs the campaign; contains its PID
-      lock.new        the same for a process that is about to run the campaign
+      lock.new        locked by a process that is about to run the campaign; contains its PID
       result.fed      the answer, once the campaign is over
       cancelled       exists if the campaign was cancelled
       present         how many clients checked in lately, see `presence`
@@ -232,7 +232,7 @@ class CampaignFolder:
         has run, and no process runs it), "over" (it has its result) or "cancelled". Three more
         words are for campaigns that the command `resume` refuses: "lost" (the database is gone),
         "old-copy" (the mark, a file outside of the folder, has counted more writes than the
-        database) and "no-mark" (the mark is gone).
+        database) and "no-mark" (the mark is gone or empty).
 
         Raises:
             UnreadableFileError: the database or the mark cannot be read, or the mark is of another
@@ -327,7 +327,7 @@ class CampaignFolder:
         agreed, status = self.plan.secure_sum, self.status()
         assert agreed is not None
         sizes = [one.num_clients for one in status.ended if one.why is None]
-        # If no session has a sum, the ledger may still have a released one: an old copy of the
+        # If no session has a sum, the ledger may still have a released sum: an old copy of the
         # database may have been restored.
         if not sizes:
             raise InvalidInputError(
@@ -358,6 +358,7 @@ class CampaignFolder:
             InvalidInputError: the mark or the ledger cannot be used, the campaign is over, was
                 cancelled or is lost, or the database is an old copy.
             UnreadableFileError: the ledger, the mark or the database cannot be read.
+            StoreError: the mark or the database cannot be written.
         """
         # These checks come before the database is made or written. Otherwise a campaign that cannot
         # be claimed would count as begun.
@@ -388,10 +389,10 @@ class CampaignFolder:
     def restore(self, number: int) -> int:
         """End all open sessions without a sum, after an old copy was restored or the mark was lost.
 
-        Return how many sessions were open. The ended sessions that were still kept, to tell their
-        clients how they ended, are erased, too, and not counted. If a trusted aggregator adds the
-        noise, the exact sums in the database are erased, too, because they may have been released
-        after the copy was made.
+        Return how many sessions were open. Ended sessions are kept for a while, to tell their
+        clients how the sessions ended. They are erased here, and are not counted. If a trusted
+        aggregator adds the noise, the exact sums in the database are erased, too, because they may
+        have been released after the copy was made.
 
         Args:
             number: the PID of this process.
@@ -591,11 +592,14 @@ class CampaignFolder:
         server.check_keys(load_server_key(self.server_key), self.allow_list)
 
     def _check_places(self) -> Ledger | None:
-        """Refuse a mark that cannot be written; open the ledger, if there is one, and return it.
+        """Check that the mark's folder can be written, then open the ledger and return it.
+
+        Returns None if the plan is without privacy and so has no ledger. The mark itself is not
+        opened, so a read-only mark in a writable folder passes.
 
         Raises:
-            InvalidInputError: the mark cannot be written.
-            UnreadableFileError: the ledger is missing.
+            InvalidInputError: the mark's folder is missing or cannot be written.
+            UnreadableFileError: the ledger is missing or cannot be read.
         """
         # links are followed, so that the folder on the disk of the mark is checked
         folder = real_path(self.mark).parent

@@ -14,7 +14,7 @@ for:
 - ``registrar``: Ed25519; it signs plans,
 - ``client``: Ed25519; its public key is the client's identity,
 - ``aggregator``: X25519; clients of DAP encrypt reports to it,
-- ``collector``: X25519; the servers of DAP encrypt sums to it.
+- ``collector``: X25519; the servers of DAP encrypt their shares of sums to it.
 
 The public key file has the same name with ``.pub`` at its end, and one line::
 
@@ -99,7 +99,7 @@ class PublicKey:
 
     Args:
         role: the role of the owner.
-        value: the 32 bytes of the key; Ed25519 for roles that sign, X25519 for the others.
+        value: the 32 bytes of the key; Ed25519 for roles that sign, X25519 for all other roles.
     """
 
     role: Role
@@ -163,7 +163,8 @@ def retire_key(
     not destroyed.
 
     Args:
-        path: the path of the private key file. Its mode may let other users read it.
+        path: the path of the private key file. It is destroyed even if other users have a right on
+            it.
         warn: called with a warning, in words, if users other than the owner had a right on the
             file.
 
@@ -262,7 +263,7 @@ def load_aggregator_key(path: str | os.PathLike[str]) -> RecipientKey:
 
 
 def load_collector_key(path: str | os.PathLike[str]) -> RecipientKey:
-    """Return the private key with which a DAP collector decrypts the sums of both servers.
+    """Return the private key with which a DAP collector decrypts both servers' shares of a sum.
 
     Raises:
         UnreadableFileError, InvalidInputError: as for `load_server_key`.

@@ -14,13 +14,15 @@ from fedtally.plan.calendar import DAY, Calendar, time_text
 
 @dataclass(frozen=True)
 class Periods:
-    """The period of each round: the time in which sessions of the round may open.
+    """The period of each round: the window of time in which sessions of the round may open.
+
+    A round is *open* during its period, but it is *closed* only when none of its sessions can run
+    any more: `session` + 1 seconds after the end of its period.
 
     Args:
         calendar: the plan's calendar; None: each round is always open.
         num_rounds: the number of rounds of the plan.
-        session: how long a session may last, in seconds. A session that opened in a period may run
-            on after it. So a round is closed only `session` + 1 seconds after its period.
+        session: how long a session may last, in seconds.
 
     >>> from datetime import UTC, datetime
     >>> days = Periods(Calendar(datetime(1970, 1, 2, tzinfo=UTC), DAY, 3), 3, 3600)
@@ -51,7 +53,8 @@ class Periods:
     def closes(self, round: int) -> float:
         """Return when the period of a round is over, Unix seconds; inf without a calendar.
 
-        From that time on, no session of the round may open.
+        From that time on, no session of the round may open. Sessions that opened before may still
+        run: see `num_closed`.
         """
         return math.inf if self.calendar is None else self.opens(round + 1)
 
@@ -72,14 +75,14 @@ class Periods:
     def num_closed(self, now: float) -> int:
         """Return how many rounds, from the first, are closed: none of their sessions can still run.
 
-        Without a calendar this is 0.
+        Without a calendar the result is 0.
         """
         return 0 if self.calendar is None else self._before(now - self.session - 1)
 
     def next_change(self, now: float) -> float:
-        """Return when a period begins or ends next, or a round is closed, Unix seconds.
+        """Return the first time after `now` at which a period begins or ends, or a round is closed.
 
-        The result is inf if nothing changes any more.
+        The time is in Unix seconds. It is inf if nothing changes any more.
         """
         if self.calendar is None:
             return math.inf
@@ -98,11 +101,12 @@ class Periods:
 
 
 def periods_of(plan: Plan, session: int) -> Periods:
-    """Return the periods of a plan's rounds.
+    """Return the periods of a plan's rounds: the windows of time in which their sessions may open.
 
     Args:
-        plan: the plan.
-        session: how long a session may last, in seconds.
+        plan: the plan. If it has no calendar, all its rounds are always open.
+        session: how long a session may last, in seconds. A round is closed only `session` + 1
+            seconds after the end of its period.
     """
     return Periods(plan.calendar, plan.num_rounds, session)
 
@@ -110,8 +114,8 @@ def periods_of(plan: Plan, session: int) -> Periods:
 def last_day(calendar: Calendar, round: int) -> str:
     """Return the last day of a round's period, in UTC, as text.
 
-    If the period ends within a day, the text is the time at which it ends. So it is, too, if
-    periods are shorter than a day.
+    In two cases the text is the time at which the period ends: if this time is not midnight in UTC,
+    and if periods are shorter than a day.
 
     >>> from datetime import UTC, datetime
     >>> last_day(Calendar(datetime(2026, 12, 1, tzinfo=UTC), DAY, 28), 13)

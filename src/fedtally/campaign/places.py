@@ -32,8 +32,8 @@ def held_by(folder: Path, number: int) -> Iterator[None]:
     from writing. The store (the database) does: once a later process opens it, an earlier one
     cannot write.
 
-    The file is locked and contains the PID before it gets its name. Otherwise another process could
-    find the lock and read the PID of an earlier process in it.
+    The file is locked and contains the PID before it gets the name `lock`. Otherwise another
+    process could find the lock and read the PID of an earlier process in it.
 
     Args:
         folder: the folder.
@@ -262,8 +262,8 @@ def cautions(ledger: str | None, plan: Plan) -> list[str]:
     The list has one text, or is empty.
 
     Args:
-        ledger: the path or URL of the ledger of privacy budgets; None: there is none, and no
-            warning.
+        ledger: the path or URL of the ledger of privacy budgets; None: no ledger is given,
+            and the list is empty.
         plan: the plan, which is charged to the ledger if it has privacy.
     """
     if ledger is None or plan.privacy is None:

@@ -62,8 +62,8 @@ class Pool:
     def check_in(self, client: ClientId, now: float, rounds: Collection[int]) -> bool:
         """Record that a client is present; return whether it is in a session, or may join one.
 
-        A client that is benched is not recorded. A client without a session that may not join
-        another round is not recorded, either.
+        Two kinds of clients are not recorded as present: a benched client, and a client that is in
+        no session and may not join another round.
 
         Args:
             client: the name of the client.
@@ -92,9 +92,9 @@ class Pool:
 
     @property
     def num_present(self) -> int:
-        """How many clients are present: those that are free, and those in a session.
+        """How many clients are present, free or in a session.
 
-        A client in a session that checked in too long ago is not present.
+        A client that checked in too long ago is not present, even if it is in a session.
         """
         return len(self._seen)
 
@@ -108,7 +108,7 @@ class Pool:
     def put_back(self, seconds: float) -> None:
         """Subtract `seconds` from the last check-ins and the ends of benches.
 
-        The caller does this after the clock was put back by as much.
+        The caller does this after the clock was put back by `seconds`.
         """
         self._seen = {client: at - seconds for client, at in self._seen.items()}
         self._benched = {client: until - seconds for client, until in self._benched.items()}
@@ -116,8 +116,8 @@ class Pool:
     def note_miss(self, client: ClientId, now: float) -> None:
         """Record that a client has not answered a frame, or has answered with an Abort.
 
-        It is not present until it checks in again. After every second miss the client is benched,
-        even if it answered in between.
+        The client is not present until it checks in again. After every second miss it is benched,
+        even if it answered frames in between.
         """
         self._leave(client)
         self._misses[client] += 1

@@ -1,8 +1,8 @@
 """The file with the number of clients that checked in lately, for the command `status`.
 
-The process that runs a campaign writes the number, with its PID, to the file `present` in the
-campaign's folder. The file only informs operators. Nothing else reads it, and an error of the disk
-does not end the process.
+Lately means within `Deadlines.presence`. The process that runs a campaign writes the number, with
+its PID, to the file `present` in the campaign's folder. Only the command `status` reads the file.
+An error of the disk does not end the process.
 """
 
 from __future__ import annotations

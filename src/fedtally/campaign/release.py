@@ -44,15 +44,16 @@ def release_sums(
             the books. It is ignored unless clients or servers add the noise before the sums are
             opened. To leave out some exact sums would show something of them, see
             docs/privacy-proofs/screening.md.
-        num_closed: how many rounds, from the first, get no more sums; None: all. It has an effect
-            only if an aggregator adds the noise and the plan has a calendar.
+        num_closed: how many rounds, from the first, get no more sums; None: all rounds. It has an
+            effect only if an aggregator adds the noise and the plan has a calendar.
 
     Proof: docs/privacy-proofs/central.md.
     """
     # An aggregator draws the noise of a release only once: the mean of two noised versions of a sum
     # would have less noise. Without a calendar, all releases get their noise at once. With a
     # calendar, a release gets its noise when all its rounds are closed, see `_due`. If clients add
-    # the noise, each round is a release, and may be released later than others.
+    # the noise, each round is a release of its own. A round that gets its sum later is released by
+    # a later call.
     if plan.protection.sums is Sums.NOISED:
         opened = books.sums(plan) if used is None else used
         number_of = releases_by_round(plan)
@@ -152,8 +153,8 @@ def add_noise(
     """Return the noised sum of each release in `due`, by the number of the release.
 
     Each release is charged before its noise is drawn. The sums in `sketches` are not changed. If
-    the number of clients is not public, the number of each release is a part of the noised number
-    of all releases together (see `_share_out`).
+    the number of clients is not public, the noised number of clients of all releases together is
+    divided among the releases (see `_share_out`).
 
     Args:
         plan: a plan with privacy, for which an aggregator adds the noise.
@@ -192,9 +193,9 @@ def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
     """Set the number of clients in each release to a part of the noised total over all releases.
 
     The part is in proportion to the number of rounds in the release, and at least 1. Clients draw
-    their rounds uniformly, so the parts differ from the true numbers only by chance. To use the
-    noised number of each release would be worse: it can be below 0, and raising it to 0 makes the
-    numbers too large on average.
+    their rounds uniformly, so the parts differ from the true numbers only by chance. The noised
+    number of clients of a single release would be worse: it can be below 0, and raising it to 0
+    makes the numbers too large on average.
     """
     total = max(plan.num_rounds, sum(sketch.num_clients for sketch in released))
     bounds = [total * release.stop // plan.num_rounds for release in plan.releases]
@@ -218,7 +219,7 @@ def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
 def _opened(
     plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: Random
 ) -> CountSketch:
-    """Return the noised sum of a release; its round is the first round of the release."""
+    """Return the noised sum of a release; the sum's `round` is the release's first round."""
     privacy = _terms(plan)
     own = [sketch for sketch in sketches if sketch.round in rounds]
     total = CountSketch(plan.spec, rounds.start)

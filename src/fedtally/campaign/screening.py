@@ -27,16 +27,18 @@ from fedtally.errors import FedtallyError, InvalidInputError, opt
 from fedtally.plan import Plan, Sums
 from fedtally.sketch import CountSketch
 
-# the fewest cohorts of a round that is screened: between fewer, the variance is too uncertain
+# A round with fewer cohorts is not screened: the variance between so few cohorts is too uncertain.
 FEWEST = 8
 ALPHA = 1e-4  # how often an honest round gives a false alarm, for all tests of a round together
 _ONE_IN = 4  # at most 1 / _ONE_IN of the cohorts are left out
 # A counter is heavy if the share of clients that add to it is above _HEAVY / width. This is six
 # times the share that it would have if all counters were equal. Its sum then shows the share well.
-# With much noise the limit is higher: `cut` in `consistency`.
+# With much noise the limit is higher, and a counter with a large mean square is heavy, too: see
+# `cut` and `heavy` in `consistency`.
 _HEAVY = 6.0
-# In standard deviations of the noise: the smallest sum of a heavy counter, and how much the noise
-# raises `Consistency.votes_limit`.
+# A number of standard deviations that chance hardly reaches. `consistency` uses it for the smallest
+# mean and the smallest mean square of a heavy counter, and for the part of the noise in
+# `Consistency.votes_limit`.
 _SDS = 6.0
 _NORMAL = 1 / math.sqrt(2 * math.pi)  # E[max(0, Z)] for a standard normal Z
 
@@ -127,8 +129,8 @@ class Consistency:
             of the rows. For honest clients it is about 1, or less if some of them add nothing.
         squares_limit: the largest value that `squares` may have.
         energies: float64 [cohorts, rows], the squared distance between the sum of a cohort and the
-            cohort's part of the total, divided by the cohort's number of clients. The expected part
-            of the noise is subtracted, so an energy may be below 0.
+            cohort's part of the total, divided by the cohort's number of clients. What the noise is
+            expected to add to this value is subtracted, so an energy may be below 0.
         energy_limit: the largest value that an energy may have.
         has_least: whether `squares` also has a lower limit, 2 - `squares_limit`. It has one if
             every honest client adds something.
@@ -174,8 +176,8 @@ def consistency(
     Args:
         sums: int64 [cohorts, rows, width], the sum of each cohort, all with the same hashes.
         sizes: int64 [cohorts], the number of clients in each cohort, at least 1.
-        alpha: the probability at which an honest round shall exceed some limit, above 0 and below
-            1.
+        alpha: the probability at which an honest round shall exceed at least one of the limits,
+            above 0 and below 1.
         noise: the variance of the noise in a counter of a cohort, divided by the cohort's number of
             clients.
         may_be_empty: whether honest clients may add nothing.
@@ -330,7 +332,7 @@ class RoundScreening:
         if self.found is not None and not self.found.is_consistent:
             return True
         cohorts, lost = self.num_cohorts + self.num_rejected, len(self.left_out) + self.num_rejected
-        # With too many cohorts left out or rejected, the others are no fair sample of the round.
+        # With too many cohorts left out or rejected, the rest is no fair sample of the round.
         return cohorts >= FEWEST and lost > most_lost(cohorts)
 
     @property
@@ -374,7 +376,7 @@ class Screening:
         screen: what the server does with cohorts whose sums look as if clients lied.
         why: the reason why no round is screened; "" if rounds are screened.
         rounds: what screening says of each round whose sums were read, by the number of the round.
-            A round that an earlier run released is there, too, as not screened.
+            A round that an earlier run released is also in `rounds`, as not screened.
         rejected: for each round, by its number: how many cohorts had a sum that was rejected, since
             no honest vectors could add up to it.
     """

@@ -1,7 +1,8 @@
 """The server's side of a campaign.
 
-With privacy, the server charges a release (a sum that is published) to the privacy budget before it
-opens a sum for it. If it is trusted to add the noise, it does so before it returns the sum.
+With privacy, the server charges a release (a sum that is published) to the privacy budget before a
+sum of the release can be opened (read). A server that is trusted to add the noise adds the noise
+before it returns the sum.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class FrequencyServer:
         self.plan = plan
         self.screening = Screening(checked_screen(plan, screen), why_unscreened(plan) or "")
         self._books: Books = MemoryBooks() if books is None else books
-        # the names of all sessions of this object, also of those that are over
+        # the names of all sessions of this object, also of sessions that are over
         self._names: set[bytes] = set()
         self._sessions: WeakValueDictionary[bytes, Server] = WeakValueDictionary()
         # The leaders that this object made. They draw the plan's noise, as `land_batch` demands.
@@ -111,7 +112,7 @@ class FrequencyServer:
         Args:
             round: the number of the round, 0 .. num_rounds - 1.
             session: the name of the session, 32 uniform bytes never used before.
-            signing_key: the private key of the server's key in the plan.
+            signing_key: the private key of the server's public key in the plan.
             salt: 32 uniform bytes, for the digest of the sum.
             random: a cryptographic source; `random(n)` returns n uniform bytes. If the adversary is
                 semi-honest, it draws the order of the roster, the clients that answered in time.
@@ -129,8 +130,8 @@ class FrequencyServer:
         terms = _secagg(self.plan)
         round = validate.integer(0, self.plan.num_rounds - 1, round=round)
         self.check_keys(signing_key, allow_list)
-        # Otherwise two `Server` objects of one session could close a phase with different clients.
-        # Together they would learn both secrets of a client, and so its vector.
+        # Without this check, two `Server` objects of one session could close a phase with different
+        # clients. Together they would learn both secrets of a client, and so its vector.
         if session in self._names or self.has_landed(session):
             raise InvalidInputError("this session was opened before; draw 32 new bytes for each")
         self._names.add(session)
@@ -170,8 +171,8 @@ class FrequencyServer:
         Raises:
             CheckpointError: `checkpoint` is no checkpoint, or was made with another allow-list.
             InvalidInputError: the checkpoint is of another plan; or this object still runs the
-                session; or the session's sum is in the books already, and the checkpoint is from
-                before.
+                session; or the session's sum is in the books, but the checkpoint is older than the
+                sum.
             Exception: an error of the books. They are called if the sum could already be opened
                 when the checkpoint was made.
         """
@@ -272,7 +273,7 @@ class FrequencyServer:
             random: a cryptographic source; `random(n)` returns n uniform bytes. It is needed if the
                 servers add the plan's noise.
             reports: where the reports are on the disk, from `store.BatchStore.reports`. If the sum
-                of the release is in the books already, the reports are erased here. None: the
+                of the release is in the books already, this method erases the reports. None: the
                 leader keeps the reports in memory.
 
         Raises:
@@ -321,7 +322,7 @@ class FrequencyServer:
         return lambda: self._reserve(_batch_name(release), release)
 
     def _server_noise(self, random: Callable[[int], bytes] | None) -> Callable[[], I64] | None:
-        """Return a function that draws the noise of one server, or None if the servers add none.
+        """Return a function that draws one server's noise, or None if the servers add no noise.
 
         Proof: docs/privacy-proofs/two_servers.md.
         """
@@ -354,8 +355,8 @@ class FrequencyServer:
 
         Raises:
             RejectedSumError: no honest vectors can add up to this sum, see `check_plausible`. The
-                sum was not added. It is never raised if a trusted aggregator adds the noise: the
-                entries are then brought into their bounds, see `folded`.
+                sum was not added. If a trusted aggregator adds the noise, this error is never
+                raised: the entries of the sum are brought into their bounds instead, see `folded`.
             LocalProtocolError: the session has no sum, its sum is in the books already, or its
                 round was released.
             InvalidInputError: this object did not make the session, the plan's secure sum is not
@@ -400,7 +401,7 @@ class FrequencyServer:
         """
         if leader.parameters != _two_server(self.plan):
             raise InvalidInputError("the batch is of another plan")
-        # Another leader may have added other noise, or none.
+        # A leader that was made elsewhere may have added different noise, or no noise.
         if leader not in self._leaders:
             raise InvalidInputError(
                 "this leader was made elsewhere, with any noise or none: make it by"
@@ -433,7 +434,8 @@ class FrequencyServer:
             IncompatibleError: the sketch is of another plan.
             InvalidInputError: the sketch lacks the noise that the plan demands, has noise that the
                 plan does not allow, or has a wrong number of silos.
-            LocalProtocolError: the round has such a sum already, or was released.
+            LocalProtocolError: a call of this method added a sum of the round before, or the round
+                was released.
             AlreadySpentError, OverspentError: a sum with noise cannot be charged, see
                 `Books.reserve`.
         """
@@ -481,9 +483,9 @@ class FrequencyServer:
         Args:
             random: a cryptographic source; `random(n)` returns n uniform bytes. It is needed with
                 privacy.
-            num_closed: how many rounds, from the first, get no more sums; None: all. If an
-                aggregator adds the noise and the plan has a calendar, the other rounds are not
-                released yet.
+            num_closed: how many rounds, from the first, get no more sums; None: all rounds. If an
+                aggregator adds the noise and the plan has a calendar, no later round is released
+                yet. In all other cases `num_closed` has no effect.
 
         Raises:
             InvalidInputError: the plan has privacy, and `random` is None.
@@ -507,7 +509,7 @@ class FrequencyServer:
         releases that were made. Otherwise they are all sums so far, screened as in `release`.
 
         Raises:
-            PoisonedError: screening refused every round, and no release was made.
+            PoisonedError: screening refused every round that has a sum, and no release was made.
         """
         found = released_sums(self.plan, self._books) if self.plan.protection.is_charged else []
         if not self.plan.protection.is_secret:
@@ -520,7 +522,7 @@ class FrequencyServer:
         """Return the sum of each round, without refused cohorts, or None if nothing is screened.
 
         Raises:
-            PoisonedError: screening refused every round, and no release was made.
+            PoisonedError: screening refused every round that has a sum, and no release was made.
         """
         # Without screening, the sums of cohorts are not even read.
         if self.screening.screen is Screen.OFF:
@@ -612,9 +614,9 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
     In a sketch, an item adds +1 or -1 to one counter of each row. In a histogram, it adds 1 to one
     counter. So the sum is refused if a counter, or the sum of the absolute values of a row, is too
     large; if a counter of a histogram is below 0; if the number of people is not possible; or,
-    without noise, if the sum of a row has the wrong parity. Noise widens each bound. Honest noise
-    exceeds a bound on a single entry in a sum with a probability of at most 2^-40, and a bound on a
-    row with as small a probability.
+    without noise, if the sum of a row has the wrong parity. Noise widens each bound. Honest
+    noise takes some entry of a sum over its bound with a probability of at most 2^-40, and some row
+    over its bound with a probability of at most 2^-40.
 
     Do not call this with an exact sum of a plan with privacy: a refusal would depend on exact
     counts, without noise.

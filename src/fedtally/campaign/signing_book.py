@@ -5,8 +5,9 @@ in the book, if the registrar calls `SigningBook.add`. The book shows which numb
 a purpose gets, and which plans the registrar has ended. The book has no secret.
 
 If the key file is copied, each copy has its own book, and the numbers in one book may be lower than
-in the other. The owners of clients refuse a signature with a number that is too low. So a lower
-number never replaces a newer plan.
+the numbers in another. A client refuses a plan whose number is lower than the number of a plan that
+its owner accepted for the same purpose. So an old plan with a lower number never replaces a newer
+plan.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class SigningBook:
         self._read(data)
 
     def highest(self, purpose: str) -> int:
-        """Return the largest plan number that was signed for a purpose; 0 if there is none."""
+        """Return the largest plan number that was signed for a purpose; 0 if no plan was signed."""
         return max((one.authority.number for one in self._signed(purpose)), default=0)
 
     def next_number(self, purpose: str) -> int:
@@ -140,7 +141,7 @@ class SigningBook:
 
         Raises:
             InvalidInputError: the book cannot be written, or it has a plan of the same purpose with
-                the same or a larger number, for instance one that another process signed meanwhile.
+                the same or a larger number. Another process may have added that plan meanwhile.
             UnreadableFileError: the book was damaged meanwhile.
         """
         try:
@@ -157,10 +158,10 @@ class SigningBook:
             ) from None
 
     def check_number(self, purpose: str, number: int) -> None:
-        """Refuse a number for the next plan of a purpose if it is not above all signed numbers.
+        """Refuse a number for the next plan of a purpose if the number is too small.
 
         Raises:
-            InvalidInputError: the number is too small.
+            InvalidInputError: the number is not above all numbers that were signed for the purpose.
         """
         if number <= (highest := self.highest(purpose)):
             raise InvalidInputError(

@@ -22,7 +22,7 @@ def periods_in(folder: CampaignFolder) -> Periods:
 
 
 def next_round(folder: CampaignFolder, now: float) -> int | None:
-    """Return the first round that may have another session, now or later, or None.
+    """Return the first round that may have another session, now or later; else None.
 
     Sessions that run, the releases that were made, and the stopping rule are not considered.
 
@@ -37,7 +37,7 @@ def next_round(folder: CampaignFolder, now: float) -> int | None:
 
 
 def is_full(folder: CampaignFolder, now: float) -> bool:
-    """Return whether no session runs, and no round may have another one, now or later.
+    """Return whether no session runs, and no round may have another session, now or later.
 
     The result is False if the campaign has not begun. The stopping rule of the plan is not
     considered. The process that runs the campaign uses `Driver.is_complete` instead.
@@ -67,7 +67,8 @@ def sums_so_far(folder: CampaignFolder) -> tuple[list[CountSketch], Screening]:
     Screening looks for sums that lying clients changed. This function only reads, so another
     process may run the campaign at the same time. If a trusted aggregator adds the noise, only sums
     with noise are returned. With a calendar, these are the releases that the campaign's process has
-    made so far, see `Driver`. Without a calendar, there are none before the end.
+    made so far, see `Driver`. Without a calendar, the campaign's process makes all releases at the
+    end, so no sum is returned before the end.
 
     Raises:
         PoisonedError: screening refused every round that has a sum, and no release was made.
