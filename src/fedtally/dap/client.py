@@ -60,7 +60,7 @@ def make_report(
         random: `random_bytes(task)` uniform bytes, which must not be used for another report.
 
     Raises:
-        InvalidInputError: the measurement does not fit the task, `now` is not in the task's
+        InvalidInputError: the task's VDAF cannot encode the measurement, `now` is not in the task's
             interval, `random` has another length, or the task does not accept reports of draft 18.
         RejectedError: the key of a server is not valid.
         MissingExtraError: pycryptodome is not installed.

@@ -31,8 +31,8 @@ class Field(PrimeField):
 
     Args:
         prime: p, an odd prime of at most 128 bits; it is not checked that p is prime.
-        generator: g, a primitive root of p for which X^K - g is irreducible. That g is a primitive
-            root is not checked, only that it is no square.
+        generator: g, a primitive root of p for which X^K - g is irreducible. It is not checked that
+            g is a primitive root.
         degree: K, at least 1.
 
     Raises:

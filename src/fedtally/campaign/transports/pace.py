@@ -96,7 +96,7 @@ class Pace:
             self.wait = math.inf
 
     def stop(self) -> None:
-        """Open no more sessions; `step` returns `DRAINED` when the last one is over."""
+        """Open no more sessions; `step` returns `DRAINED` when the last open session is over."""
         self.drains = True
         self.driver.drain()
 
@@ -107,7 +107,7 @@ class Pace:
         called, but only once until the store takes writes again.
 
         Raises:
-            OvertakenError: another process runs the campaign, or it was cancelled.
+            OvertakenError: another process runs the campaign, or the campaign was cancelled.
             OverspentError: the population has too little privacy budget left. No client was
                 invited.
             FedtallyError: another error of the driver, for instance a session that can be read from
@@ -183,7 +183,7 @@ class Pace:
         )
 
     def _check_claim(self) -> None:
-        """Raise `OvertakenError` if another process runs the campaign now, or it was cancelled.
+        """Raise `OvertakenError` if another process runs the campaign, or it was cancelled.
 
         If the store does not answer, `StoreError` is raised. The check is made only if no session
         runs, and about once a second. It is not made in each step, since clients may cause many
@@ -243,7 +243,7 @@ class Pace:
 
         - sessions must be restored after an error of the store;
         - a session is set aside;
-        - a round waits for more clients.
+        - a round has enough clients for a session, and waits for more clients.
 
         If sessions run, it begins again if a client has answered in any of them. If no client has
         answered yet, it begins again only in the first step in which this is so. So a session that

@@ -145,7 +145,7 @@ class SocketLoop:
         """Carry frames until the run ends for one of the reasons in `Ending`; return the reason.
 
         Raises:
-            OvertakenError: another process runs the campaign, or it was cancelled.
+            OvertakenError: another process runs the campaign, or the campaign was cancelled.
             OverspentError: the population has too little privacy budget left. No client was
                 invited.
             FedtallyError: another error of the driver, see `Pace.step`.
@@ -162,7 +162,7 @@ class SocketLoop:
             await asyncio.gather(looking, *self._agents.values(), return_exceptions=True)
 
     def stop(self) -> None:
-        """Open no more sessions; `run` returns when the last one is over."""
+        """Open no more sessions; `run` returns when the last open session is over."""
         if not self._pace.drains:
             self._pace.stop()
             self._wake.set()

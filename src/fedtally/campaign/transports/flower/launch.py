@@ -85,7 +85,8 @@ class RunReport:
 class Flower:
     """The engine for the nodes of a Flower federation; its driver runs in a ServerApp of Flower.
 
-    The ServerApp is another process, maybe on another machine with the same folder.
+    The ServerApp is another process. It may run on another machine that can open the campaign's
+    folder.
 
     Args:
         connection: the name of the SuperLink in Flower's config.toml.

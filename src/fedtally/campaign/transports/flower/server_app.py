@@ -61,7 +61,7 @@ class FlowerLoop:
         self._look_at = self._step_at = self.steady()
 
     def stop(self) -> None:
-        """Open no more sessions; `run` returns when the last one is over."""
+        """Open no more sessions; `run` returns when the last open session is over."""
         self._pace.stop()
         self._step_at = self.steady()
 
@@ -69,7 +69,7 @@ class FlowerLoop:
         """Carry frames until the run ends for one of the reasons in `Ending`; return the reason.
 
         Raises:
-            OvertakenError: another process runs the campaign, or it was cancelled.
+            OvertakenError: another process runs the campaign, or the campaign was cancelled.
             OverspentError: the population has too little privacy budget left. No client was
                 invited.
             FedtallyError: another error of the driver, see `Pace.step`.

@@ -157,7 +157,7 @@ def tls(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
             httpx trusts by default.
 
     Raises:
-        UnreadableFileError: a file of CA certificates cannot be read, or has none.
+        UnreadableFileError: a file of CA certificates cannot be read, or has no certificate.
     """
     try:
         if ca is None:

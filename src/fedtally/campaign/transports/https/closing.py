@@ -143,7 +143,7 @@ class Tending:
         """Begin to close the release if this is due; return whether the release must stop now.
 
         A release that closes still accepts the reports that clients have begun. After
-        `schedule.grace` seconds it stops: then it accepts none.
+        `schedule.grace` seconds it stops: then it accepts no report.
 
         Args:
             schedule: the contents of the file that says when releases close.
@@ -164,8 +164,9 @@ class Tending:
     def _is_due(self, schedule: Schedule, found: Closing, now: float) -> bool:
         """Tell whether this release, which is open, must begin to close now.
 
-        It must if `found.at` has come, or if it has `schedule.size` reports or as many as the plan
-        allows. In both cases it needs enough reports for a sum.
+        A release must begin to close if it has enough reports for a sum, and one of these holds:
+        the time `found.at` has come; the release has `schedule.size` reports; or it has as many
+        reports as the plan allows.
 
         Args:
             schedule: the contents of the file that says when releases close.

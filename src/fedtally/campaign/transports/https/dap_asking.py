@@ -212,7 +212,7 @@ class DapAsking:
             method: the HTTP method.
             place: the URL.
             body: the body of the request.
-            type: the Content-Type of `body`; empty: none is sent.
+            type: the Content-Type of `body`; empty: the request has no Content-Type.
 
         Raises:
             DeniedError: the status is 400 .. 499, and the response is a problem document with a

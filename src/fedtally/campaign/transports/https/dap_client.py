@@ -41,7 +41,7 @@ async def report(
         task: the task.
         measurement: the value to report; `dap.make_report` says its type.
         now: the time, Unix seconds.
-        random: returns as many uniform bytes as its argument says, from a cryptographic source.
+        random: returns uniform bytes from a cryptographic source. Its argument is their number.
 
     Raises:
         InvalidInputError: the task does not accept reports of draft 18, `make_report` refuses the

@@ -97,7 +97,7 @@ class Heard(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The wait that the server asks for, in seconds: at most an hour; 0: it asks for none."""
+        """The wait that the server asks for, in seconds: at most an hour; 0: it asks for no wait."""
         text = self.retry_after[:10]  # a number with more digits is more than an hour anyway
         return float(min(int(text), HOUR_WAIT)) if text.isascii() and text.isdigit() else 0.0
 
@@ -141,7 +141,7 @@ class Talk:
     said: bytes = field(default=b"", init=False)
 
     def __post_init__(self) -> None:
-        # Otherwise httpx would refuse the header with an error that shows the token.
+        # With another token, httpx would refuse the header with an error that shows the token.
         if not TOKEN.fullmatch(self.token):
             raise InvalidInputError(
                 "this is no token: it has at most 512 letters of ASCII, and no space or end of line"
@@ -203,7 +203,7 @@ class Talk:
         Args:
             why: the text about the failure, for the operator.
             now: the time, Unix seconds.
-            least: the seconds of the wait that the server asked for; 0: it asked for none.
+            least: the seconds of the wait that the server asked for; 0: it asked for no wait.
             who: the party that failed to answer.
         """
         self._tell_once(f"{why}; asks again", who)
@@ -279,9 +279,9 @@ class Talk:
             )
 
     def _tell_once(self, why: str, who: Party = "server") -> None:
-        """Tell the operator about a failure, unless it is the same as the last one.
+        """Tell the operator about a failure if it differs from the failure that was told last.
 
-        After a success the same failure is told again.
+        After a success, any failure is told.
 
         Args:
             why: the text about the failure.
@@ -389,8 +389,8 @@ async def sent(
         clock: returns the time, Unix seconds.
 
     Returns:
-        The response without its body; the body, or None if it is longer than allowed; and the time
-        at which the head of the response came, Unix seconds.
+        The response without its body; the body, or None if the body is longer than allowed; and the
+        time at which the head of the response came, Unix seconds.
 
     Raises:
         httpx.RequestError: the server cannot be reached, or the connection broke.

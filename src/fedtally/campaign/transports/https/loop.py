@@ -99,7 +99,7 @@ class Observer:
 
 
 class Standing(Enum):
-    """The state of this process towards clients. Requests are refused unless it is OPEN."""
+    """The state of this process towards clients. It serves requests only in the state OPEN."""
 
     STARTING = "starting"  # the driver has done no step yet
     OPEN = "open"
@@ -173,11 +173,11 @@ class HttpsLoop:
     async def run(self) -> Ending:
         """Serve clients until the campaign is complete or drained; return why the run ended.
 
-        Drained means that `stop` was called and the last session has ended. In a campaign with a
+        Drained means that `stop` was called and no session is open any more. In a campaign with a
         calendar, the run also ends if the clock jumped past the calendar's end.
 
         Raises:
-            OvertakenError: another process runs the campaign, or it was cancelled.
+            OvertakenError: another process runs the campaign, or the campaign was cancelled.
             OverspentError: the population has too little privacy budget left; no client was
                 invited.
             FedtallyError: another error of the driver, see `Pace.step`.
@@ -192,7 +192,7 @@ class HttpsLoop:
             self._tell()
 
     def stop(self) -> None:
-        """Let the driver open no further session; `run` returns when the last one has ended."""
+        """Let the driver open no further session; `run` returns when no session is open."""
         if not self.drains:
             self._pace.stop()
             self._wake.set()
@@ -236,7 +236,7 @@ class HttpsLoop:
             await set_within(self._wake, max(0.0, self._pace.due - self.steady()))
 
     def _tell(self) -> None:
-        """Wake all requests that wait: each looks for its frame, or sees that it is refused."""
+        """Wake all requests that wait. Each one looks for its frame, or is refused."""
         for turn in self._turns.values():
             turn.wake()
 
@@ -327,7 +327,8 @@ class HttpsLoop:
         Args:
             name: the name of the client.
             turn: the request. When it is not the client's latest one any more, it gets a 204.
-            handled: the digest of the last frame that the client handled; empty: it handled none.
+            handled: the digest of the last frame that the client handled; empty: there is no such
+                frame.
 
         Raises:
             Refused: this process stops serving clients, or the store does not answer.

@@ -137,7 +137,10 @@ class Instruments(Observer):
         )
 
     def _tell_ends(self) -> None:
-        """Count and log how the sessions in `_gone` ended; keep those that the store lacks yet."""
+        """Count and log how the sessions in `_gone` ended, and remove them from `_gone`.
+
+        A session whose end is not in the store yet stays in `_gone`.
+        """
         try:
             found = [one for one in self._ended() if one.session in self._gone]
         except (StoreError, OSError):

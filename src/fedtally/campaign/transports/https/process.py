@@ -68,7 +68,7 @@ class Https:
         take_over: bool,
         watch: Callable[[Driver | None], AbstractContextManager[Watch]],
     ) -> Ran:
-        """Run a campaign until it is complete or drained, or the clock jumped past its calendar.
+        """Run a campaign until it is complete or drained, or the clock jumps past its calendar.
 
         See `Engine.run` for the arguments and the errors.
 

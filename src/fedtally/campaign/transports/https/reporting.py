@@ -134,7 +134,7 @@ class _Waits:
 
         Args:
             why: the text about the failure, for the owner.
-            found: the response, which may say how long to wait; None: there was none.
+            found: the response, which may say how long to wait; None: there was no response.
         """
         self._tell_once(f"{why}{AGAIN}")
         least = 0.0 if found is None else found.seconds * (1 + self.random() / 2)

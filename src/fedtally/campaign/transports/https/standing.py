@@ -110,9 +110,9 @@ class Standing:
         }
 
     def write(self) -> None:
-        """Write the state to the file `STATE` in the server's folder, unless it has not changed.
+        """Write the state to the file `STATE` in the server's folder, if the state has changed.
 
-        Free space is compared in steps of 64 MiB. If the file cannot be written, for example
+        Free space counts as changed in steps of 64 MiB. If the file cannot be written, for example
         because the disk is full or gone, nothing happens, and the next call tries again.
         """
         try:

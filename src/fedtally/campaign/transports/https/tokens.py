@@ -173,7 +173,7 @@ def mint(
     Args:
         folder: the folder of the campaign.
         number: the number of clients, 1 to a million.
-        random: returns as many uniform bytes as its argument says, from a cryptographic source.
+        random: returns uniform bytes from a cryptographic source. Its argument is their number.
         output: a folder that gets one file of mode 0600 for each token; None: no files.
 
     Returns:
@@ -209,7 +209,7 @@ def add(
     Args:
         folder: the folder of the campaign.
         names: the names of the clients. A name that occurs twice gets one token.
-        random: returns as many uniform bytes as its argument says, from a cryptographic source.
+        random: returns uniform bytes from a cryptographic source. Its argument is their number.
         output: a folder that gets one file of mode 0600 for each token; None: no files.
 
     Returns:
@@ -323,7 +323,7 @@ def new_token(random: Callable[[int], bytes]) -> str:
     """Make a new token: "fedtally_" and 43 random characters, which encode 32 bytes.
 
     Args:
-        random: returns as many uniform bytes as its argument says, from a cryptographic source.
+        random: returns uniform bytes from a cryptographic source. Its argument is their number.
 
     >>> new_token(lambda size: bytes(size))
     'fedtally_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
