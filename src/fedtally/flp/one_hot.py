@@ -61,7 +61,8 @@ def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Fiel
     The returned field has room for 3 tau instead of 2 tau. Each of the two servers adds noise
     within +-tau, and the noise of both together may exceed tau, though this is very rare. Then a
     counter may have a value that is impossible with noise within tau. The extra room keeps this
-    value from wrapping around to a possible one. So the caller notices it and refuses the sum.
+    value from wrapping around to a possible value. So the caller sees an impossible value, and
+    refuses the sum.
 
     Args:
         clients: n, the largest number of vectors in a sum, at least 1.

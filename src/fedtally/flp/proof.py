@@ -293,7 +293,7 @@ class FullyLinearProof:
     def is_test_point(self, point: Array) -> Array:
         """Tell whether each of these elements may be a test point: bool [...].
 
-        An element x with x^P = 1 may not be one, where P is `nodes`. At such an x a wire polynomial
+        An element x with x^P = 1 is not allowed, where P is `nodes`. At such an x a wire polynomial
         has the value of an input of one call, and the random seed does not hide this value. So a
         verifier share would reveal a piece of the measurement.
 

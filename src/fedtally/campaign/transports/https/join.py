@@ -97,7 +97,10 @@ class Heard(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The wait that the server asks for, in seconds: at most an hour; 0: it asks for no wait."""
+        """The wait that the server asks for, in seconds, at most an hour; 0: it asks for no wait.
+
+        A header that is no whole number counts as 0.
+        """
         text = self.retry_after[:10]  # a number with more digits is more than an hour anyway
         return float(min(int(text), HOUR_WAIT)) if text.isascii() and text.isdigit() else 0.0
 
