@@ -125,8 +125,8 @@ class Aggregator:
 
     Raises:
         InvalidInputError: `secret` belongs to another task; `noise` is given although the task's
-            VDAF is sumvec, where noise does not hide a report; or `store` was first used with other
-            `Noise.terms`, or with noise where now `noise` is None, or the reverse.
+            VDAF is sumvec, where noise does not hide a report; or the terms of the noise are not
+            the terms with which `store` was first used (see `_keep_terms`).
     """
 
     role: ClassVar[Role]

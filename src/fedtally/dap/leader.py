@@ -425,8 +425,8 @@ class Leader(Aggregator):
         """Finish a collection job with the helper's share, and return the state of the job.
 
         If the job waits for the helper's share, the state now has the answer. If the job has an
-        answer already, this answer stays. If the batch is not closed yet, `body` is not used, and
-        this method does what `collection` does.
+        answer already, this answer stays. If the batch is not closed yet, this method checks `body`
+        but does not keep it, and then does what `collection` does.
 
         Args:
             id: the id of the collection job.
