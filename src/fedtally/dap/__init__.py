@@ -9,7 +9,7 @@ sum of a batch. A batch is all reports of one time interval.
 - `draft09`: the reports of clients that use draft 09
 - `versions`: a table of both drafts, which lists how their reports differ
 - `task`: the parameters that all parties agree on, in a public and a secret file
-- `sealing`: encrypts to, and decrypts with, HPKE keys that have numbers
+- `sealing`: encrypts and decrypts with HPKE; each key has a number
 - `client`: makes the report of a measurement
 - `aggregator`: the common code of both servers; `leader` and `helper`: the code of each one
 - `noise`: the noise that a server may add to its share of a batch

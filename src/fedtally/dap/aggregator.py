@@ -1,7 +1,7 @@
 """The common code of the leader and the helper of DAP: check reports, add them up, close batches.
 
-To close a batch means to read its sum, and to accept no further report for its interval. A server
-does not trust the other server with these rules:
+To close a batch means to read its sum, and to accept no further report for its interval. Each
+server enforces these rules itself, since the other server may break them:
 
 - No report is added twice, and no report is added to an interval that was collected. A server
   looks into its own tables before it verifies a report, and again in the transaction that adds it.
@@ -93,7 +93,7 @@ class Added(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """The sum of the reports of an interval.
+    """A closed batch: this server's share of the sum of the reports of an interval.
 
     Attributes:
         share: this server's share of the sum, encoded, without noise.
@@ -119,13 +119,14 @@ class Aggregator:
     Args:
         task: the task.
         secret: the secret of the task, from which the verification key is derived.
-        keys: this server's private keys, to which clients encrypt its shares of their reports.
+        keys: this server's private keys. Clients encrypt this server's input shares to them.
         store: the storage of this server for this task.
-        noise: the noise that this server adds to its share of each batch; None: it adds none.
+        noise: the noise that this server adds to its share of each batch; None: it adds no noise.
 
     Raises:
-        InvalidInputError: `secret` belongs to another task; `noise` is given and the task counts a
-            sumvec, which noise does not protect; or `store` was first used with other noise.
+        InvalidInputError: `secret` belongs to another task; `noise` is given although the task's
+            VDAF is sumvec, where noise does not hide a report; or the terms of the noise are not
+            the terms with which `store` was first used (see `_keep_terms`).
     """
 
     role: ClassVar[Role]
@@ -148,11 +149,12 @@ class Aggregator:
     def _keep_terms(self, terms: bytes) -> None:
         """Store the terms of the noise at the first start; at later starts, refuse other terms.
 
-        Otherwise, if the settings lost the entry for noise, the server would start without noise
-        and seal exact shares, and nobody would notice.
+        Without this check, a server whose settings lost the entry for noise would start without
+        noise, and seal exact shares. Nobody would notice.
 
         Args:
-            terms: what both operators agreed on about noise (see `Noise`); empty: no noise.
+            terms: `Noise.terms`: what both operators agreed on about noise, encoded; empty bytes if
+                this server adds no noise.
 
         Raises:
             InvalidInputError: the store has other terms.
@@ -187,7 +189,7 @@ class Aggregator:
             raise RefusedError(ReportError.TASK_NOT_STARTED)
         if metadata.time >= self.task.interval.end:
             raise RefusedError(ReportError.TASK_EXPIRED)
-        if metadata.extensions:  # a server must refuse extensions that it does not know: all here
+        if metadata.extensions:  # a server must refuse unknown extensions, and fedtally knows none
             raise RefusedError(ReportError.INVALID_MESSAGE)
         self._check_again(metadata)
 
@@ -222,7 +224,8 @@ class Aggregator:
             share, encoded: its message to the other server.
 
         Raises:
-            RefusedError: the input share cannot be decrypted, is malformed, or has an extension.
+            RefusedError: the input share cannot be decrypted, is malformed, or has an extension, or
+                `Prio3.verify_init` refuses the report.
         """
         task, version = self.task, self.task.version
         aad = version.input_share_aad(task.id, task.configuration, metadata, public_share)
@@ -273,9 +276,9 @@ class Aggregator:
     def _is_collected(self, interval: Interval) -> bool:
         """Tell whether any time of an interval was collected.
 
-        Collected intervals do not overlap, and the table lists them by their ends. So it is enough
-        to look at the first one that ends after the start of `interval`: if any of them overlaps
-        `interval`, this one does.
+        Collected intervals do not overlap, and the table COLLECTED lists them by their ends. So
+        only one row is read: the first interval that ends after the start of `interval`. If any
+        collected interval overlaps `interval`, this one does.
         """
         rows = self._store.scan(Table.COLLECTED, _key(interval.start + 1), limit=1)
         return any(int.from_bytes(start, "big") < interval.end for _, start in rows)
@@ -326,18 +329,19 @@ class Aggregator:
             self._store.drop(Table.BUCKET, key)
         self._store.put(Table.COLLECTED, _key(query.end), _key(query.start))
         smallest = Interval(times[0], times[-1] + 1 - times[0])
-        # The number follows from the query, which is the same in each try. `smallest` may change if
-        # a late report comes between two tries. A query that begins before the task gets 0, like
-        # one that begins with it. Each of these must reach into the task, since no report is
-        # earlier. So any two of them overlap, and only one batch has the number 0.
+        # If this transaction fails and is tried again, the number must be the same. `query` is the
+        # same, but `smallest` may not be: a late report may have been added. A query that begins at
+        # or before the start of the task gets the number 0. It has reports, so it contains the
+        # start of the task or a later time. Two such queries overlap, so only one batch gets 0.
         number = max(0, query.start - self.task.interval.start)
         return Batch(total.share, total.count, total.checksum, smallest, number)
 
     def _seal(self, batch: Batch, request: CollectionJobReq) -> HpkeCiphertext:
-        """Add noise to this server's share of a batch, if it adds noise; seal it to the collector.
+        """Seal this server's share of a batch to the collector; return the ciphertext.
 
-        Call it last in a transaction, when nothing can refuse the request any more. Otherwise a
-        refused request would roll back the transaction, but not the charge of the privacy budget.
+        If this server adds noise, it first charges the batch to the privacy budget and adds noise
+        to the share. Call this method last in a transaction, when nothing can refuse the request
+        any more: if the transaction is rolled back, the charge stays.
 
         Args:
             batch: the batch.

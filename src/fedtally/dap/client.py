@@ -24,10 +24,10 @@ def random_bytes(task: Task) -> int:
 
 
 def check_draft(task: Task) -> None:
-    """Refuse a task whose reports fedtally cannot make: every draft but 18.
+    """Raise an error if the task does not accept reports of draft 18: fedtally makes no others.
 
     Raises:
-        InvalidInputError: the task accepts reports of another draft.
+        InvalidInputError: the task does not accept reports of draft 18.
     """
     if task.draft != DRAFT:
         raise InvalidInputError(
@@ -47,8 +47,8 @@ def make_report(
 ) -> Report:
     """Make the report of a measurement, which the client then sends to the leader.
 
-    If the client receives no answer, it sends the same report again: the leader counts the report
-    once. A new report of the same measurement would be counted a second time.
+    A client that receives no answer must send the same report again: the leader counts it once. A
+    new report of the same measurement would be counted a second time.
 
     Args:
         task: the task.
@@ -60,9 +60,8 @@ def make_report(
         random: `random_bytes(task)` uniform bytes, which must not be used for another report.
 
     Raises:
-        InvalidInputError: the measurement does not fit the task, `now` is not in the task's
-            interval, `random` has another length, or the task accepts reports of draft 09, which
-            only other programs make.
+        InvalidInputError: the task's VDAF cannot encode the measurement, `now` is not in the task's
+            interval, `random` has another length, or the task does not accept reports of draft 18.
         RejectedError: the key of a server is not valid.
         MissingExtraError: pycryptodome is not installed.
     """

@@ -34,8 +34,8 @@ class Collected:
     for which it asked.
 
     Attributes:
-        count: the number of reports in the batch. The leader states it; the collector cannot check
-            it.
+        count: the number of reports in the batch, as the leader states it. The collector can check
+            only that it is at least the task's `min_batch`.
         start: the time of the earliest report, rounded down to the precision, Unix seconds.
         end: the time of the latest report, rounded down, plus the precision, Unix seconds.
         result: the sum. An integer for a count; a list of integers for a vector of sums and for a

@@ -93,7 +93,8 @@ def read_upload(body: bytes, task: TaskConfiguration) -> tuple[draft18.Report, .
         A tuple of one report: an upload of draft 09 never has more.
 
     Raises:
-        MalformedError: the body is no report, or the report's time is no multiple of the precision.
+        MalformedError: the body is not an encoded `Report`, or the report's time is no multiple of
+            the precision.
     """
     report = Report.decode(body)
     time, rest = divmod(report.metadata.time, task.precision)

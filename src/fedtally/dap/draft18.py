@@ -1,8 +1,8 @@
 """The messages of draft-ietf-ppm-dap-18, its media types, and the bytes that name this draft.
 
-A message has the name and the fields that it has in the draft, in the same order. If a field has a
-shorter name in this file, a comment says its name in the draft. Times and durations are in units of
-the task's precision.
+A message has its name in the draft, and its fields in the order of the draft. Some fields have a
+shorter name here. Where the draft's name is not plain from the shorter one, a comment gives it.
+Times and durations are in units of the task's precision.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ UInt8 = Annotated[int, Number(1)]
 UInt16 = Annotated[int, Number(2)]
 UInt32 = Annotated[int, Number(4)]
 UInt64 = Annotated[int, Number(8)]
-# The number in a name is the number of bits that encode the length: Bytes16 has 0 .. 2^16 - 1
-# bytes. Some16 is the same, but has at least one byte.
+# Byte strings whose encoding begins with their length. The number in a name is the number of bits
+# of this length. Bytes16 has 0 .. 2^16 - 1 bytes, and Some16 has 1 .. 2^16 - 1 bytes.
 Bytes16 = Annotated[bytes, Opaque(2)]
 Bytes32 = Annotated[bytes, Opaque(4)]
 Some8 = Annotated[bytes, Opaque(1, 1)]
@@ -161,7 +161,7 @@ class TaskConfiguration(Message):
     batch_mode: BatchMode
     batch_config: Bytes16  # empty
     vdaf_type: UInt32  # the number of the VDAF, see `task.KINDS`
-    vdaf_configuration: Bytes16  # an encoded message with the sizes, as `Prio3SumVecConfig`
+    vdaf_configuration: Bytes16  # an encoded message with the sizes: Empty or a Prio3...Config
     extensions: Extensions  # one, TASK_INTERVAL: the interval in which the task accepts reports
 
 
@@ -454,14 +454,14 @@ def input_share_aad(
 
 
 def read_upload(body: bytes, task: TaskConfiguration) -> tuple[Report, ...]:
-    """Decode the body of an upload, and return its reports, in order; there is at least one.
+    """Decode the body of an upload; return its reports, one or more, in order.
 
     Args:
         body: an encoded `UploadRequest`.
-        task: the configuration of the task, which only draft 09 needs.
+        task: not used; the function of draft 09 needs it.
 
     Raises:
-        MalformedError: the body is no upload.
+        MalformedError: the body is not an encoded `UploadRequest`.
     """
     return UploadRequest.decode(body).reports
 
@@ -471,7 +471,7 @@ def write_upload(report: Report, task: TaskConfiguration) -> bytes:
 
     Args:
         report: the report.
-        task: the configuration of the task, which only draft 09 needs.
+        task: not used; the function of draft 09 needs it.
     """
     return UploadRequest((report,)).encode()
 

@@ -56,8 +56,9 @@ class Helper(Aggregator):
 
         Returns:
             The resource of the job. Its answer is an encoded AggregationJobResp, which says for
-            each report whether it was added. The same `body` gets the same answer again, until the
-            answer is deleted; then each report that was added is refused.
+            each report whether it was added. The same `body` gets the same answer again, and adds
+            nothing. After `forget_aggregation_job` the same `body` gets a new answer, which refuses
+            the reports that were added before.
 
         Raises:
             Problem: the whole request is refused; no report was added.
@@ -120,8 +121,8 @@ class Helper(Aggregator):
             now: the time, Unix seconds.
 
         Returns:
-            The answer for the leader, and the report as `_add` needs it; None for a report that is
-            refused.
+            The answer for the leader, and the report as `_add` needs it. If the report is refused,
+            the answer says so, and None takes the place of the report.
         """
         report = init.report
         try:
@@ -171,7 +172,7 @@ class Helper(Aggregator):
 
         Returns:
             The resource of the request. Its answer is an encoded AggregateShare. The same `body`
-            gets the same answer again, until the answer is deleted; then the request is refused.
+            gets the same answer again. After `forget_aggregate_share` the same `body` is refused.
 
         Raises:
             Problem: the request is refused; the batch is still open.

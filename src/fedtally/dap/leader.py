@@ -5,9 +5,9 @@ them. A collection job answers one request of the collector. This module sends n
 sends the requests that `Leader` returns.
 
 The leader stores a request to the helper before it returns the request, so the caller can send it
-again until the helper answers. If the helper's answer to an aggregation job does not fit, the job
-ends, and the leader never adds its reports. A batch is closed before the helper is asked for its
-share, and stays closed whatever the helper answers.
+again until the helper answers. If the helper's answer to an aggregation job is not an answer to
+this job (see `_read_answer`), the job ends, and the leader never adds its reports. A batch is
+closed before the helper is asked for its share, and stays closed whatever the helper answers.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from fedtally.flp.prio3 import VerifyState
 from fedtally.flp.proof import ReportRefusedError
 
 MOST_REPORTS = 256  # the most reports in an aggregation job, by default
-# Where the answer to an upload names another reason than the leader's own: the leader's reason ->
-# the reason that the client gets (draft 18, section 4.4.2.2).
+# For some reasons to refuse a report, the answer to the upload names another reason: the leader's
+# reason -> the reason that the client gets (draft 18, section 4.4.2.2).
 _AT_UPLOAD = {
     ReportError.BATCH_COLLECTED: ReportError.REPORT_REPLAYED,
     ReportError.TASK_NOT_STARTED: ReportError.REPORT_DROPPED,
@@ -68,9 +68,9 @@ _AT_UPLOAD = {
 
 
 class AbandonedError(FedtallyError):
-    """Say that an aggregation job has ended because the helper's answer does not fit.
+    """Say that an aggregation job has ended because the helper's answer is no answer to this job.
 
-    The caller should tell the helper to delete its answer (HTTP DELETE).
+    The caller should tell the helper to delete its stored answer (HTTP DELETE).
     """
 
 
@@ -96,13 +96,14 @@ class JobEnd(NamedTuple):
 class CollectionState(NamedTuple):
     """The state of a collection job, the work on one request of the collector.
 
-    First `answer` and `ask` are both empty: aggregation jobs with reports of the batch must end.
-    Then `ask` is set, until the helper has answered. Then `answer` is set.
+    While an aggregation job may still add reports to the batch, `answer` and `ask` are both empty.
+    Then `ask` is set, until the helper has answered. Then `ask` is empty, and `answer` is set.
 
     Attributes:
         id: the id of the job's resource, 16 bytes.
         answer: the encoded CollectionJobResp for the collector, or empty.
-        ask: the encoded AggregateShareReq, which the caller must now send to the helper, or empty.
+        ask: the encoded AggregateShareReq, or empty. If it is set, the caller must send it to the
+            helper.
     """
 
     id: bytes
@@ -124,8 +125,8 @@ class Leader(Aggregator):
         noise: Noise | None = None,
     ) -> None:
         super().__init__(task, secret, keys, store, noise)
-        # By the id of an aggregation job that this object made: the state of the verification of
-        # each of its reports. They are not stored; `_passed` computes them again after a restart.
+        # The states of the verification of each report, by the id of the aggregation job. They are
+        # not in the store: after a restart `_passed` computes them again.
         self._states: dict[bytes, list[VerifyState | None]] = {}
 
     # ---- uploads ----
@@ -141,11 +142,11 @@ class Leader(Aggregator):
 
         Returns:
             An encoded UploadErrors: the refused reports, each with a reason. It is empty bytes if
-            no report was refused, as always in draft 09.
+            no report was refused. In draft 09 it is always empty bytes.
 
         Raises:
-            Problem: the upload is malformed, or in draft 09 its report is refused. Nothing was
-                stored.
+            Problem: the upload is malformed, or it is of draft 09 and its report is refused.
+                Nothing was stored.
         """
         try:
             reports = self.task.version.read_upload(body, self.task.configuration)
@@ -190,15 +191,16 @@ class Leader(Aggregator):
     def make_job(self, most: int = MOST_REPORTS) -> Job | None:
         """Move up to `most` waiting reports into a new aggregation job; store and return it.
 
-        Reports that cannot be added are left out for ever: their times were collected, or they are
-        not valid. If none is left, there is no job. To handle all reports, call this method until
-        `is_idle`; None does not mean that no report waits.
+        This call takes up to `most` waiting reports, and none of them waits afterwards. The leader
+        drops a report, and never adds it, if the time of the report was collected or `_begin`
+        refuses the report. The job has the reports that were not dropped. To handle all reports,
+        call this method until `is_idle`: more reports may wait even if it returns None.
 
         Args:
-            most: the largest number of reports in the job.
+            most: the largest number of waiting reports to take.
 
         Returns:
-            The job. None: no report waits, or none of these reports can be added.
+            The job, or None if no report waits or all reports that were taken were dropped.
         """
         ids = [id for id, _ in self._store.scan(Table.WAITING, limit=most)]
         begun = [each for id in ids if (each := self._begun(id)) is not None]
@@ -243,12 +245,12 @@ class Leader(Aggregator):
             body: the helper's answer, an encoded AggregationJobResp.
 
         Returns:
-            How many reports of the job were added and refused. Both are 0 if there is no such job,
-            for example because it was finished before.
+            How many reports of the job were added and refused. Both numbers are 0 if there is no
+            such job, for example because it was finished before.
 
         Raises:
-            AbandonedError: the answer does not fit. The job has ended, and the leader has added
-                none of its reports, and never will.
+            AbandonedError: `body` is no answer to this job (see `_read_answer`). The job has ended,
+                and the leader never adds its reports.
         """
         kept = self._store.get(Table.JOB, id)
         if kept is None:  # the job was finished or abandoned before
@@ -271,8 +273,9 @@ class Leader(Aggregator):
     def abandon_job(self, id: bytes) -> None:
         """End an aggregation job; the leader never adds its reports.
 
-        Use it if the helper refuses the job, or never answers. If the helper has added the reports,
-        the batch of their times has no result. If there is no such job, nothing happens.
+        Call this method if the helper refuses the job, or never answers. If the helper has added
+        the reports, the sums of both servers differ, and the batch with the times of these reports
+        has no result. If there is no such job, nothing happens.
         """
         with self._store.transaction():
             kept = self._store.get(Table.JOB, id)
@@ -376,7 +379,7 @@ class Leader(Aggregator):
     # ---- collection jobs ----
 
     def collect(self, body: bytes) -> CollectionState:
-        """Begin a collection job, or continue the job of the same request; return its state.
+        """Begin a collection job, or continue it if `body` came before; return its state.
 
         First call `make_job` until `is_idle`: an accepted report that is in no aggregation job yet
         would be missing in the batch.
@@ -386,10 +389,10 @@ class Leader(Aggregator):
 
         Raises:
             Problem: the request is refused, or its batch cannot be closed, for example because it
-                has too few reports: nothing was stored. Or the job has failed before: its batch
-                stays closed, and has no result.
-            FedtallyError: the privacy budget does not allow this batch (see `Noise.charge`);
-                nothing was stored.
+                has too few reports. In both cases nothing was stored. Or the job has failed before:
+                its batch stays closed, and has no result.
+            FedtallyError: the privacy budget does not allow this batch (see `Noise.charge`).
+                Nothing was stored.
         """
         id = resource_id(body)
         with self._store.transaction():
@@ -413,15 +416,17 @@ class Leader(Aggregator):
             return self._advance(id)
 
     def open_collections(self) -> list[bytes]:
-        """Return the ids of the collection jobs without an answer that have not failed, sorted."""
+        """Return the ids of the collection jobs that have no answer and have not failed, sorted."""
         rows = self._store.scan(Table.COLLECTION)
         jobs = [(id, Collection.decode(value)) for id, value in rows]
         return [id for id, job in jobs if not (job.answer or job.failed)]
 
     def finish_collection(self, id: bytes, body: bytes) -> CollectionState:
-        """Finish a collection job with the helper's share; return its state, which has the answer.
+        """Finish a collection job with the helper's share, and return the state of the job.
 
-        If the job has its answer already, the answer stays.
+        If the job waits for the helper's share, the state now has the answer. If the job has an
+        answer already, this answer stays. If the batch is not closed yet, this method checks `body`
+        but does not keep it, and then does what `collection` does.
 
         Args:
             id: the id of the collection job.
@@ -429,9 +434,10 @@ class Leader(Aggregator):
 
         Raises:
             UnknownResourceError: there is no such job.
-            Problem: `body` does not fit: a job that waits for the helper's share has now failed for
-                good. Or the job had failed before.
-            Problem, FedtallyError: as for `collection`, if the job does not wait for the share yet.
+            Problem: `body` is not an encoded AggregateShare that is sealed to the task's collector.
+                If the job waits for the helper's share, it has now failed for good. Or the job had
+                failed before.
+            Problem, FedtallyError: the batch is not closed yet, and `collection` raises this error.
         """
         try:
             sealed = AggregateShare.decode(body).sealed
@@ -448,14 +454,14 @@ class Leader(Aggregator):
             return self._advance(id)
 
     def fail_collection(self, id: bytes, type: ProblemType) -> None:
-        """Mark a collection job as failed because the helper refuses its share.
+        """Mark a collection job as failed, because the helper refused to return its share.
 
-        The batch stays closed, and will have no result. Nothing changes if the job has an answer,
-        or if its batch is not closed yet.
+        The batch stays closed, and will have no result. If the job has an answer, or if its batch
+        is not closed yet, nothing changes.
 
         Args:
             id: the id of the collection job.
-            type: the type of the problem that the helper answered, which the collector gets, too.
+            type: the type of the problem that the helper answered. The collector gets this type.
 
         Raises:
             UnknownResourceError: there is no such job.
@@ -565,8 +571,8 @@ def _read_answer(body: bytes, ids: Sequence[bytes]) -> Sequence[VerifyResp]:
         ids: the ids of the reports, in the order of the job.
 
     Raises:
-        MalformedError: `body` is malformed, is for other reports or in another order, or finishes
-            a report without a message, which Prio3 does not allow.
+        MalformedError: `body` is malformed, has other reports or the reports in another order, or
+            has a `Finished`, which Prio3 never uses.
     """
     said = AggregationJobResp.decode(body).reports
     if [each.id for each in said] != list(ids):

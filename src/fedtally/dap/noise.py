@@ -1,7 +1,7 @@
 """The interface of the noise that one server adds to its share of each batch.
 
 A batch is charged to a privacy budget before its noise is drawn. Each of the two servers draws all
-the noise that the privacy guarantee needs, since the other server may draw none. Both operators
+the noise that the privacy guarantee needs, since the other server may add no noise. Both operators
 agree on the noise. No message mentions it, so clients and the collector need not know about it.
 """
 

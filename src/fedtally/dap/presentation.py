@@ -1,8 +1,8 @@
 """The encoding of DAP's messages: the presentation language of TLS (RFC 8446, section 3).
 
 A message is a frozen dataclass, and the annotation of each field says how the field is encoded.
-Each message has exactly one encoding. `decode` refuses all other bytes: if bytes are missing, if
-there are extra bytes, or if a field is too short or out of range.
+Each message has exactly one encoding. `Message.decode` refuses missing bytes, extra bytes, and
+fields that are too short or out of range.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fedtally.errors import InvalidInputError
 
 
 class MalformedError(InvalidInputError):
-    """Say that bytes are not the encoding of a message, or encode another one than is expected."""
+    """Say that bytes are not the encoding of a message, or not of the message that is expected."""
 
 
 class Reader:
-    """A reader of bytes that remembers its position; each call reads from there on.
+    """A reader of bytes. It remembers its position: the number of bytes that were read.
 
     >>> reader = Reader(b"abc")
     >>> reader.take(2), reader.is_empty
@@ -35,7 +35,7 @@ class Reader:
         """Read and return the next `count` bytes.
 
         Raises:
-            MalformedError: fewer bytes are left.
+            MalformedError: fewer than `count` bytes are left.
         """
         part = self._data[self._at : self._at + count]
         if len(part) < count:
@@ -49,7 +49,7 @@ class Reader:
         """Read the next `size` bytes, and return them as a big-endian integer, 0 or more.
 
         Raises:
-            MalformedError: fewer bytes are left.
+            MalformedError: fewer than `size` bytes are left.
         """
         return int.from_bytes(self.take(size), "big")
 
@@ -99,7 +99,7 @@ class Number:
         """Return the bytes of an integer.
 
         Raises:
-            InvalidInputError: the value is out of range.
+            InvalidInputError: the value is not in 0 .. 2^(8 size) - 1.
         """
         try:
             return value.to_bytes(self.size, "big")
@@ -164,7 +164,7 @@ class Opaque:
     """The encoding of a byte string of variable length: first the length, then the bytes.
 
     Args:
-        size: the number of bytes that encode the length; the longest string has 2^(8 size) - 1
+        size: the number of bytes that encode the length. So a string has at most 2^(8 size) - 1
             bytes.
         least: the least length of the string, in bytes.
     """
@@ -176,7 +176,7 @@ class Opaque:
         """Return the length and the bytes of a value.
 
         Raises:
-            InvalidInputError: the value is too short or too long.
+            InvalidInputError: the value has fewer than `least` or more than 2^(8 size) - 1 bytes.
         """
         if len(value) < self.least:
             raise InvalidInputError(
@@ -188,7 +188,7 @@ class Opaque:
         """Read the length and the bytes; return the bytes.
 
         Raises:
-            MalformedError: the string is too short, or fewer bytes are left.
+            MalformedError: the string has fewer than `least` bytes, or is cut off.
         """
         value = reader.take(reader.number(self.size))
         if len(value) < self.least:
@@ -198,9 +198,9 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Rest:
-    """The encoding of a list of messages at the end of another message: one after another.
+    """The encoding of a list of messages without a length: one message after another.
 
-    No length is written, so a reader reads messages until no byte is left.
+    The list must be the last field of a message: it is read until no byte is left.
 
     Args:
         of: the class of the messages.
@@ -214,7 +214,7 @@ class Rest:
         """Return the bytes of the messages, in order.
 
         Raises:
-            InvalidInputError: there are too few messages.
+            InvalidInputError: there are fewer than `least` messages.
         """
         encoded = [value.encode() for value in values]
         if len(encoded) < self.least:
@@ -225,7 +225,7 @@ class Rest:
         """Read all bytes that are left, and return the messages in them, in order.
 
         Raises:
-            MalformedError: there are too few messages, or one is malformed.
+            MalformedError: there are fewer than `least` messages, or a message is malformed.
         """
         values = []
         while not reader.is_empty:
@@ -251,7 +251,8 @@ class Vector:
         """Return the bytes of the list.
 
         Raises:
-            InvalidInputError: there are too few messages, or they have 2^16 bytes or more.
+            InvalidInputError: there are fewer than `least` messages, or all messages together have
+                2^16 bytes or more.
         """
         return Opaque(2).write(Rest(self.of, self.least).write(values))
 
@@ -259,7 +260,8 @@ class Vector:
         """Read the list, and return its messages, in order.
 
         Raises:
-            MalformedError: there are too few messages, one is malformed, or bytes are missing.
+            MalformedError: there are fewer than `least` messages, a message is malformed, or the
+                list is cut off.
         """
         return Rest(self.of, self.least).read(Reader(Opaque(2).read(reader)))
 
@@ -268,8 +270,8 @@ class Vector:
 class Nested:
     """The encoding of a message that is a field of another message: the bytes of the message.
 
-    The message is of one of the classes `kinds`. If there are several, the first byte of the
-    message, its tag, says of which class it is.
+    The message is of one of the classes `kinds`. If `kinds` has several classes, the first byte of
+    the message is the tag of its class (see `Message`).
     """
 
     kinds: tuple[type[Message], ...]
@@ -282,8 +284,7 @@ class Nested:
         """Read a message, and return it.
 
         Raises:
-            MalformedError: the next byte is not the tag of any of these classes, or the message is
-                malformed.
+            MalformedError: the message is malformed, or is of no class in `kinds`.
         """
         for kind in self.kinds:
             if len(self.kinds) == 1 or kind.tag == bytes([reader.next]):
@@ -296,8 +297,8 @@ class Message:
     """The base class of all messages. A subclass is a frozen dataclass with annotated fields.
 
     Attributes:
-        tag: bytes that stand before the fields, so that a reader of several possible classes can
-            tell which one it has (see `Nested`). Empty for most classes.
+        tag: bytes that stand before the fields. They are empty for most classes. Where a field may
+            have several classes, the tag says which class it has (see `Nested`).
 
     >>> @dataclass(frozen=True)
     ... class Interval(Message):

@@ -87,8 +87,9 @@ class Problem(FedtallyError):
 def not_taken(error: ReportError) -> Problem:
     """Return the problem that a client of draft 09 gets for a refused report.
 
-    Draft 09 has no list of refused reports in the answer, as draft 18 has it. Reasons without a
-    type of their own get the type `reportRejected`; the detail names the reason.
+    In draft 18 the answer to an upload lists the refused reports and reasons. In draft 09 a problem
+    document takes its place. If the draft has no problem type for a reason, the type is
+    `reportRejected`. The detail always names the reason.
 
     Args:
         error: the reason why the report was refused.

@@ -56,7 +56,7 @@ class Keyring:
 
         Raises:
             RejectedError: this keyring has no key with the number, or the ciphertext was changed,
-                or was sealed to another key or with other `info` or `aad`.
+                sealed to another key, or sealed with another `info` or `aad`.
         """
         key = self._keys.get(sealed.config)
         if key is None:
@@ -78,17 +78,17 @@ def config(id: int, public: bytes) -> HpkeConfig:
 
 
 def choose(configs: HpkeConfigList) -> HpkeConfig:
-    """Return the key configuration that a client seals to, out of the configurations of a server.
+    """Return the key configuration that a client seals to: one of the configurations of a server.
 
-    It is the first one whose algorithms are X25519, HKDF-SHA256 and AES-128-GCM: fedtally has no
-    others.
+    It is the first configuration with the algorithms X25519, HKDF-SHA256 and AES-128-GCM. fedtally
+    supports no other algorithms.
 
     Args:
         configs: the key configurations of a server.
 
     Raises:
         InvalidInputError: two configurations have the same number, no configuration has these
-            algorithms, or the key of the first one that has them is not valid.
+            algorithms, or the key of the chosen configuration is not valid.
     """
     if len({each.id for each in configs.configs}) < len(configs.configs):
         raise InvalidInputError("a server offers two keys of one number; tell its operator")

@@ -27,7 +27,7 @@ class Table(IntEnum):
     BUCKET = 2  # time -> Bucket, the sum of the reports of this time; deleted when collected
     COLLECTED = 3  # end of a collected interval -> start of this interval; kept
     JOB_ANSWER = 4  # helper: id of an aggregation job -> AggregationJobResp
-    SHARE_ANSWER = 5  # helper: id of an aggregate share -> AggregateShare
+    SHARE_ANSWER = 5  # helper: id of the resource of an AggregateShareReq -> AggregateShare
     REPORT = 6  # leader: id of an accepted report -> Held; kept
     WAITING = 7  # leader: id of a report that is in no aggregation job yet -> empty
     JOB = 8  # leader: id of an aggregation job without an answer -> Outstanding
@@ -46,8 +46,8 @@ class Store(Protocol):
     def transaction(self) -> AbstractContextManager[object]:
         """Return a context manager whose `with` block is one transaction.
 
-        If the block ends without an error, all its writes are kept. Otherwise none is. In the block
-        no other transaction may begin: that raises an InvalidInputError.
+        If the block ends without an error, all its writes are kept. Otherwise no write is kept. To
+        begin another transaction within the block raises an InvalidInputError.
         """
 
     def get(self, table: Table, key: bytes) -> bytes | None:
@@ -142,7 +142,7 @@ class Bucket(Message):
     """The sum of all verified reports that have the same time.
 
     Attributes:
-        share: this server's share of the sum, encoded. Only both servers' shares together show it.
+        share: this server's share of the sum, encoded. One share alone reveals nothing.
         count: the number of reports in the sum.
         checksum: the XOR of the SHA-256 digests of these reports' ids, 32 bytes.
     """

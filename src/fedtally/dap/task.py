@@ -60,10 +60,10 @@ class _Kind(NamedTuple):
     Attributes:
         number: the number of the VDAF in the draft's table.
         sizes: the class of the message whose fields are the sizes of the VDAF.
-        make: returns, for a class of Prio3 such as `Prio3`, the method of this class that makes the
-            VDAF from its sizes, such as `Prio3.histogram`.
-        is_hidden: whether the noise of a server can hide a report: if one report is replaced by
-            another, at most two counters of the sum change, each by 1.
+        make: a function from the class `Prio3` or `Prio3Draft08` to its method that makes this
+            VDAF, such as `Prio3.histogram`. The arguments of the method are the sizes.
+        is_hidden: whether the noise of a server can hide a report. This needs a VDAF in which one
+            report, replaced by another, changes at most two counters of the sum, each by at most 1.
     """
 
     number: int
@@ -72,8 +72,8 @@ class _Kind(NamedTuple):
     is_hidden: bool
 
 
-# By name. In a task's public file the table `vdaf` has this name as its entry `kind`, and one entry
-# for each field of the class `sizes`.
+# The kinds of VDAF by name. In a task's public file the table `vdaf` has this name as its entry
+# `kind`, and one entry for each field of the class `sizes`.
 KINDS = {
     "count": _Kind(1, Empty, attrgetter("count"), True),
     "sumvec": _Kind(3, Prio3SumVecConfig, attrgetter("sum_vec"), False),
@@ -88,7 +88,8 @@ class Task:
 
     Args:
         configuration: the parameters that all messages are bound to.
-        collector: the collector's public key, to which both servers seal their shares of a sum.
+        collector: the collector's key configuration: its public key with a number. Both servers
+            seal their shares of a sum to this key.
         draft: the draft of DAP whose reports the leader accepts, 18 or 9. All other messages have
             the form of draft 18.
 
@@ -239,7 +240,7 @@ class Task:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the VDAF by name; `make` has the names."""
+        """The sizes of the VDAF by name; `Task.make` lists the names."""
         kind = KINDS[self.vdaf]
         sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
         return {each.name: getattr(sizes, each.name) for each in fields(kind.sizes)}
@@ -301,8 +302,9 @@ class Task:
         """Read a task from the text of its public file.
 
         Raises:
-            InvalidInputError: the text is damaged or has another schema, or its entry `id` is not
-                the id that follows from the other entries.
+            InvalidInputError: the text is damaged, or has another schema, or a value that
+                `Task.make` refuses, or its entry `id` is not the id of the task that the other
+                entries describe.
             RejectedError: the collector's key is not valid.
         """
         values = _read(text, PUBLIC_SCHEMA, (*_ENTRIES, *_TABLES))
@@ -340,9 +342,9 @@ class TaskSecret:
     Args:
         task_id: the id of the task, 32 bytes.
         seed: 32 random bytes that both servers agreed on before the task existed.
-        collector: the SHA-256 of the collector's bearer token, 32 bytes. 32 zero bytes: no token
-            fits, so nobody can collect a batch. The token is not derived from the seed, because
-            the helper has the seed and must not be able to collect.
+        collector: the SHA-256 of the collector's bearer token, 32 bytes. If it is 32 zero bytes, no
+            token fits, so nobody can collect a batch. The token is not derived from the seed,
+            because the helper has the seed and must not be able to collect.
 
     >>> secret = TaskSecret(bytes(32), Secret(bytes(range(32))))
     >>> secret
@@ -435,8 +437,7 @@ def from_text(text: str, length: int) -> bytes:
         length: the number of bytes that the id must have.
 
     Raises:
-        InvalidInputError: `to_text` would not make this text from any bytes, or the id has another
-            length.
+        InvalidInputError: `to_text` does not make this text from any id of this length.
     """
     try:
         id = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)

@@ -1,13 +1,12 @@
-"""Prove that a vector is valid to servers that each hold only a share of it.
+"""Prove to several servers that a vector is valid, though each server sees only a share of it.
 
-A client proves a statement about its vector to several servers, and no server sees the vector. The
-proof is the *fully linear proof* of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai (CRYPTO 2019),
-in the form of draft-irtf-cfrg-vdaf. `Prio3` is the protocol that this draft builds on the proof. It
-reproduces the official test vectors of Prio3Count, Prio3SumVec, Prio3Histogram and
+The proof is the *fully linear proof* of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai (CRYPTO
+2019), in the form of draft-irtf-cfrg-vdaf. `Prio3` is the protocol that this draft builds on the
+proof. It reproduces the official test vectors of Prio3Count, Prio3SumVec, Prio3Histogram and
 Prio3SumVecWithMultiproof.
 
-Plans with validity "proofs" call `secagg.two_server.proofs`, which uses the proof and not `Prio3`.
-`Prio3` is for the package `dap`, and for researchers.
+A round whose plan has validity "proofs" uses the proof alone, without `Prio3`: see
+`secagg.two_server.proofs`. `Prio3` is for the package `dap`, and for researchers.
 
 - `words`: integers mod p, in arrays and as bytes
 - `fields`: arithmetic in GF(p^K), on arrays
@@ -15,7 +14,7 @@ Plans with validity "proofs" call `secagg.two_server.proofs`, which uses the pro
 - `circuits`: the circuits of Prio3
 - `one_hot`: the circuit of a client's count sketch, and the small fields for it
 - `prio3`: shard, verify, aggregate, unshard; needs `pip install 'fedtally[prio3]'`
-- `prio3_draft08`: the servers of Prio3 in draft 08, which clients of DAP draft 09 use
+- `prio3_draft08`: Prio3 as in VDAF draft 08, for servers whose clients use DAP draft 09
 
 The modules have no input, output, clock or randomness.
 """

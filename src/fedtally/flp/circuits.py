@@ -4,8 +4,8 @@ A circuit is a statement about a measurement, see `proof.Circuit`: a measurement
 outputs of its circuit are 0. Here the statement is that all words (integers mod p) of the
 measurement are bits, and in a histogram also that exactly one of them is 1.
 
-Each circuit here also encodes a measurement as words, selects the words that servers add up, and
-turns their sum into a result.
+Each circuit here also encodes a measurement as words, computes from them the words that servers add
+up, and turns the sum into a result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedtally.flp.words import Array
 
 @dataclass(frozen=True)
 class Count:
-    """Count clients: a measurement x is 0 or 1, and the result is the sum.
+    """Count clients: a measurement x is 0 or 1, and the result is the sum of all measurements.
 
     The output of the circuit is x x - x.
 
@@ -49,7 +49,7 @@ class Count:
         return self.field.words([validate.integer(0, 1, measurement=measurement)])
 
     def truncate(self, words: Array) -> Array:
-        """Return the words, or shares of words, that servers add up: all words of a count."""
+        """Return the words, or shares of words, that servers add up: here all words."""
         return words
 
     def decode(self, total: Array) -> int:
@@ -76,17 +76,18 @@ class SumVec:
 
     The result is the sum of the vectors mod p, entry by entry. An entry is encoded as several
     words. Each word is a bit with a weight, and the entry is the sum of the weights of the bits
-    that are 1. The weights are 1, 2, 4, ..., and the last one is chosen so that all weights
-    together are `maximum`.
+    that are 1. The weights are 1, 2, 4, ..., and the last one is chosen so that the sum of all
+    weights is `maximum`.
 
-    The output of the circuit is a sum over all words. A call of the gadget takes `chunk` words x_1,
-    x_2, ..., has a random element r of its own, and adds r^j x_j (x_j - 1) for each j.
+    Each call of the gadget takes `chunk` words x_1, x_2, ... and one random element r, which no
+    other call uses. It returns the sum of r^j x_j (x_j - 1) over j. The output of the circuit is
+    the sum of the results of all calls.
 
     Args:
         entries: the number of entries of a vector.
         maximum: the largest entry, at least 1.
         chunk: the number of words in one call of the gadget. The proof is short if `chunk` is near
-            the square root of the number of words, `length`.
+            the square root of `length`, the number of words.
         field: a prime field with more than 2 * maximum elements.
 
     Raises:
@@ -167,7 +168,7 @@ class SumVec:
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
         """Return the inputs of all calls of the gadget, as `proof.Circuit.inputs` describes.
 
-        They are r^j x_j and x_j - 1 for each word x_j: see the class.
+        They are r^j x_j and x_j - 1 for each word x_j (see the class).
         """
         powers = self.field.powers(joint, self.chunk + 1)[..., 1:, :]
         return bit_inputs(self.field, measurement, powers, shares)
@@ -181,8 +182,8 @@ class SumVec:
 class Histogram:
     """Count buckets: a measurement is the number of a bucket.
 
-    The result is the count of each bucket. A measurement has a word for each bucket. The word of
-    its own bucket is 1, and the others are 0.
+    The result is the number of measurements in each bucket. A measurement is encoded as one word
+    for each bucket: 1 for the measured bucket, and 0 for all other buckets.
 
     The circuit has two outputs. The first is the output of `SumVec`, which is 0 if all words are
     bits. The second is the sum of all words minus 1.
@@ -227,17 +228,17 @@ class Histogram:
         """Encode the number of a bucket, 0 .. buckets - 1, as words: [buckets].
 
         Raises:
-            InvalidInputError: there is no such bucket.
+            InvalidInputError: the measurement is no integer 0 .. buckets - 1.
         """
         bucket = validate.integer(0, self.buckets - 1, measurement=measurement)
         return self.field.words([int(i == bucket) for i in range(self.buckets)])
 
     def truncate(self, words: Array) -> Array:
-        """Return the words, or shares of words, that servers add up: all words of a histogram."""
+        """Return the words, or shares of words, that servers add up: here all words."""
         return words
 
     def decode(self, total: Array) -> list[int]:
-        """Return the count of each bucket, in order.
+        """Return the number of measurements in each bucket, in the order of the buckets.
 
         Args:
             total: words [buckets]; the sum of the words of all reports.
@@ -247,7 +248,7 @@ class Histogram:
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
         """Return the inputs of all calls of the gadget, as `proof.Circuit.inputs` describes.
 
-        They are r^j x_j and x_j - 1 for each word x_j: see `SumVec`.
+        They are r^j x_j and x_j - 1 for each word x_j (see `SumVec`).
         """
         powers = self.field.powers(joint, self.chunk + 1)[..., 1:, :]
         return bit_inputs(self.field, measurement, powers, shares)
@@ -261,20 +262,19 @@ class Histogram:
 
 
 def bit_inputs(field: Field, measurement: Array, powers: Array, shares: int) -> Array:
-    """Return the inputs r x and x - 1 for each word x: the product is 0 if x is a bit.
+    """Return the inputs r x and x - 1 for each word x: their product is 0 if x is a bit.
 
-    For shares of words, the constant 1 is divided by the number of shares.
+    For shares of words, 1 / shares takes the place of the constant 1.
 
     Args:
         field: the field of the circuit.
         measurement: words (integers mod p) [..., words], or a share of them.
-        powers: elements [..., calls, chunk, K]; the factor r for each word, a power of a random
-            element.
+        powers: elements [..., calls, chunk, K]; r for each word: a power of a random element.
         shares: the number of shares; 1 for the whole measurement.
 
     Returns:
         Elements [..., calls, 2 chunk, K]: r x and x - 1 of the first word, then of the next word,
-        and so on. If the last call has too few words, the missing words count as 0.
+        and so on. If the last call has fewer than `chunk` words, it is filled up with words 0.
     """
     lead, length = measurement.shape[:-1], measurement.shape[-1]
     calls, chunk = powers.shape[-3:-1]

@@ -5,10 +5,10 @@ the lowest first: an array of elements has the shape [..., K]. A *word* is an in
 array of words has the shape [...]. The numbers that are added up over clients are words, and the
 roots of unity are words. A prime field has K = 1.
 
-If p has at most 32 bits and K is small (see `Field.dtype`), arrays are int64: then sums of products
-of words, or of half a word and a word, fit 64 bits. Otherwise arrays hold Python integers (dtype
-object). So the same code is fast for small fields, and works for large fields. For small fields the
-most frequent operations are also compiled (`kernels.linear_proofs`), with equal results.
+If p has at most 32 bits and K is small (see `Field.dtype`), arrays are int64. Otherwise arrays hold
+Python integers (dtype object). So the same code is fast for small fields, and works for large
+fields. For small fields the most frequent operations are also compiled (`kernels.linear_proofs`),
+with equal results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Field(PrimeField):
 
     Args:
         prime: p, an odd prime of at most 128 bits; it is not checked that p is prime.
-        generator: g, a primitive root of p for which X^K - g is irreducible.
+        generator: g, a primitive root of p for which X^K - g is irreducible. It is not checked that
+            g is a primitive root.
         degree: K, at least 1.
 
     Raises:
@@ -69,8 +70,9 @@ class Field(PrimeField):
     def dtype(self) -> np.dtype[Any]:
         """The type of arrays: int64 if no sum of products overflows, else object (Python ints).
 
-        `dot` has the longest sums: MAX_TERMS * K products, either of two words or of half a word
-        and a word.
+        `dot` has the longest sums: MAX_TERMS * K products of two words. If these overflow, one
+        factor is split into its upper and lower bits (see `_sums`). Then int64 suffices for larger
+        primes, too.
         """
         halves = self.degree * kernels.MAX_TERMS * self.prime < 1 << 47
         halves = halves and max(self.prime, self.generator * 2) <= 1 << 32
@@ -78,10 +80,10 @@ class Field(PrimeField):
 
     @cached_property
     def _whole_products(self) -> bool:
-        """Whether sums of products of whole words fit int64.
+        """Whether sums of products of words fit int64, without splitting a factor.
 
-        `dot` adds up MAX_TERMS * K products of words. `multiply` adds up K products, and a factor g
-        is in up to K - 1 of them.
+        `dot` adds up MAX_TERMS * K products of words. `multiply` adds up K products, and up to
+        K - 1 of these products also have the factor g.
         """
         terms = self.degree * max(kernels.MAX_TERMS, self.generator)
         return terms * self.prime**2 < 1 << 63
@@ -110,7 +112,9 @@ class Field(PrimeField):
         return self._padded(given)
 
     def constant(self, values: Any) -> Array:
-        """Make an element from each integer mod p: its lowest coefficient; [...] -> [..., K].
+        """Make an element from each integer: [...] -> [..., K].
+
+        The integer mod p is the lowest coefficient of the element. The other coefficients are 0.
 
         Raises:
             InvalidInputError: a value is no integer.
@@ -176,16 +180,26 @@ class Field(PrimeField):
 
     def _sums(self, a: Array, b: Array) -> Array:
         """Compute the matrix product a @ b of words, mod p."""
-        if self.dtype == np.int64 and not self._whole_products:  # halves of a: no overflow
+        if self.dtype == np.int64 and not self._whole_products:  # a is split, against overflow
             return self.reduce((self.reduce((a >> 16) @ b) << 16) + (a & 0xFFFF) @ b)
         return self.reduce(a @ b)
 
     def sum(self, elements: Array, axis: int) -> Array:
-        """Add up elements along an axis of their array; the last axis, -1, has the coefficients."""
+        """Add up elements along an axis of their array.
+
+        Args:
+            elements: elements [..., K].
+            axis: any axis but the last, which has the coefficients. So -2 is the last allowed axis.
+        """
         return self.reduce(elements.sum(axis))
 
     def power(self, base: Array, exponent: int) -> Array:
-        """Raise elements to the same power, at least 0: [..., K] -> [..., K]."""
+        """Raise each element to the power `exponent`: [..., K] -> [..., K].
+
+        Args:
+            base: elements [..., K].
+            exponent: an integer, at least 0.
+        """
         result = np.broadcast_to(self.constant(1), base.shape)
         for i, digit in enumerate(f"{exponent:b}"):
             result = self.multiply(result, result) if i else result

@@ -1,16 +1,16 @@
-"""Define the circuit of a client's vector: each row has one entry +1, and zeros elsewhere.
+"""Define the circuit which states that each row of a client's vector has one entry +1, and zeros.
 
-In a count sketch the entry may also be -1.
+A vector consists of rows of counters. In a count sketch the one entry may also be -1.
 
-Let x be a row of counters x_w. Put the cells w = a B + b into a grid with lines of B cells, and let
-R_w = r1^a r2^b for random r1 and r2. Let z = sum R_w x_w, y = sum R_w^2 x_w and s = sum x_w. Then
+Let x be a row of counters x_w. Number the counters w = a B + b with 0 <= b < B: counter w is the
+cell in line a and column b of a grid. Let R_w = r1^a r2^b for random r1 and r2. Let z = sum R_w
+x_w, y = sum R_w^2 x_w and s = sum x_w. Then
 
     z z - s y = - sum over pairs u < v of x_u x_v (R_u - R_v)^2
 
-is 0 for all r1 and r2 only if at most one x_w is not 0. The reason: if two or more cells are not 0,
-take the lowest two of these cells, in the order of (a, b). The product R_u R_v of these two is a
-monomial that no other pair of cells gives. If also s s = 1, the one entry is +1 or -1. If s = 1, as
-in a histogram, it is +1.
+is 0 for all r1 and r2 only if at most one x_w is not 0. The reason: if two or more x_w are not 0,
+take the two of them with the lowest w. Their product R_u R_v is a monomial that no other two x_w
+give. If also s s = 1, the one entry is +1 or -1. If s = 1, as in a histogram, the one entry is +1.
 
 A row takes three products, whatever its width. The method is the arithmetic sketch of Boneh, Boyle,
 Corrigan-Gibbs, Gilboa and Ishai (IEEE S&P 2021, section 4.2), inside a fully linear proof.
@@ -52,20 +52,21 @@ MAX_WIDTH = 1 << 24
 
 
 def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Field:
-    """Return the smallest field in which a sum that wraps around p is noticed.
+    """Return the smallest of `FIELDS_OF_SUMS` in which sums of vectors are unambiguous.
 
-    A counter adds up the entries of n clients, each at most 1 in absolute value, and noise. If the
-    noise is within +-tau, the counter has one possible value mod p if 2 n + 2 tau < p, or if n + 2
-    tau < p when no entry is -1.
+    A counter of a sum adds up one entry of each of n clients, and noise. Each entry is at most 1 in
+    absolute value. Let the noise be within +-tau. Then all possible values of the counter differ
+    mod p if 2 n + 2 tau < p. If no entry is -1, n + 2 tau < p is enough.
 
     The returned field has room for 3 tau instead of 2 tau. Each of the two servers adds noise
-    within +-tau, and both together may exceed tau, though this is very rare. Then a counter may
-    have a value that is impossible with noise within tau. The extra room keeps this value from
-    wrapping around to a possible one. So the caller notices it and refuses the sum.
+    within +-tau, and the noise of both together may exceed tau, though this is very rare. Then a
+    counter may have a value that is impossible with noise within tau. The extra room keeps this
+    value from wrapping around to a possible value. So the caller sees an impossible value, and
+    refuses the sum.
 
     Args:
-        clients: n, the most vectors in a sum, at least 1.
-        noise: tau, the bound on the absolute noise of both servers together; 0: no noise.
+        clients: n, the largest number of vectors in a sum, at least 1.
+        noise: tau, the bound on the absolute noise of both servers together; 0 without noise.
         signed: whether an entry may be -1.
 
     Raises:
@@ -88,28 +89,36 @@ def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Fiel
 
 @dataclass(frozen=True)
 class OneHot:
-    """State that each row of a vector has one entry +1, or -1 if signed, and zeros elsewhere.
+    """State that each row of a vector has one entry +1 (if `signed` +1 or -1), and zeros elsewhere.
 
-    The words of a vector are, in this order: the counters, row by row; `checksum` words that are 1;
-    and with `abstain` one word e. A client without an item sends e = 0, and all its counters are 0.
-    Otherwise e = 1. Without `abstain` there is no such word, and e below is 1.
+    The words of a vector are, in this order:
+
+    - the counters, row by row
+    - `checksum` words, each 1
+    - with `abstain` one word e: 1, or 0 from a client without an item, whose counters are all 0
+
+    Without `abstain` the vector has no word e, and e below means 1.
 
     z, y and s of a row are defined at the top of this file. The joint randomness is r1, r2 and r3.
 
-    The gadget adds up products. They are (z, z), (-s, y) and (s, s) for each row l = 0, 1, ...,
-    with the weights r3^(2l+1), r3^(2l+1) and r3^(2l+2). With `abstain`, (e, e - 1) follows, with
-    the weight r3^(2 rows + 1). A weight is a factor of the first number of its product. If the last
-    call has too few products, it is filled up with (0, 0).
+    The gadget adds up products of two factors. For each row l = 0, 1, ... the factors are (z, z),
+    (-s, y) and (s, s), and these products have the weights r3^(2l+1), r3^(2l+1) and r3^(2l+2). With
+    `abstain`, the product (e, e - 1) follows, with the weight r3^(2 rows + 1). The first factor of
+    a product is multiplied by the weight. If the last call has fewer than `chunk` products, it is
+    filled up with (0, 0).
 
-    The outputs are, in this order: the sum of the results of all calls minus the sum of r3^(2l+2) e
-    over the rows; unless `signed`, s - e of each row; and each checksum word minus 1.
+    The outputs are, in this order:
+
+    - the sum of the results of all calls, minus the sum of r3^(2l+2) e over all rows l
+    - if not `signed`: s - e for each row
+    - for each checksum word: this word minus 1
 
     Args:
         widths: the number of counters of each row, 1 .. 2^24.
         field: GF(p^K), with p above the sums of the counters and below 2^64; see `field_for_sums`.
-        abstain: whether a client may have no item, and send zeros.
-        checksum: the number of words that are 1 in each vector, 0 .. 255; their sum counts the
-            vectors.
+        abstain: whether a client may have no item: then all its counters are 0.
+        checksum: the number of words in each vector that are always 1, 0 .. 255. Summed over
+            clients, each of these words counts the vectors.
         signed: whether the entry of a row may be -1, as in a sketch; in a histogram it is +1.
 
     Raises:
@@ -152,7 +161,7 @@ class OneHot:
 
     @property
     def length(self) -> int:
-        """The number of words of a vector: counters, checksum words, and e if there is one."""
+        """The number of words of a vector: counters, checksum words, and with `abstain` e."""
         return self.counters + self.checksum + self.abstain
 
     @property
@@ -162,9 +171,9 @@ class OneHot:
 
     @cached_property
     def chunk(self) -> int:
-        """The number of products in one call of the gadget: with it the proof is shortest.
+        """The number of products in one call of the gadget: the one that makes the proof shortest.
 
-        If several numbers make the proof equally short, the smallest of them is taken.
+        If several numbers make the proof equally short, it is the smallest of them.
         """
 
         def proof_length(chunk: int) -> int:
@@ -183,8 +192,8 @@ class OneHot:
     def outputs(self) -> int:
         """The number of outputs.
 
-        There is one for all rows together, one for each row unless `signed`, and one for each
-        checksum word.
+        There is one output for all rows together, and one for each checksum word. If not `signed`,
+        there is also one for each row.
         """
         return 1 + (0 if self.signed else self.rows) + self.checksum
 
@@ -198,8 +207,8 @@ class OneHot:
         """The total degree of the first output as a polynomial in r1, r2 and r3.
 
         The first output does not depend on the checksum words or on the sign of the one entry of a
-        row: the other outputs check these. A vector that is invalid in any other way passes the
-        first output with a probability of at most degree / p^K over the joint randomness
+        row: the other outputs check these. If a vector is invalid in any other way, the first
+        output is 0 with a probability of at most degree / p^K over the joint randomness
         (Schwartz-Zippel).
         """
         lines = -(-max(self.widths) // self.grid)
@@ -210,12 +219,11 @@ class OneHot:
         """Encode a client's vector as words: [length].
 
         Args:
-            vector: integers [counters]. Each row has one entry +1, or -1 if `signed`, and zeros
-                elsewhere. With `abstain` all entries may be 0.
+            vector: integers [counters]. Each row has one entry +1 (if `signed` +1 or -1), and zeros
+                elsewhere. With `abstain` all entries of the vector may be 0 instead.
 
         Raises:
-            InvalidInputError: the vector has another type or shape, or is not valid: a proof of it
-                would be refused.
+            InvalidInputError: the vector has another type or shape, or an invalid row.
         """
         vector = np.asarray(vector)
         if vector.shape != (self.counters,) or vector.dtype.kind not in "iu":
@@ -240,16 +248,16 @@ class OneHot:
     def _check_rows(self, entries: npt.NDArray[np.int64]) -> tuple[bool, int | None]:
         """Return whether e of this vector is 1, and the number of the first row that is not valid.
 
-        e is 0 only if `abstain` allows a client to have no item and all entries are 0. The number
-        is None if the vector is valid.
+        With `abstain`, e is 0 if all entries are 0. Otherwise e is 1. The number is None if all
+        rows are valid.
 
         For an invalid row this function raises no error: a traceback would refer to its arrays,
         which depend on the client's item.
         """
         absolute = np.abs(entries)
         # A row is valid if its absolute values are all 0 or 1 and have the sum 1. `seen` is the
-        # bitwise OR of all absolute values. It is 0 or 1 unless an entry is larger: then the sum
-        # could also wrap around to 1, and the values themselves are checked.
+        # bitwise OR of all absolute values. If `seen` is not 0 or 1, an absolute value is above 1.
+        # Then a sum may be 1 only because it wrapped around, so each absolute value is checked.
         seen = int(np.bitwise_or.reduce(absolute))
         one = np.add.reduceat(absolute, self._starts) == 1
         if seen not in (0, 1):
@@ -261,7 +269,10 @@ class OneHot:
 
     @cached_property
     def _endings(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The words after the counters, int64: first without an item (e = 0), then with one."""
+        """The words after the counters, int64: for a client without an item, then for all others.
+
+        With `abstain` the last word is e. Without `abstain` both arrays are equal.
+        """
         ones = [1] * self.checksum
         nothing, something = ([*ones, *[e] * self.abstain] for e in (0, 1))
         return np.array(nothing, np.int64), np.array(something, np.int64)
@@ -272,7 +283,10 @@ class OneHot:
         return np.cumsum((0, *self.widths[:-1]))
 
     def truncate(self, words: Array) -> Array:
-        """Return the words, or shares, that servers add up: counters and checksum words."""
+        """Return the words, or shares of words, that servers add up: counters and checksum words.
+
+        These are all words but e.
+        """
         return words[..., : self.counters + self.checksum]
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
@@ -340,7 +354,7 @@ class OneHot:
         down = field.powers(joint[..., 0, :], -(-max(self.widths) // side))
         along = field.powers(joint[..., 1, :], side)
         down_twice, along_twice = field.multiply(down, down), field.multiply(along, along)
-        both = np.concatenate([along, along_twice], -1)  # joined, so that each counter is read once
+        both = np.concatenate([along, along_twice], -1)  # for one pass over the counters
         z, y, s = [], [], []
         for counters in self._rows_of_one_width(measurement):
             *lead, rows, width = counters.shape
@@ -355,7 +369,10 @@ class OneHot:
         return np.concatenate(z, -2), np.concatenate(y, -2), np.concatenate(s, -2)
 
     def _rows_of_one_width(self, measurement: Array) -> Iterator[Array]:
-        """Yield the counters of each run of rows of equal width: words [..., rows, width]."""
+        """Yield the counters of all rows, in order: words [..., rows, width].
+
+        Adjacent rows of equal width are yielded together.
+        """
         start = 0
         for width, same in groupby(self.widths):
             rows = len(list(same))

@@ -2,8 +2,8 @@
 
 A client splits a measurement and its proof into shares for two or more servers, called aggregators.
 The aggregators check each report together, in one round of messages, and add up the reports that
-pass. A collector joins the aggregators' sums to the result. All messages are bytes. Randomness is
-an argument.
+pass. A collector computes the result from the aggregators' sums. All messages are bytes. Random
+bytes are arguments: the module draws none.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class VerifyState:
     """Keep what an aggregator needs between the two steps of checking a report.
 
     Args:
-        out_share: words; the aggregator's share of what `truncate` selects. Do not use it before
-            `verify_next` has returned it: until then the report may be invalid.
+        out_share: words; the aggregator's share of what `Measured.truncate` returns. Do not use it
+            before `verify_next` has returned it: until then the report may be invalid.
         joint_seed: the seed of the joint randomness that this aggregator used; empty if the circuit
             needs none.
     """
@@ -92,8 +92,9 @@ class Streams(NamedTuple):
     def head(self, usage: int, seed: bytes) -> bytes:
         """Return the first bytes of the hash input of a stream: label, context and seed.
 
-        Before the label and the context stands the length of both together, and before the seed its
-        length. The binder, which comes after the seed, is not in the result.
+        The bytes are, in this order: the length of label and context together (2 bytes), the label,
+        the context, the length of the seed (1 byte), and the seed. The binder, which comes next in
+        the hash input, is not in the result.
 
         Args:
             usage: the number of the usage, in the draft's table.
@@ -236,9 +237,10 @@ class Prio3:
         _exactly(NONCE_BYTES, nonce=nonce)
         _exactly(self.random_bytes, random=random)
         field, words = self.circuit.field, self.circuit.encode(measurement)
-        # `random` has, in this order: for each helper a seed, and its blind if there are blinds;
-        # the leader's blind; the seed of the proof. The public share has a hash of each share. A
-        # blind is hashed with the share, so that the hash does not reveal the share.
+        # With joint randomness, `random` has in this order: for each helper a seed and a blind; the
+        # leader's blind; the seed of the proof. Otherwise it has no blinds. The public share has a
+        # hash of each input share. A blind is hashed with the input share, so that the hash does
+        # not reveal the input share.
         size, rest = SEED_BYTES + self._blind_bytes, random
         for_helpers = [rest[i * size : (i + 1) * size] for i in range(self.shares - 1)]
         rest = rest[(self.shares - 1) * size :]
@@ -264,8 +266,8 @@ class Prio3:
         """Begin to check a report: an aggregator's first step.
 
         Args:
-            verify_key: the key that all aggregators have and no client knows: 32 bytes, in draft 08
-                16.
+            verify_key: the key that all aggregators have and no client knows; 32 bytes, and 16
+                bytes in `Prio3Draft08`.
             aggregator: the number of this aggregator; 0 is the leader.
             nonce: the 16 bytes of the report's nonce; verify each nonce only once.
             public_share: the public share from the client, the same for all aggregators.
@@ -276,9 +278,10 @@ class Prio3:
             whoever calls `verifier_shares_to_message`.
 
         Raises:
-            ReportRefusedError: a share has another length, or a word outside the field. Or the test
-                point of a proof would not hide the report; each proof has a probability of P / p
-                for that, P as in `FullyLinearProof.nodes`.
+            ReportRefusedError: the public share or the input share has another length, the input
+                share has a word outside the field, or a proof got a test point that would reveal a
+                piece of the measurement. Each proof gets such a point with the probability P / p,
+                where P is `FullyLinearProof.nodes`.
             InvalidInputError: the key or the nonce has another length, or `aggregator` is out of
                 bounds.
         """
@@ -322,8 +325,9 @@ class Prio3:
             The message: the seed of the joint randomness, or no bytes if the circuit needs none.
 
         Raises:
-            ReportRefusedError: a share cannot be read, or the measurement is not valid.
-            InvalidInputError: there are too few shares, or too many.
+            ReportRefusedError: a share has another length or a word outside the field, or the
+                measurement is not valid.
+            InvalidInputError: the number of shares is not the number of aggregators.
         """
         if len(shares) != self.shares:
             raise InvalidInputError(f"there must be {self.shares} shares, got {len(shares)}")
@@ -340,15 +344,15 @@ class Prio3:
         return self._joint_seed([share[length:] for share in shares])
 
     def verify_next(self, state: VerifyState, message: bytes) -> Array:
-        """Return the output share of a report that passed: words, to be added up by `aggregate`.
+        """Return this aggregator's output share of a valid report: words, for `aggregate`.
 
         Args:
             state: the state from `verify_init`.
             message: the message from `verifier_shares_to_message`.
 
         Raises:
-            ReportRefusedError: the client sent a public share that does not fit its input shares,
-                or the message is of another report.
+            ReportRefusedError: the message is not the seed in `state`. Either the client's public
+                share does not fit its input shares, or the message is of another report.
         """
         if message != state.joint_seed:
             raise ReportRefusedError("the joint randomness is not the one of this report")
@@ -360,7 +364,8 @@ class Prio3:
         The sum is the aggregator's share of the sum of all measurements.
 
         Args:
-            out_shares: the output shares from `verify_next`; none gives zeros.
+            out_shares: the output shares from `verify_next`; without any, all words of the sum are
+                0.
         """
         field = self.circuit.field
         return field.encode(field.reduce(np.stack([self._nothing, *out_shares]).sum(0)))
@@ -435,10 +440,10 @@ class Prio3:
         return _Opened(words, proofs, blind)
 
     def _by_values(self, proofs: Array) -> Array:
-        """Return proofs, or shares of proofs, in the form where polynomials are given by values.
+        """Return proofs, or shares of proofs, with polynomials given by values.
 
-        In this class proofs have this form already. `Prio3Draft08` converts them: in draft 08
-        polynomials are given by coefficients.
+        This method returns the proofs unchanged, because in this draft clients send values. In
+        draft 08 clients send coefficients, so `Prio3Draft08` overrides this method.
         """
         return proofs
 

@@ -2,15 +2,18 @@
 
 These are the differences from `prio3`:
 
-- Seeds and verification keys have 16 bytes, and a helper's share has two seeds, not one.
-- Labels have no context, and seeds have no length in front of them.
-- The largest entry of a vector is 2^bits - 1.
-- The circuits of vectors and histograms have one random element r for all calls.
-- The circuit of histograms has one output. The algorithms have other numbers.
-- A client sends the polynomial of its proof as coefficients, and not as values.
+- Seeds and verification keys have 16 bytes.
+- A helper's input share has two seeds besides its blind, not one.
+- In the hash input of a stream, no context follows the label, and the seed has no length before it.
+  The length of the label takes 1 byte, not 2.
+- The `maximum` of a vector's entries must be 2^bits - 1.
+- The circuit of vectors has one random element r, which all calls of the gadget use.
+- The circuit of histograms has the same r, a second random element s, and one output, not two.
+- The algorithms have other numbers.
+- A client sends the gadget polynomial of its proof as coefficients, not as values.
 
 The values are a linear function of the coefficients. So each server applies this function to its
-share, and then the proof system of `prio3` checks the proof.
+share of the proof, and then checks the proof as in `prio3`.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ VERSION = 8
 
 @dataclass(frozen=True)
 class SumVec08(SumVec):
-    """Add up vectors, as `SumVec`, with one random element r for all calls."""
+    """Add up vectors, as `SumVec`, with one random element r for all calls of the gadget."""
 
     @property
     def joint_length(self) -> int:
@@ -53,8 +56,8 @@ class SumVec08(SumVec):
 class Histogram08(Histogram):
     """Count buckets, as `Histogram`, with one random element r for all calls, and one output.
 
-    The output is the sum of both outputs of `Histogram`, weighted with s and s^2, where s is a
-    second random element.
+    Let s be a second random element. The output is s times the first output of `Histogram`, plus
+    s^2 times the second output.
     """
 
     outputs: ClassVar[int] = 1
@@ -74,7 +77,7 @@ class Histogram08(Histogram):
         return bit_inputs(self.field, measurement, powers, shares)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
-        """Return the output: s times the first output of `Histogram`, plus s^2 times the second."""
+        """Return the only output, as the class describes it; see `proof.Circuit`."""
         field, second = self.field, joint[..., 1, :]
         outputs = super().evaluate(measurement, joint, shares, results)
         bits, count = outputs[..., 0, :], outputs[..., 1, :]
@@ -84,10 +87,12 @@ class Histogram08(Histogram):
 
 
 class Streams08(Streams):
-    """Expand seeds as draft 08 does, where labels have no context."""
+    """Expand seeds as draft 08 does: the streams do not depend on `context`."""
 
     def head(self, usage: int, seed: bytes) -> bytes:
-        """Return the beginning of the hash input of a stream: the label, then the seed.
+        """Return the first bytes of the hash input of a stream.
+
+        The bytes are, in this order: the length of the label (1 byte), the label, and the seed.
 
         Args:
             usage: the number of the usage, in the draft's table.
@@ -101,9 +106,9 @@ class Streams08(Streams):
 class Prio3Draft08(Prio3):
     """Check and add up reports of Prio3 in draft 08, as a server.
 
-    It has the methods of `Prio3`, except `shard`. Do not call `sum_vec_with_multiproof`: draft 08
-    has no such VDAF. Verification keys have 16 bytes. The argument `context` has no effect, since
-    draft 08 has no context.
+    It has the methods of `Prio3`, but `shard` always raises an error. Do not call
+    `sum_vec_with_multiproof`: draft 08 has no such VDAF. Verification keys have 16 bytes. The
+    argument `context` has no effect, since draft 08 has no context.
 
     >>> Prio3Draft08.histogram(buckets=4, chunk=2).seed_bytes
     16
@@ -124,7 +129,7 @@ class Prio3Draft08(Prio3):
         """Make Prio3SumVec: a measurement is a vector of integers 0 .. maximum.
 
         Raises:
-            InvalidInputError: maximum is not 2^bits - 1.
+            InvalidInputError: maximum is not 2^bits - 1, or an argument is out of bounds.
         """
         if maximum & (maximum + 1):
             raise InvalidInputError(f"maximum must be 2^bits - 1 in draft 08, got {maximum}")
@@ -136,7 +141,7 @@ class Prio3Draft08(Prio3):
         return cls(3, Histogram08(buckets, chunk), context=context, shares=shares)
 
     def shard(self, measurement: Any, nonce: bytes, random: bytes) -> NoReturn:
-        """Refuse to make a report: draft 08 is only for servers, whose clients are other programs.
+        """Refuse to make a report: fedtally has only the servers of draft 08, and no client.
 
         Raises:
             InvalidInputError: always.
@@ -151,8 +156,8 @@ class Prio3Draft08(Prio3):
     def _points(self) -> Array:
         """The matrix from the coefficients of a gadget polynomial to its values.
 
-        It is words [2P - 1, 2P - 1], P as in `FullyLinearProof.nodes`. Row i has the powers 0 .. 2P
-        - 2 of x_i, where x_i is power i of the root of order 2P.
+        It has words [2P - 1, 2P - 1], where P is `FullyLinearProof.nodes`. Row i has the powers
+        0 .. 2P - 2 of x_i, where x_i is power i of the primitive root of unity of order 2P.
         """
         order, field = 2 * self._proof.nodes, self.circuit.field
         roots = field.roots(order)
@@ -170,7 +175,7 @@ def _powers(field: Field, one: Array, calls: int, chunk: int) -> Array:
 
     Args:
         field: the field of the circuit.
-        one: elements [..., K]; r.
+        one: elements [..., K]; the random element r.
         calls: the number of calls of the gadget.
         chunk: the number of words in one call.
     """

@@ -29,11 +29,11 @@ from fedtally.kernels import linear_proofs as kernels
 
 
 class ReportRefusedError(FedtallyError):
-    """Report that a report is not valid, or that its parts do not belong to the same report."""
+    """Say that a client's report is not valid, or that its parts are of different reports."""
 
 
 class TestPointError(ReportRefusedError):
-    """Report that a verifier share at this test point would reveal a piece of the measurement.
+    """Say that a verifier share at this test point would reveal a piece of the measurement.
 
     A test point is the random element at which the verifiers evaluate the polynomials of a proof.
     `FullyLinearProof.is_test_point` tells which elements are allowed.
@@ -43,16 +43,16 @@ class TestPointError(ReportRefusedError):
 
 
 class Circuit(Protocol):
-    """Make a statement about a measurement, which is true if all outputs of the circuit are 0.
+    """Make a statement about a measurement. The statement is true if all outputs are 0.
 
     A measurement is encoded as words, integers mod p. The circuit calls one gadget `calls` times.
     The gadget takes 2 `chunk` inputs a1, b1, a2, b2, ... and returns a1 b1 + a2 b2 + .... The
     inputs are affine functions of the measurement. The outputs are affine functions of the
     measurement and the results of the calls.
 
-    Each server evaluates the circuit on a share of the measurement, and the results are added up.
-    So each server divides the constants by the number of shares: the sum then has each constant
-    once.
+    Each server computes inputs and outputs from a share of the measurement, and what all servers
+    computed is added up. So each server divides the constants of the affine functions by the number
+    of shares: the sum then has each constant once.
     """
 
     @property
@@ -67,7 +67,7 @@ class Circuit(Protocol):
     def joint_length(self) -> int:
         """The number of elements of joint randomness.
 
-        Joint randomness is random elements that the statement depends on. They must be derived from
+        These random elements are arguments of `inputs` and `evaluate`. They must be derived from
         all shares of the measurement. If a client knew these elements before it chose its
         measurement, an invalid measurement could pass.
         """
@@ -151,10 +151,10 @@ class FullyLinearProof:
     def nodes(self) -> int:
         """P, the number of points at which a wire polynomial is known: a power of two.
 
-        A wire is one of the 2 `chunk` inputs of the gadget. Its polynomial has the value of this
-        input in call i at point i, i = 1, 2, ..., and a random seed at point 0. Point i is the
-        power i of the root of unity of order P. So P is the least power of two above the number of
-        calls.
+        A wire is one of the 2 `chunk` inputs of the gadget. At point i = 1, 2, ... the polynomial
+        of a wire has the value of this input in call i. At point 0 it has a random seed. Point i is
+        power i of the primitive root of unity of order P. P is the least power of two above the
+        number of calls.
         """
         return 1 << self.circuit.calls.bit_length()
 
@@ -167,8 +167,8 @@ class FullyLinearProof:
     def proof_length(self) -> int:
         """The number of elements of a proof: a seed for each wire, then the gadget polynomial.
 
-        The gadget polynomial is the gadget of the wire polynomials, and has degree 2P - 2 (see
-        `nodes`).
+        The gadget polynomial is the gadget applied to the wire polynomials, and has degree 2P - 2
+        (see `nodes`).
         """
         return 2 * self.circuit.chunk + 2 * self.nodes - 1
 
@@ -176,8 +176,8 @@ class FullyLinearProof:
     def query_random_length(self) -> int:
         """The number of random elements that `query` needs.
 
-        They are a factor for each output, if there is more than one output, and then the test
-        point.
+        The last element is the test point. If the circuit has several outputs, a factor for each
+        output stands before the test point.
         """
         return 1 + (self.circuit.outputs if self.circuit.outputs > 1 else 0)
 
@@ -186,7 +186,8 @@ class FullyLinearProof:
         """The number of elements of a verifier share.
 
         They are the output, then the values of the wire polynomials and of the gadget polynomial at
-        the test point. Several outputs are added up to one, with random factors.
+        the test point. If the circuit has several outputs, each one is multiplied by its random
+        factor, and the sum is the output.
         """
         return 2 * self.circuit.chunk + 2
 
@@ -200,8 +201,8 @@ class FullyLinearProof:
 
         Returns:
             Elements [..., proof_length, K]: the seeds of the wires, which are `prove_random`; then
-            the values of the gadget polynomial at the powers 0 .. 2P - 2 of the root of unity of
-            order 2P, where P is `nodes`.
+            the values of the gadget polynomial at the powers 0 .. 2P - 2 of the primitive root of
+            unity of order 2P, where P is `nodes`.
 
         Raises:
             InvalidInputError: an array has another shape.
@@ -235,7 +236,7 @@ class FullyLinearProof:
             Elements [..., verifier_length, K].
 
         Raises:
-            TestPointError: a test point is a root of unity of order P (see `is_test_point`).
+            TestPointError: a test point is not allowed (see `is_test_point`).
             InvalidInputError: an array has another shape.
         """
         self._check(measurement, joint)
@@ -247,9 +248,10 @@ class FullyLinearProof:
                 f"the test point is a root of unity of order {self.nodes}: draw another one"
             )
         first = self.prove_random_length
-        # The gadget polynomial is given at the roots of order 2P, and every second one of them is a
-        # root of order P, where the wires are known. The first of these belongs to the seeds. The
-        # next ones belong to the calls: there the polynomial has the results of the calls.
+        # The gadget polynomial is given at the roots of order 2P. Every second one is a root of
+        # order P, where the wires are known. At the first root of order P the wires have the seeds.
+        # At the next ones they have the inputs of the calls, so the gadget polynomial has there the
+        # results of the calls.
         results = proof[..., first + 2 : first + 2 * self.circuit.calls + 1 : 2, :]
         outputs = self.circuit.evaluate(measurement, joint, shares, results)
         if self.circuit.outputs > 1:
@@ -291,9 +293,9 @@ class FullyLinearProof:
     def is_test_point(self, point: Array) -> Array:
         """Tell whether each of these elements may be a test point: bool [...].
 
-        A root of unity of order P (`nodes`) may not. There a wire polynomial has the value of an
-        input of one call, without the random seed. So a verifier share would reveal a piece of the
-        measurement.
+        An element x with x^P = 1 is not allowed, where P is `nodes`. At such an x a wire polynomial
+        has the value of an input of one call, and the random seed does not hide this value. So a
+        verifier share would reveal a piece of the measurement.
 
         Args:
             point: elements [..., K].
@@ -309,13 +311,13 @@ class FullyLinearProof:
         """
         field, n = self.field, self.nodes
         most = max(2 * n, self.circuit.chunk)
-        is_small = field.dtype == np.int64  # else it holds Python integers
+        is_small = field.dtype == np.int64  # else arrays hold Python integers
         if most > kernels.MAX_TERMS or not is_small or not kernels.compiles(field.extension):
             return None
         doubled = _inverse_powers(field, 2 * n)
-        # The values of the gadget polynomial are at 2P points, and a proof has all but the last.
-        # The last one is a sum of the others with fixed weights. So the last row of the basis is
-        # added to the other rows, with these weights.
+        # The gadget polynomial has values at 2P points, and a proof has all values but the last.
+        # The last value is a sum of all other values, with fixed weights. So the last row of the
+        # basis is added to the other rows, with these weights.
         of_the_last = field.scale(doubled[-1], _of_the_last(field, 2 * n))
         gadget = field.reduce(doubled[:-1] + of_the_last)
         wire, between = _inverse_powers(field, n), _between(field, n)
@@ -324,7 +326,8 @@ class FullyLinearProof:
     def _wires(self, seeds: Array, inputs: Array) -> Array:
         """Return the values of the wire polynomials at the P nodes: [..., P, 2 chunk, K].
 
-        The first node has the seeds, the next ones the inputs of each call, and the rest zeros.
+        The first node has the seeds. Each call has its own node with its inputs. All nodes after
+        the last call have zeros.
         """
         lead = np.broadcast_shapes(seeds.shape[:-2], inputs.shape[:-3])
         wires = self.field.zeros((*lead, self.nodes, self.prove_random_length))
@@ -354,13 +357,13 @@ class FullyLinearProof:
 
 
 def _doubled(field: Field, values: Array) -> Array:
-    """Compute the values of m polynomials at the roots of order 2n, from those at order n.
+    """Compute the values of m polynomials at all 2n roots of order 2n.
 
     The polynomials have degrees below n.
 
     Args:
         field: the field.
-        values: elements [..., n, m, K]; the values at the roots of unity of order n.
+        values: elements [..., n, m, K]; the values of the polynomials at the n roots of order n.
 
     Returns:
         Elements [..., 2n, m, K].
@@ -375,13 +378,13 @@ def _doubled(field: Field, values: Array) -> Array:
 
 @lru_cache(maxsize=64)
 def _between(field: Field, n: int) -> Array:
-    """Return the matrix that turns values at the roots of order n into values between them: [n, n].
+    """Return a matrix that evaluates a polynomial between the roots of order n: words [n, n].
 
-    The values are those of a polynomial of degree below n. The points between the roots of order n
-    are the other roots of order 2n. The matrix has words, and is cached.
+    The matrix turns the values at the roots of order n into the values at the other n roots of
+    order 2n. The polynomial has a degree below n. The matrix is cached.
     """
     odd = field.constant(field.roots(2 * n)[1::2])
-    return _lagrange(field, odd, n)[..., 0]  # the roots are words, so that the result is, too
+    return _lagrange(field, odd, n)[..., 0]  # the roots are words, so the matrix has only words
 
 
 def _completed(field: Field, values: Array) -> Array:
@@ -394,16 +397,17 @@ def _completed(field: Field, values: Array) -> Array:
 
 
 def _of_the_last(field: Field, n: int) -> Array:
-    """Return the weights with which the other values of a polynomial add up to its last value.
+    """Return the weights with which the values y_0 .. y_(n-2) of a polynomial add up to y_(n-1).
 
-    The polynomial has at most degree n - 2, and its values y_i are at the n roots of unity of order
-    n.
+    The polynomial has at most degree n - 2. y_i is its value at power i of the primitive root of
+    unity of order n.
 
     Returns:
-        Words [n - 1]; the weights of y_0 .. y_(n-2).
+        Words [n - 1].
     """
-    # The coefficient of degree n - 1 is 0. It is also proportional to the sum of all w^i y_i, where
-    # w is the root. So the last value is y_(n-1) = -w (the sum of the other w^i y_i).
+    # The coefficient of degree n - 1 is 0. It is also proportional to the sum of w^i y_i over
+    # i < n, where w is the primitive root. So y_(n-1) is -w times the sum of w^i y_i over
+    # i < n - 1.
     return field.words([-root for root in field.roots(n)[1:]])
 
 
@@ -411,7 +415,7 @@ def _lagrange(field: Field, point: Array, n: int) -> Array:
     """Evaluate the n Lagrange polynomials of the roots of order n: [..., K] -> [..., n, K].
 
     L_i(t) is 1 / n times the sum of (t / x_i)^j over j < n, where x_i is a root and t is `point`.
-    The formula has no division by t - x_i, so that it is right at the roots, too.
+    The formula does not divide by t - x_i, so it also holds where t is a root.
     """
     return field.mix(_inverse_powers(field, n), field.powers(point, n))
 

@@ -1,7 +1,7 @@
 """Convert, draw and encode words: integers of GF(p).
 
-Words are added up over clients, sent, and drawn from streams. The elements of `fields` consist of
-several words each; `fields` has their arithmetic.
+Servers add up the words of all clients. Words are also sent as bytes, and drawn from streams of
+random bytes. An element of `fields` consists of one or more words; `fields` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PrimeField(ABC):
         """Compute the inverse of an integer mod p, as a Python integer.
 
         Raises:
-            InvalidInputError: p divides the integer.
+            InvalidInputError: the integer is 0 mod p.
         """
         if not integer(word) % self.prime:
             raise InvalidInputError(f"0 has no inverse mod {self.prime}, got {word}")
@@ -82,8 +82,8 @@ class PrimeField(ABC):
         """Encode an array as little-endian integers of `word_bytes` bytes, in order.
 
         Args:
-            values: words, or elements, all reduced mod p; the coefficients of an element are
-                encoded lowest first.
+            values: words or elements, reduced mod p. An element is encoded as its K coefficients,
+                the lowest first.
         """
         if self._whole:
             return np.asarray(values).astype(self._whole).tobytes()
@@ -91,7 +91,7 @@ class PrimeField(ABC):
         return np.asarray(values.reshape(-1, 1) >> shifts & 255).astype(np.uint8).tobytes()
 
     def decode(self, data: bytes) -> Array:
-        """Read the words that `encode` wrote: [len(data) / word_bytes].
+        """Return the words that `encode` encoded: [len(data) / word_bytes].
 
         Raises:
             InvalidInputError: the last word is incomplete, or a word is not below the prime.
@@ -106,9 +106,9 @@ class PrimeField(ABC):
         return words
 
     def check(self, data: bytes) -> None:
-        """Raise the error that `decode` would raise for these bytes, if any.
+        """Raise the error that `decode` would raise for these bytes, and return nothing.
 
-        For words of 1, 2, 4 or 8 bytes this is faster than `decode`.
+        For words of 1, 2, 4 or 8 bytes, valid bytes are checked faster than by `decode`.
 
         Raises:
             InvalidInputError: the last word is incomplete, or a word is not below the prime.
@@ -120,18 +120,21 @@ class PrimeField(ABC):
     def sample(self, stream: Callable[[int], bytes], count: int) -> Array:
         """Draw uniform words from a stream of uniform bytes: [count].
 
-        The stream is read as integers of `word_bytes` bytes. Only the low bits of an integer are
-        used, as many bits as the prime has. Integers that are then not below the prime are skipped.
+        The stream is read as integers of `word_bytes` bytes. If the prime has b bits, only the low
+        b bits of each integer are used. Integers that are then not below the prime are skipped.
 
         Args:
-            stream: a function that takes a number of bytes, and returns as many bytes from the
-                beginning of the stream. It may be called several times, each time for more bytes.
-            count: the number of words.
+            stream: a function that takes a length, and returns the first bytes of the stream, in
+                this length. It may be called several times, each time with a larger length.
+            count: the number of words, at least 0.
+
+        Raises:
+            InvalidInputError: `count` is negative.
         """
         return np.asarray(self.samples([stream], count)[0])
 
     def samples(self, streams: Sequence[Callable[[int], bytes]], count: int) -> Array:
-        """Draw uniform words from several streams, each as in `sample`: [streams, count]."""
+        """Draw `count` words from each of several streams, as `sample` does: [streams, count]."""
         if count < 0:
             raise InvalidInputError(f"count must be at least 0, got {count}")
         bits = self.prime.bit_length()
@@ -140,7 +143,7 @@ class PrimeField(ABC):
         for stream, row in zip(streams, words, strict=True):
             tries = least
             while (found := read(stream(tries * self.word_bytes), row)) < count:
-                tries += 2 * (count - found)  # about half of the integers or more are below p
+                tries += 2 * (count - found)  # about half of the integers are below p, or more
         return words
 
     def _reader(self, bits: int) -> Callable[[bytes, Array], int]:

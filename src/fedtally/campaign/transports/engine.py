@@ -26,13 +26,13 @@ class Ran(NamedTuple):
     Attributes:
         ending: the reason why the run ended.
         present: how many clients were connected at the end.
-        refusals: counts by the code of the reason: the frames that were refused, plus the Aborts
-            that came (messages by which clients leave a session).
+        refusals: for each code of a reason, how many frames were refused for this reason, plus how
+            many clients left a session for it (by the message Abort).
         unanswered: how many invitations clients did not answer.
         say_over: a function to call when the campaign has its result. It tells clients that ask
             later that the campaign is over, and returns after the time that the operator chose. Its
-            argument is a function that shows a message to the operator. If the engine tells clients
-            nothing, the function does nothing.
+            argument is a function that shows a message to the operator. With an engine that tells
+            clients nothing, it returns at once.
     """
 
     ending: Ending
@@ -49,9 +49,10 @@ class Watch(Protocol):
         """Show a message to the operator."""
 
     def warn(self, message: str) -> None:
-        """Show a problem after which the engine goes on, even if messages are switched off.
+        """Show a problem after which the engine goes on.
 
-        A display whose output must be JSON alone may leave it out.
+        The problem is shown even if messages are switched off. Only a display whose output must be
+        JSON alone may leave it out.
         """
 
     def show(self, present: int | None = None) -> None:
@@ -84,8 +85,8 @@ class Engine(Protocol):
         Args:
             campaign: the folder of the campaign.
             wait: after how many seconds the engine ends the run if no session could be opened, or
-                no client answered. Some engines never do this, see `EngineRow.gives_up`, and none
-                does if the plan has a calendar.
+                no client answered. If the plan has a calendar, or `EngineRow.gives_up` is False for
+                this engine, `wait` has no effect.
             take_over: whether to run the campaign even if another process runs it. The other
                 process then ends.
             watch: returns the display of this run, as a context manager. Its argument is the
@@ -94,13 +95,13 @@ class Engine(Protocol):
         Raises:
             InvalidInputError: the clients cannot be reached with these options, or the campaign
                 cannot be run, for instance because another process runs it and `take_over` is
-                False. The campaign was not changed. Also raised after the campaign was cancelled,
-                even during the run.
+                False. In these cases the campaign was not changed. Or the campaign was cancelled,
+                before the run or during it.
             OvertakenError: during the run, another process took over the campaign.
             OverspentError: the population has too little privacy budget left; no client was
                 invited.
-            FedtallyError: another error of the driver. An engine whose driver is in another process
-                raises an error of its own in place of all these.
+            FedtallyError: another error of the driver. If the driver is in another process, the
+                engine raises its own error instead of any of these errors.
         """
 
 

@@ -1,6 +1,6 @@
 """The pace of a run: when an engine calls its driver, and when the run ends.
 
-All engines use it, however they carry the frames (messages) of a campaign. The store is the
+An engine carries the frames (messages) of a campaign, and all engines use `Pace`. The store is the
 database in which the driver keeps the campaign.
 """
 
@@ -20,10 +20,11 @@ from fedtally.secagg.messages import ServerState
 from fedtally.store import StoreError
 
 LONGEST_PAUSE = 1.0  # the most seconds between two steps, also after an error of the store
-# after an error of the store, the least seconds between two tests whether it takes writes
+# The least seconds between two tests whether the store takes writes, after an error of the store.
 PROBE_SECONDS = 3
-# Without an error, the least seconds between two tests of the store. It is tested only if somebody
-# asks (see `Pace.is_asked`) and no session writes. Tests are rare, since each writes a megabyte.
+# The least seconds between two such tests without an error. Then the store is tested only if
+# somebody asks (see `Pace.is_asked`) and no session runs. Tests are rare, since each one writes a
+# megabyte.
 IDLE_PROBE_SECONDS = 60
 JUMP = 600  # a warning is given if the clock jumps by more than this many seconds
 
@@ -48,8 +49,8 @@ class Pace:
         driver: the driver of the campaign.
         clock: returns the time, Unix seconds.
         wait: after how many seconds `step` ends the run if no session could be opened, or if none
-            of the invited clients has answered. With a calendar this never happens: then the run
-            ends with the calendar.
+            of the invited clients has answered. If the plan has a calendar, `wait` has no effect:
+            the run ends with the calendar.
         warn: called with a text about a problem after which the run goes on: clients that did not
             answer an invitation, an error of the store and its end, a jump of the clock.
         steady: returns the seconds of a monotonic clock, for the waits of the engine; None:
@@ -66,9 +67,9 @@ class Pace:
         takes_writes: False from an error of the store until the store has taken a write. In
             between, steps may succeed, and clients are served: a step may only read, and reading
             works on a full disk.
-        is_asked: set it to True to ask whether the store takes writes. A later step answers by
-            `takes_writes`. If no session runs, nothing else is written, so that step tests the
-            store, but at most about once a minute.
+        is_asked: set it to True to ask whether the store takes writes. If no session runs, a later
+            step tests the store, at most about once a minute, and sets `takes_writes`. While a
+            session runs, its own writes show whether the store takes writes.
     """
 
     driver: Driver
@@ -95,7 +96,7 @@ class Pace:
             self.wait = math.inf
 
     def stop(self) -> None:
-        """Open no more sessions; `step` returns `DRAINED` when the last one is over."""
+        """Open no more sessions; `step` returns `DRAINED` when the last open session is over."""
         self.drains = True
         self.driver.drain()
 
@@ -106,11 +107,11 @@ class Pace:
         called, but only once until the store takes writes again.
 
         Raises:
-            OvertakenError: another process runs the campaign, or it was cancelled.
+            OvertakenError: another process runs the campaign, or the campaign was cancelled.
             OverspentError: the population has too little privacy budget left. No client was
                 invited.
-            FedtallyError: another error of the driver, for instance a session that cannot be
-                restored, although it can be read.
+            FedtallyError: another error of the driver, for instance a session that can be read from
+                the store, but not be restored.
         """
         self._note_clocks()
         self._warn_of_silence()
@@ -148,10 +149,10 @@ class Pace:
         return None
 
     def _note_clocks(self) -> None:
-        """Take note of a late step and, with a calendar, warn if the clock has jumped.
+        """Take note of a late step. If the plan has a calendar, warn if the clock has jumped.
 
-        A step is late if this process was suspended. The time for which this process was suspended
-        does not count as part of `wait`, since no client could reach the process.
+        A step is late if this process was suspended. This time does not count as part of `wait`,
+        since no client could reach the process.
         """
         late = self._now() - self.due
         if late > LONGEST_PAUSE:
@@ -163,9 +164,9 @@ class Pace:
         """Warn if the clock has jumped since the last step.
 
         After a jump, nothing is done twice: the store knows which clients were asked and which sums
-        were released. But a jump may skip periods in which rounds are open. If it passes the end of
-        the calendar, the run ends with `Ending.JUMPED`, so that an operator checks the clock before
-        there is a result.
+        were released. But a jump may skip the times in which rounds are open. If the clock jumps
+        past the end of the calendar, the run ends with `Ending.JUMPED`, so that an operator checks
+        the clock before there is a result.
 
         Args:
             end: the end of the calendar, Unix seconds.
@@ -182,11 +183,11 @@ class Pace:
         )
 
     def _check_claim(self) -> None:
-        """Raise `OvertakenError` if another process runs the campaign now, or it was cancelled.
+        """Raise `OvertakenError` if another process runs the campaign, or it was cancelled.
 
-        If the store does not answer, `StoreError` is raised. The check is made about once a second,
-        and only if no session runs. Clients may cause many more steps than one a second, so it is
-        not made in each step.
+        If the store does not answer, `StoreError` is raised. The check is made only if no session
+        runs, and about once a second. It is not made in each step, since clients may cause many
+        steps a second.
         """
         now = self._now()
         if now >= self._check_at and not self.driver.running():
@@ -194,13 +195,14 @@ class Pace:
             self._check_at = now + LONGEST_PAUSE
 
     def _probe(self) -> None:
-        """Test whether the store takes writes, every few seconds after an error.
+        """Test whether the store takes writes, if a test is due.
 
-        Without an error the store is tested only if `is_asked` and no session runs, at most about
-        once a minute. The tests are needed, since the next write of the protocol may be far away.
-        After an error the next write may come only at the end of a phase, minutes later. Without a
-        session nothing may be written for a long time, and a full disk would be found only when a
-        session opens.
+        After an error, a test is due every few seconds. Without an error, a test is due if
+        `is_asked` is True and no session runs, at most about once a minute.
+
+        The tests are needed, since the next write of the protocol may be far away. After an error
+        it may come only at the end of a phase, minutes later. Without a session it may come only
+        when a session opens, and a full disk would not be found before.
         """
         is_due = not self.takes_writes or (self.is_asked and not self.driver.running())
         if not is_due or not self.driver.is_restored or self._now() < self._probe_at:
@@ -208,8 +210,8 @@ class Pace:
         began, self.is_asked = self._now(), False
         try:
             if self.takes_writes:
-                # In contrast to `check_writes`, this does not count as a write. Otherwise a copy of
-                # the store would be out of date only because somebody asked.
+                # In contrast to `check_writes`, `check_room` does not count as a write. So a copy
+                # of the store does not become out of date only because somebody asked.
                 self.driver.check_room()
             else:
                 self.driver.check_writes()
@@ -228,7 +230,7 @@ class Pace:
     def _note_failure(self, error: StoreError | OSError) -> None:
         """Warn of an error of the store, but only once until the store takes writes again."""
         if self.takes_writes:
-            # Otherwise the first test after the error could come only after the minute of
+            # Without this line, the first test after the error could come only after
             # `IDLE_PROBE_SECONDS`.
             self._probe_at = self._now()
             self.warn(f"the store does not answer, and is asked again: {error}")
@@ -237,11 +239,15 @@ class Pace:
     def _goes_on(self, running: list[RunningSession]) -> bool:
         """Return whether the time of `wait` begins again in this step.
 
-        Without a session, it begins again if sessions must be restored after an error of the store,
-        if one is set aside, or if a round waits for more clients. With sessions, it begins again if
-        a client has answered in one of them. If no client has answered in any of them, it begins
-        again only in the first of the steps in which this is so. So a session that opens later, and
-        gets no answer either, does not get new time.
+        If no session runs, it begins again in these cases:
+
+        - sessions must be restored after an error of the store;
+        - a session is set aside;
+        - a round has enough clients for a session, and waits for more clients.
+
+        If sessions run, it begins again if a client has answered in any of them. If no client has
+        answered yet, it begins again only in the first step in which this is so. So a session that
+        opens later, also without an answer, does not get new time.
 
         Args:
             running: the sessions that run now.
@@ -287,7 +293,10 @@ class Pace:
 
 
 def longest_answer(plan: Plan) -> int:
-    """Return the most bytes that one answer may have: all that a client sends in a session."""
+    """Return the most bytes that one answer may have.
+
+    The bound is the number of bytes that a client sends in a whole session.
+    """
     # engines run only plans with the secure sum secagg
     return plan.summing.of_cohorts().upload_bytes
 

@@ -42,8 +42,8 @@ async def read_frame(
 
     Raises:
         PipeClosedError: the pipe was closed before the first byte of the frame.
-        PipeError: the frame is longer than `most`, or takes longer than `seconds`, or the pipe was
-            closed within the frame, or broke at any time.
+        PipeError: the frame is longer than `most`, it takes longer than `seconds`, the pipe was
+            closed within the frame, or the pipe broke at any time.
     """
     first = await _exactly(reader, 1, PipeClosedError)
     try:
@@ -80,7 +80,7 @@ async def _exactly(reader: asyncio.StreamReader, size: int, if_nothing: type[Pip
     Args:
         reader: the stream.
         size: the number of bytes.
-        if_nothing: the error to raise if the stream ends before the first of them.
+        if_nothing: the error to raise if the stream ends before the first of these bytes.
 
     Raises:
         PipeError: the stream ends within the bytes, or breaks.

@@ -33,7 +33,8 @@ SUFFIX = ".sock"
 LOOK_SECONDS = 2.0
 # after at most this many seconds, the driver is asked again for a frame for an idle agent
 POLL_SECONDS = 5.0
-FAREWELL_SECONDS = 5.0  # how long agents may get their last frame at the end, seconds
+# after the end of the run, the longest wait until agents have their last frame
+FAREWELL_SECONDS = 5.0
 # How many open files are left for the store: a write opens its database, a journal and the mark
 # (`store.marks`).
 KEPT_FILES = 32
@@ -117,8 +118,7 @@ class SocketLoop:
         num_reached: how many agents were connected when the run ended.
 
     Raises:
-        InvalidInputError: there is no such folder, or everybody may write to it, see
-            `check_folder`.
+        InvalidInputError: the folder does not exist, or everybody may write to it.
     """
 
     driver: Driver
@@ -145,7 +145,7 @@ class SocketLoop:
         """Carry frames until the run ends for one of the reasons in `Ending`; return the reason.
 
         Raises:
-            OvertakenError: another process runs the campaign, or it was cancelled.
+            OvertakenError: another process runs the campaign, or the campaign was cancelled.
             OverspentError: the population has too little privacy budget left. No client was
                 invited.
             FedtallyError: another error of the driver, see `Pace.step`.
@@ -162,7 +162,7 @@ class SocketLoop:
             await asyncio.gather(looking, *self._agents.values(), return_exceptions=True)
 
     def stop(self) -> None:
-        """Open no more sessions; `run` returns when the last one is over."""
+        """Open no more sessions; `run` returns when the last open session is over."""
         if not self._pace.drains:
             self._pace.stop()
             self._wake.set()
@@ -215,7 +215,7 @@ class SocketLoop:
             else:
                 self._warn_full()
             await asyncio.sleep(LOOK_SECONDS)
-        # Otherwise the names of agents whose sockets are removed would fill the memory.
+        # Without this line, the names of agents whose sockets are removed would fill the memory.
         del self._agents[place.stem]
 
     async def _connect(self, place: Path) -> None:
@@ -290,7 +290,7 @@ def check_folder(folder: Path) -> None:
     Whoever can make a socket in the folder can take part in the name of a client.
 
     Raises:
-        InvalidInputError: the folder is refused.
+        InvalidInputError: the folder does not exist, or everybody may write to it.
     """
     try:
         mode = folder.stat().st_mode
@@ -324,8 +324,8 @@ def _hung_up_after(seconds: float, writer: asyncio.StreamWriter) -> Iterator[Non
     """Close the connection if the `with` block takes longer than `seconds`.
 
     The reads and writes of the block then raise a `PipeError`. If this process was suspended, an
-    answer may have come in time but not be read yet. `asyncio.timeout` would then end the block;
-    here the block gets its whole time again.
+    answer may have come in time but not be read yet. So after a suspension the block gets its whole
+    time again. (`asyncio.timeout` would end the block.)
 
     Args:
         seconds: the longest time of the block.

@@ -29,7 +29,7 @@ class EngineOption(NamedTuple):
         name: the name of the option, which is also the keyword argument of `EngineRow.open`.
         metavar: what stands for the value in a usage line.
         help: the help text, one clause.
-        is_path: whether the value is a path.
+        is_path: whether the value is the path of a file or folder.
         default: the value if the option is not given; None: the option is required.
     """
 
@@ -49,11 +49,11 @@ class EngineRow(NamedTuple):
         options: the options of the engine, required and optional.
         open: makes the engine. It has one keyword argument for each option, a text. Only this
             function imports the module of the engine.
-        gives_up: whether a run ends if for a long time no client comes or answers. If not, the
-            engine has no option `--wait`.
-        say_over: tells clients that a campaign is over. Its arguments are the folder of the
-            campaign, a function that shows a message to the operator, and the options by keyword.
-            None: clients are not told.
+        gives_up: True: a run ends if no client comes or answers for the time of the option
+            `--wait`. False: it does not, and `--wait` cannot be given.
+        say_over: a function that tells clients that a campaign is over. Its arguments are the
+            folder of the campaign, a function that shows a message to the operator, and the options
+            by keyword. None: clients are not told.
     """
 
     name: str
@@ -65,20 +65,20 @@ class EngineRow(NamedTuple):
 
     @property
     def usage(self) -> str:
-        """The options of the command line that choose this engine; each value is its `metavar`.
+        """The part of a command line that chooses this engine, with `metavar` for each value.
 
         Only required options are in the text. For the default engine, `--engine` is left out.
         """
         return self.typed({one.name: one.metavar for one in self.options if one.default is None})
 
     def typed(self, values: Mapping[str, str]) -> str:
-        """Return the options of the command line that choose this engine with some values.
+        """Return the part of a command line that chooses this engine with these option values.
 
         For the default engine, `--engine` is left out.
 
         Args:
-            values: the values of options, by name. Values that are the default are left out of the
-                text.
+            values: the values of options, by name. An option whose value is its default is left out
+                of the text.
         """
         words = [] if self.name == DEFAULT else ["--engine", self.name]
         usual = {one.name: one.default for one in self.options}

@@ -28,10 +28,7 @@ def pack(frame: bytes) -> RecordDict:
 
 
 def unpack(content: RecordDict) -> bytes:
-    """Return the frame in the content of a Flower message.
-
-    If there is no frame, or a value that is no frame, it returns empty bytes.
-    """
+    """Return the frame in the content of a Flower message; empty bytes if it has no frame."""
     try:
         value = content[_RECORD][_ENTRY]
     except KeyError:  # the other side may send other records
@@ -67,7 +64,7 @@ class Exchange:
         self, grid: Grid, steady: Callable[[], float], warn: Callable[[str], None] = lambda _: None
     ) -> None:
         self._grid, self._steady, self._warn = grid, steady, warn
-        # by the id of the message: its node, and when its time is over
+        # the id of a message -> the node that must answer, and when the time for the answer is over
         self._asked: dict[str, tuple[int, float]] = {}
         self._unread: set[str] = set()  # the ids of the messages for which `warn` was called
 
@@ -77,9 +74,11 @@ class Exchange:
         return {node for node, _ in self._asked.values()}
 
     def push(self, letters: Sequence[Letter]) -> None:
-        """Send a message for each letter; none of their nodes may be in `busy`.
+        """Send a message for each letter.
 
-        The caller must ensure this. A letter has at least one second for its answer.
+        Args:
+            letters: the letters. The node of a letter must not be in `busy`. A time for the answer
+                of less than one second counts as one second.
         """
         if not letters:
             return
@@ -100,9 +99,9 @@ class Exchange:
     def pull(self) -> Iterator[tuple[int, bytes | None]]:
         """Yield the number of each node whose answer has come, with the answer.
 
-        Empty bytes mean that the node handled the frame, but has no answer or cannot reach its
-        agent. None means an error of Flower: the node may have got the frame, or not. A node
-        without an answer is awaited until the time of its letter is over.
+        Empty bytes mean that the node got the frame, but that its agent has no answer or cannot be
+        reached. None means an error of Flower: the node may have got the frame, or not. The answer
+        of a node is awaited until `Letter.seconds` are over.
         """
         # Answers are pulled one by one, so that only one masked vector is in memory at a time, and
         # an answer that Flower cannot read does not lose the other answers.

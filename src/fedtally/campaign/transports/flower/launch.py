@@ -70,10 +70,10 @@ class RunReport:
 
     @classmethod
     def load(cls, folder: CampaignFolder) -> Self | None:
-        """Return the report in the campaign's folder, of the last run that wrote one.
+        """Return the report that the last run wrote into the campaign's folder.
 
-        Returns None if there is no report, or one that is damaged or of another version: the
-        ServerApp of the next run replaces it.
+        Returns None if there is no report, or if the report is damaged or of another version. The
+        ServerApp of the next run replaces such a report.
         """
         try:
             return cls(**json.loads((folder.path / REPORT).read_text(encoding="utf-8")))
@@ -85,7 +85,8 @@ class RunReport:
 class Flower:
     """The engine for the nodes of a Flower federation; its driver runs in a ServerApp of Flower.
 
-    The ServerApp is another process, maybe on another machine with the same folder.
+    The ServerApp is another process. It may run on another machine that can open the campaign's
+    folder.
 
     Args:
         connection: the name of the SuperLink in Flower's config.toml.

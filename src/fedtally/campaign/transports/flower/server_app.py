@@ -24,7 +24,8 @@ from fedtally.secagg import wire
 
 LOOK_SECONDS = 2.0  # the seconds between two requests for the list of online nodes
 POLL_SECONDS = 0.3  # the seconds between two requests for answers
-FAREWELL_SECONDS = 30.0  # how long nodes may get the last frame of their session, seconds
+# how long the engine tries to bring nodes the last frame of a session that has ended
+FAREWELL_SECONDS = 30.0
 
 
 @dataclass
@@ -60,7 +61,7 @@ class FlowerLoop:
         self._look_at = self._step_at = self.steady()
 
     def stop(self) -> None:
-        """Open no more sessions; `run` returns when the last one is over."""
+        """Open no more sessions; `run` returns when the last open session is over."""
         self._pace.stop()
         self._step_at = self.steady()
 
@@ -68,7 +69,7 @@ class FlowerLoop:
         """Carry frames until the run ends for one of the reasons in `Ending`; return the reason.
 
         Raises:
-            OvertakenError: another process runs the campaign, or it was cancelled.
+            OvertakenError: another process runs the campaign, or the campaign was cancelled.
             OverspentError: the population has too little privacy budget left. No client was
                 invited.
             FedtallyError: another error of the driver, see `Pace.step`.
@@ -87,22 +88,22 @@ class FlowerLoop:
             self.sleep(POLL_SECONDS)
 
     def _pull(self) -> bool:
-        """Give the answers of nodes to the driver; return whether it used one of them."""
+        """Give the answers of nodes to the driver; return whether the driver used any of them."""
         receipts = set()
         for node, answer in self._exchange.pull():
             if answer:
                 receipts.add(self.driver.receive(str(node), answer, self.clock()))
             if answer is not None:
-                # The node has handled its frame, and the driver must know this. Otherwise it would
-                # send a farewell again if the node's answer takes long.
+                # This tells the driver that the node has handled its frame. Otherwise the driver
+                # would send a farewell again if the node's answer takes long.
                 self.driver.check_in(str(node), self.clock())
         return Receipt.TAKEN in receipts
 
     def _push(self) -> bool:
         """Send frames to nodes that are not busy.
 
-        About every `LOOK_SECONDS`, nodes that are online, and for which there is no frame, are
-        reported to the driver as present. Returns whether the driver has a use for one of them (see
+        About every `LOOK_SECONDS`, each online node that gets no frame is reported to the driver as
+        present. Returns whether the driver has a use for any of these nodes (see
         `Driver.check_in`).
         """
         if self.steady() < self._look_at:
@@ -131,7 +132,7 @@ class FlowerLoop:
     def _say_farewell(self) -> None:
         """Send nodes the farewell, which says how their session ended, and wait for answers.
 
-        The wait ends after `FAREWELL_SECONDS`.
+        The wait takes at most `FAREWELL_SECONDS`.
         """
         end, lost = self.steady() + FAREWELL_SECONDS, self._exchange.busy
         while self.steady() < end:

@@ -42,8 +42,8 @@ from fedtally.campaign.transports.https.standing import WRITE_SECONDS, Standing
 from fedtally.errors import OvertakenError
 from fedtally.store import Batch
 
-# Bytes of the disk that must stay free: reports are refused below it, since later the process must
-# still be able to write what it needs to close a release.
+# Reports are refused if fewer bytes of the disk are free. The process needs these bytes later, to
+# close a release.
 ROOM = 64 << 20
 
 
@@ -114,7 +114,7 @@ class Process:
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, stopping.set)
         async with AsyncExitStack() as stack:
-            thread = stack.enter_context(one_thread())  # when the stack closes, it waits for calls
+            thread = stack.enter_context(one_thread())  # the end of the block waits for its calls
             releases = [self._collecting(batch, thread) for batch in claimed.batches]
             intake = self._intake(releases)
             overtaken, has_begun = [one.overtaken for one in releases], asyncio.Event()
@@ -140,7 +140,7 @@ class Process:
         for wait in waits:
             wait.cancel()
         for ended in done:
-            ended.result()  # if the task failed, this raises its error, which would be lost else
+            ended.result()  # raises the error of a task that failed: it would be lost otherwise
         if any(event.is_set() for event in overtaken):
             raise OvertakenError(f"another process runs {folder.path}: this one ended")
         standing.write()
@@ -163,7 +163,7 @@ class Process:
     def _operated(self, intake: Intake, standing: Standing) -> Starlette:
         """Return the ASGI application for health probes and Prometheus.
 
-        All releases get the counter whose numbers it shows.
+        This method also gives all releases the `Watcher` whose counts the application shows.
         """
         counts = Counts(standing.metrics, time.time, json_log(self.places.log))
         for one in intake.releases:
@@ -177,7 +177,7 @@ class Process:
     async def _serve_over(self, listening: list[Listening]) -> None:
         """Tell clients that all releases are over, until SIGTERM or SIGINT.
 
-        It is for a server whose key was destroyed: it cannot read reports any more.
+        Call this if the server's key was destroyed, so that the server cannot read reports.
         """
         plan, stopping = self.folder.plan, asyncio.Event()
         origins = self.folder.settings.origins
@@ -213,11 +213,12 @@ class Process:
             claimed: the claimed folder of the server.
             releases: the releases of the plan, in order.
             peer: at a helper, the socket that listens for the leader; None at a leader.
-            has_begun: set when clients are served. A leader waits for it, since a million reports
-                may wait to be judged, and clients must not wait for that.
+            has_begun: set when clients are served. A leader judges no report before. A million
+                reports may wait to be judged, and clients must not wait for that.
 
         Yields:
-            The `Tending` objects, none at a helper; and futures that end only if a task fails.
+            The `Tending` objects (at a helper an empty list), and a list of futures that end only
+            if the work with the other server fails.
         """
         settings = self.folder.settings
         pins = Certificates(

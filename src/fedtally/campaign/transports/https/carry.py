@@ -2,7 +2,7 @@
 
 An agent is the program that guards the client's items and answers a server's frames. `carry` passes
 frames between a server and the Unix socket of an agent. `report` sends a report to two servers.
-SIGTERM or Ctrl-C ends either of them.
+SIGTERM and Ctrl-C end both functions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 
 
 class Left(Enum):
-    """The reason why a report is not delivered: it stays in the outbox, or is not made yet."""
+    """The reason why a report is not delivered yet. If it is made, it stays in the outbox."""
 
     TOLD = "stopped"
     LATER = "a server did not take the report yet"
@@ -80,7 +80,9 @@ def checked_url(url: str) -> str:
 
 
 def checked_servers(leader: str, helper: str) -> dict[Side, str]:
-    """Check the URLs of two servers, and return them by server, without a slash at their ends.
+    """Check the URLs of two servers; return a dict from "leader" and "helper" to these URLs.
+
+    The returned URLs have no slash at their ends.
 
     Raises:
         InvalidInputError: a URL is not safe (see `safe_parts`), has a query or a fragment, or has
@@ -104,10 +106,10 @@ def checked_servers(leader: str, helper: str) -> dict[Side, str]:
 
 
 def safe_parts(url: str) -> SplitResult:
-    """Return the parts of a URL if it is safe to send a token there.
+    """Return the parts of a URL to which a token may be sent; for any other text, empty parts.
 
-    A URL is safe if its scheme is https, or http with a host of this machine, and if it has a host
-    and no user name. For any other text, all parts are empty.
+    Such a URL is called safe. It has a host and no user name. Its scheme is https; if its host is
+    this machine, http is safe, too.
     """
     none = urlsplit("")
     try:
@@ -155,7 +157,7 @@ def tls(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
             httpx trusts by default.
 
     Raises:
-        UnreadableFileError: a file of CA certificates cannot be read, or has none.
+        UnreadableFileError: a file of CA certificates cannot be read, or has no certificate.
     """
     try:
         if ca is None:
@@ -171,17 +173,19 @@ def tls(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
 def client(verify: ssl.SSLContext) -> httpx.AsyncClient:
     """Return an HTTP client, which sends https requests through the proxy of the environment.
 
-    The variables HTTPS_PROXY and ALL_PROXY name the proxy. Without them there is none.
+    The variable HTTPS_PROXY names the proxy, or else ALL_PROXY. Without both variables, and for the
+    hosts in NO_PROXY, the client uses no proxy.
 
     Args:
         verify: the TLS context that checks servers' certificates, from `tls`.
 
     Raises:
         MissingExtraError: the proxy is a SOCKS proxy, and the package `socksio` is not installed.
-        InvalidInputError: a variable is set, but is no address of a proxy.
+        InvalidInputError: HTTPS_PROXY, ALL_PROXY or HTTP_PROXY is set, but is no address of a
+            proxy.
     """
-    # Requests to http URLs, which are all on this machine, never use a proxy: it could read the
-    # token.
+    # Requests to http URLs never use a proxy: it could read the token. All such URLs are on this
+    # machine.
     direct: dict[str, httpx.AsyncBaseTransport | None] = {"http://": None}
     try:
         return httpx.AsyncClient(verify=verify, timeout=TIMEOUT, limits=LIMITS, mounts=direct)
@@ -199,8 +203,8 @@ def client(verify: ssl.SSLContext) -> httpx.AsyncClient:
 def pipe(socket: str | os.PathLike[str]) -> Callable[[bytes], Awaitable[bytes]]:
     """Return a function that sends one frame to an agent, and returns the agent's answer.
 
-    The function connects anew for each frame. If the agent does not answer, it raises OSError or
-    `PipeError`; `join.join` expects these errors.
+    The function connects anew for each frame. If the agent does not answer, the function raises
+    OSError or `PipeError`, as `join.join` expects.
 
     Args:
         socket: the path of the agent's Unix socket.
@@ -233,11 +237,12 @@ async def carry(
         tell: shows a message to the client's operator.
 
     Returns:
-        Why the client's part is over; None: SIGTERM or Ctrl-C ended it.
+        Why the client sends no more requests; None: SIGTERM or Ctrl-C ended the call.
 
     Raises:
-        InvalidInputError: the token is refused as in `join.join`, or the proxy as in `client`.
-        MissingExtraError: the proxy is refused, see `client`.
+        InvalidInputError: the token is not valid (see `join.join`), or a variable is no address of
+            a proxy (see `client`).
+        MissingExtraError: the proxy needs the package `socksio`.
     """
     draws = secrets.SystemRandom()
     async with client(verify) as http:
@@ -266,9 +271,9 @@ async def report(
 ) -> Fate | Never | Left:
     """Make a client's report, unless it is made already, and send it to two servers.
 
-    A report is made only after both servers have said that they accept reports. The reason is that
-    making it spends the client's items: they must not be reported again, even if no server then
-    accepts the report.
+    To make a report spends the client's items: they must not be reported again, even if no server
+    then accepts the report. So a report is made only after both servers have said that they accept
+    reports.
 
     Args:
         urls: the URL of the release at each server.
@@ -282,12 +287,12 @@ async def report(
 
     Returns:
         A `Fate`: how the report ended. A `Never`: why no report was made, and none will be. A
-            `Left`: why the report is not delivered yet; perhaps it is not made yet. After SIGTERM
-            or Ctrl-C it is `Left.TOLD`.
+            `Left`: why the report is not delivered yet, or not even made yet. After SIGTERM or
+            Ctrl-C it is `Left.TOLD`.
 
     Raises:
-        StoreError: the client's record failed.
-        InvalidInputError, MissingExtraError: the proxy is refused, see `client`.
+        StoreError: the client's record could not be read or written.
+        InvalidInputError, MissingExtraError: as for `client`.
         Exception: an error that `make` raised, unchanged.
     """
     random = secrets.SystemRandom().random

@@ -4,18 +4,18 @@ The helper listens for the leader on an address of its own. Below the path of ea
 these resources:
 
 - `POST checks`: the body has up to 4,096 ids of reports, 16 bytes each. The response is a frame
-  with the helper's checks, its half of the verification of these reports. It is 204 if the helper
-  has none of the reports.
+  with the helper's checks, its half of the verification of these reports. The response is 204 if
+  the helper has none of the reports.
 - `GET offer`: the response is a frame with the ids of all reports that the helper has.
 - `POST query`: the body is the leader's query, which closes the release. The response is a frame
-  with the helper's answer. It is 202 while the helper still computes the answer: then the leader
-  sends the same query again.
+  with the helper's answer. The response is 202 while the helper still computes the answer: then the
+  leader sends the same query again.
 - `POST landed`: the leader says that the release is over: its sum has landed (it is in the result)
-  or was lost. When all releases are over, the helper's operator may destroy the key that opens the
-  reports.
+  or was lost. When all releases are over, the helper's operator may destroy the key that decrypts
+  the reports.
 
-No response may be cached. Otherwise the leader could get an old offer, and the reports that came
-after it would be missing in the sum.
+No response may be cached. Otherwise the leader could get an old offer, and reports that came since
+this offer would be missing in the sum.
 """
 
 from __future__ import annotations
@@ -149,10 +149,10 @@ class Channel:
     async def _query(self, request: Request, number: int) -> Response:
         """Answer a query.
 
-        The answer may take minutes to compute. The work continues if the request ends before, and a
-        later request with the same query gets the answer. Another query does not stop the work: it
-        gets a 202, and a 503 after the work. Nor does it drop an answer that nobody has fetched
-        yet: the helper then refuses it.
+        The answer may take minutes to compute. If the request ends before, the work continues, and
+        a later request with the same query gets the answer. During the work, a request with another
+        query gets a 202, or a 503 if the work ends while the request waits. If the answer is ready
+        and nobody has fetched it, the helper refuses another query. The answer stays.
         """
         most = _FRAME_BYTES + ID_BYTES * self.releases[number].server.parameters.n_max
         length_of(request, most, f"no query of this plan has more than {most} bytes")
@@ -172,8 +172,8 @@ class Channel:
             return Response(status_code=202, headers=headers)
         if found.digest != this:  # the answer is to an earlier query, which was computed meanwhile
             raise Refused(503, "another query was answered: send the same again", BUSY)
-        # Several requests may wait for one answer. Once the first of them has removed it, the next
-        # work may have begun before the others come here.
+        # Several requests may wait for one answer. The first of these requests removes the entry.
+        # When a later one comes here, the entry may be of the next query.
         if self._answers.get(number) is found:
             del self._answers[number]
         return Response(found.task.result(), media_type=FRAME_TYPE)
@@ -249,7 +249,8 @@ class Asking:
             ids: the ids of the reports, at most 4,096.
 
         Returns:
-            A frame with the checks of the reports that the helper has; None: it has none of them.
+            A frame with the checks of the reports that the helper has; None: the helper has none of
+            these reports.
 
         Raises:
             ChannelError: the helper cannot be reached, or refuses.
@@ -306,8 +307,8 @@ class Asking:
                 them may have `_FRAME_BYTES` more.
 
         Returns:
-            The status of the response, and its body. The body is a frame if the status is 200. The
-            other statuses are 202 and 204.
+            The status of the response, 200, 202 or 204, and the body. If the status is 200, the
+            body is a frame.
 
         Raises:
             ChannelError: the helper cannot be reached, or the response has another status, another
@@ -327,7 +328,7 @@ class Asking:
 
 
 def _why(head: Heard, content: bytes | None) -> str:
-    """Return " (TITLE)", with the title of a problem document; "": the response has no title."""
+    """Return " (TITLE)" with the title of a problem document; "" if the response has no title."""
     if head.type != PROBLEM_TYPE:
         return ""
     try:

@@ -24,8 +24,8 @@ from fedtally.errors import FedtallyError, OvertakenError
 from fedtally.secagg.two_server import BatchRefusedError, BatchState
 from fedtally.secagg.two_server.servers import CHECKS_OF_A_FRAME
 
-PAGE = 512  # reports that are judged in one call; new reports wait until the call ends
-LAST_PAGE = CHECKS_OF_A_FRAME  # reports judged in one call after the stop, when no new ones come
+PAGE = 512  # the most reports judged in one call; new reports wait until the call ends
+LAST_PAGE = CHECKS_OF_A_FRAME  # the same number after the stop, when no new reports come
 PAUSE = 1.0  # seconds until the next step if there is nothing to do
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds after an error; each further error doubles the wait
 _T = TypeVar("_T")
@@ -47,10 +47,10 @@ class Tending:
     Attributes:
         is_over: whether the sum has landed or was lost.
         has_told: whether the helper knows that the release is over.
-        oldest: a time in Unix seconds: all reports that came before it have been judged. It is a
-            bound, so later reports may have been judged, too.
-        closes_at: when the release closes, or began to close, Unix seconds; None if it is open and
-            no time is set.
+        oldest: a time in Unix seconds. All reports that came before this time have been judged.
+            Some later reports may have been judged, too.
+        closes_at: when the release must begin to close, or began to close, Unix seconds; None if it
+            is open and no time is set.
     """
 
     number: int
@@ -107,12 +107,12 @@ class Tending:
             OSError: a file could not be read or written; the step may be tried again.
         """
         if self.is_over:
-            if self.collecting.is_lost:  # the reports are not needed: there will be no sum of them
+            if self.collecting.is_lost:  # there will be no sum, so the reports are not needed
                 await self._of(lambda leader: leader.erase())
-                # A trusted leader's result may have waited for this release alone.
+                # With a trusted leader, the result may have waited for the end of this release.
                 await self.collecting.apart(self.land)
-            # A helper that was told before may have ended its process. Another call would fail, and
-            # this loop would never end.
+            # If the helper was told before, it is not told again: its process may have ended. Then
+            # the call would fail, and this loop would never end.
             if not self.closings.read().releases[self.number].told:
                 await self.asking.landed()
                 await asyncio.to_thread(self.closings.change, self.number, told=True)
@@ -143,7 +143,7 @@ class Tending:
         """Begin to close the release if this is due; return whether the release must stop now.
 
         A release that closes still accepts the reports that clients have begun. After
-        `schedule.grace` seconds it stops: then it accepts none.
+        `schedule.grace` seconds it stops: then it accepts no report.
 
         Args:
             schedule: the contents of the file that says when releases close.
@@ -164,8 +164,9 @@ class Tending:
     def _is_due(self, schedule: Schedule, found: Closing, now: float) -> bool:
         """Tell whether this release, which is open, must begin to close now.
 
-        It must if its time has come, or if it has the number of reports that closes it. In both
-        cases it needs enough reports for a sum.
+        A release must begin to close if it has enough reports for a sum, and one of these holds:
+        the time `found.at` has come; the release has `schedule.size` reports; or it has as many
+        reports as the plan allows.
 
         Args:
             schedule: the contents of the file that says when releases close.
@@ -175,8 +176,8 @@ class Tending:
         number, parameters = len(self.leader), self.leader.parameters
         size = parameters.n_max if schedule.size is None else min(schedule.size, parameters.n_max)
         is_time = found.at is not None and now >= found.at
-        # With too few reports, closing would fail and the release would be opened again. Until then
-        # no client could begin a report.
+        # With too few reports, closing would fail, and the release would be opened again. In the
+        # meantime no client could begin a report.
         enough = max(parameters.min_batch, self._too_few + 1)
         return bool((is_time or number >= size) and number >= enough)
 
@@ -184,7 +185,7 @@ class Tending:
         """Ask for the helper's checks of at most `most` reports, and judge these reports.
 
         Returns:
-            Whether any report was judged. If the helper has none of the reports yet, none is.
+            Whether any report was judged. A report that the helper does not have is not judged.
         """
         if self.leader.unjudged == 0:
             self._cycle = self.oldest = self._now()
@@ -205,11 +206,12 @@ class Tending:
     def _begin_cycle(self) -> None:
         """Begin a cycle, which asks the helper once for the check of each unjudged report.
 
-        `oldest` moves on to the begin of the previous cycle if all reports of that time are judged.
+        If all reports that came before the previous cycle are judged, `oldest` becomes the time
+        when the previous cycle began.
         """
         known = len(self.leader) + len(self.leader.refused)
-        # A cycle asks only for reports that had come when it began. So if no more reports are
-        # unjudged than have come since then, all older ones are judged.
+        # The reports that came since the previous cycle began are unjudged: that cycle did not ask
+        # for them. If no other reports are unjudged, all older reports are judged.
         if self.leader.unjudged <= known - self._known:
             self.oldest = self._cycle
         self._cycle, self._known, self._left = self._now(), known, self.leader.unjudged
@@ -219,8 +221,8 @@ class Tending:
     async def _close(self) -> None:
         """Stop the release, judge the last reports, and make the query for the sum.
 
-        The query names the reports that both servers have, and is stored on the disk. If it is
-        refused, for example because these reports are too few, the release is open again.
+        The query names the reports that both servers have, and is stored on the disk. If the query
+        cannot be made, for example because these reports are too few, the release is open again.
         """
         await self._of(lambda leader: leader.stop())
         left = self.leader.unjudged
@@ -263,9 +265,9 @@ class Tending:
         await self._land()
 
     async def _land(self) -> None:
-        """Count the sum in the campaign, which also erases the reports, and save the result.
+        """Add the sum to the campaign, erase the reports, and save the result.
 
-        If the sum was refused, the release is lost.
+        If the sum is refused, the release is lost.
         """
         if self.leader.state is BatchState.ABORTED:
             await self._lose("its sum was refused")
@@ -279,8 +281,8 @@ class Tending:
 
     async def _landed(self) -> None:
         """Save the result after the sum has landed, in this process or before a crash."""
-        # `apart` runs calls one by one. If two releases saved the result at the same time, the file
-        # that is written last could lack one of them.
+        # `apart` runs calls one by one. If two releases saved the result at the same time, the
+        # result that is written last could lack one of the two sums.
         await self.collecting.apart(self.land)
         self.is_over = True
         self.note(f"release {self.number} has landed: {self.leader.count:,} reports are in its sum")

@@ -56,7 +56,7 @@ UNCACHED = {"cache-control": "no-store"}
 
 
 class _Said(NamedTuple):
-    """The response for a report that was not accepted; the arguments of `Refused`.
+    """The response for a report that was not accepted: the arguments of `Refused`.
 
     Attributes:
         status: the HTTP status of the response.
@@ -71,7 +71,7 @@ class _Said(NamedTuple):
 
 
 _UNREADABLE = _Said(400, "no report of this plan and version")
-# For two outcomes. With two responses the sender could learn who is in the allow-list.
+# The response for two outcomes. With two responses a sender could learn who is in the allow-list.
 _UNKNOWN = _Said(403, "no report of a client that this server knows, or it was changed")
 _SAID = {
     Outcome.CLOSED: _Said(410, "this release takes no more reports"),
@@ -128,7 +128,8 @@ class Collecting:
     Attributes:
         is_closing: whether clients must not begin a report any more; reports that they have begun
             are still accepted. `closing.Tending` sets it at a leader; at a helper it stays False.
-        is_lost: whether the release will have no sum. It is set as `is_closing` is.
+        is_lost: whether the release will have no sum. `closing.Tending` sets it at a leader; at a
+            helper it stays False.
         overtaken: set when another process uses the store; then this process must end.
     """
 
@@ -155,11 +156,11 @@ class Collecting:
 
     @property
     def store_fails(self) -> bool:
-        """Whether the last group failed less than a minute ago, by an error of the store.
+        """Whether the last group failed by an error of the store, less than a minute ago.
 
         After the minute this is False, although the store may still fail. Otherwise a load balancer
-        would send no more reports to this server, and so no group could show that the store works
-        again.
+        would send no more reports to this server. Without reports, no group could show that the
+        store works again.
         """
         return self.steady() < self._failed_until
 
@@ -178,8 +179,8 @@ class Collecting:
     async def take(self, frame: bytes) -> Outcome | Exception:
         """Check and store a report, in one transaction with other reports: a group.
 
-        While a group is being stored, new reports wait; they are the next group. At most `GROUP`
-        reports are in a group.
+        While a group is being stored, new reports wait for a next group. A group has at most
+        `GROUP` reports.
 
         Args:
             frame: the bytes of the report.
@@ -250,7 +251,7 @@ class Collecting:
         Raises:
             LostReportError: the disk has lost a report, and `leaves_out` is False.
             StoreError: the disk has lost a report whose numbers are in the sum already. The
-                operator must restart the process, which computes the sum again without it.
+                operator must restart the process, which then computes the sum without this report.
             FedtallyError: another error that the call raised.
         """
         return await self.apart(partial(self._ask, call))
@@ -337,7 +338,8 @@ class Intake:
         """Return the release that the path of a request names.
 
         Raises:
-            Refused: there is no such release, or another process takes over from this one.
+            Refused: there is no such release, this process is about to end, or another process
+                uses the store.
         """
         number, plan = request.path_params["release"], request.path_params["plan"]
         known = {str(index): one for index, one in enumerate(self.releases)}
@@ -402,8 +404,8 @@ def over(side: Side, fingerprint: str, releases: int, origins: Sequence[str] = (
     """Return the ASGI application of a server whose key was destroyed: all releases are over.
 
     Such a server cannot read a report, so it does not know whether the sum contains the report. A
-    refusal would say that it does not. So a report is answered by 410 with the state of the
-    release, and not with a problem document.
+    problem document would say that the sum does not contain it. So the answer to a report is 410
+    with the state of the release.
 
     Args:
         side: the role of the server: "leader" or "helper".

@@ -1,7 +1,7 @@
 """The HTTPS requests that a leader, a collector or a client sends to a DAP server.
 
-A DAP server creates a resource for a request, and may defer its content: then the sender asks for
-the resource again, until the content is there.
+A DAP server creates a resource for a request. If the content of the resource is not ready (it is
+deferred), the sender asks for the resource again, until the content is there.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from fedtally.dap.problems import URN
 from fedtally.errors import FedtallyError, InvalidInputError
 
 MOST_ANSWER = 64 << 20  # the most bytes of an answer
-_MOST_POLLS = 60  # the most requests for one deferred answer
-_LONGEST_POLL = 60.0  # the longest wait before such a request, in seconds
+_MOST_POLLS = 60  # the most requests for one deferred content
+_LONGEST_POLL = 60.0  # the longest wait between two requests for one deferred content, in seconds
 _TIMEOUT = httpx.Timeout(120, connect=15)
-# Refusals that are not final: the operator of the server can correct its settings, and the sender
-# tries again.
+# The types of problems that are not final: the sender tries again, since the operator of the server
+# can correct its settings.
 _MENDED = {ProblemType.UNRECOGNIZED_TASK}
 
 
 class UnansweredError(FedtallyError):
     """Say that a server cannot be reached, or that its answer is not usable.
 
-    The sender may send the same request again later.
+    An answer is not usable if it is too long or of another type than expected, or if its status is
+    an error and no final refusal (`DeniedError`). The sender may send the same request again later.
     """
 
 
@@ -51,7 +52,7 @@ class DeniedError(FedtallyError):
 
     Args:
         type: the type of the problem, as the draft of DAP names it.
-        detail: a text of the server with ": " before it, or "".
+        detail: ": " and the server's text about the problem; "" if the server gives no text.
     """
 
     def __init__(self, type: ProblemType, detail: str) -> None:
@@ -88,9 +89,9 @@ class DapAsking:
         http: the HTTP client, which trusts the server's certificate.
         url: the base URL of the server, from the task.
         task: the id of the task, as text.
-        token: the bearer token; empty: none is sent, as clients need none.
+        token: the bearer token; empty: no token is sent. Clients need no token.
         sleep: waits for a number of seconds.
-        polls: the most requests for a deferred answer; then `make` raises `UnansweredError`.
+        polls: the most requests for a deferred content; then `make` raises `UnansweredError`.
 
     Raises:
         InvalidInputError: the URL is not safe; see `carry.safe_parts`.
@@ -143,8 +144,8 @@ class DapAsking:
             place: the URL of the resource, from `make`.
 
         Raises:
-            UnansweredError: the server cannot be reached, or its answer is not usable. A server
-                that has no such resource may answer in this way.
+            UnansweredError: the server cannot be reached, or its answer is not usable. This error
+                may also mean that the server has no such resource.
             DeniedError: the server refuses the request for good.
         """
         await self._sent("DELETE", place)
@@ -166,7 +167,8 @@ class DapAsking:
         """Send reports to the leader; return the list of the reports that the leader refuses.
 
         Args:
-            reports: an encoded UploadRequest, which only draft 18 has.
+            reports: an encoded UploadRequest. Draft 09 has no such message, so the task must be of
+                draft 18.
 
         Raises:
             UnansweredError: the leader cannot be reached, or its answer is not usable.
@@ -187,12 +189,12 @@ class DapAsking:
         """Return the URL of the resource that a response names in its header `location`.
 
         Args:
-            place: the URL of the request; a relative URL in the header starts from it.
+            place: the URL of the request. A relative URL in the header is relative to it.
             heard: the response.
 
         Raises:
-            UnansweredError: the header is no URL, or is a URL of another server. Another server
-                must not get the token.
+            UnansweredError: the header is no URL, or is a URL of another server, which must not get
+                the token.
         """
         asked = httpx.URL(place)
         try:
@@ -210,12 +212,13 @@ class DapAsking:
             method: the HTTP method.
             place: the URL.
             body: the body of the request.
-            type: the Content-Type of `body`; empty: none is sent.
+            type: the Content-Type of `body`; empty: the request has no Content-Type.
 
         Raises:
-            UnansweredError: the server cannot be reached, or its answer is too long. Or the status
-                is not 200 .. 299, and the response is no case for `DeniedError`.
-            DeniedError: the status is 400 .. 499, with a type of problem that is final.
+            DeniedError: the status is 400 .. 499, and the response is a problem document with a
+                type of the draft that is final (not in `_MENDED`).
+            UnansweredError: the server cannot be reached, its answer is too long, or the status is
+                not 200 .. 299 and `DeniedError` does not apply.
         """
         headers = {"accept-encoding": "identity"}
         if self.token:
@@ -255,9 +258,9 @@ def _problem(heard: _Heard) -> tuple[ProblemType | None, str]:
     """Read a response that may be a problem document.
 
     Returns:
-        The type of the problem; None if the draft of DAP has no such type. And the text of the
-        problem with ": " before it; "" if there is none. Both are empty if the response is no
-        problem document.
+        The type of the problem, or None if the draft of DAP has no such type; and ": " with the
+        text of the problem, or "" without a text. If the response is no problem document: None and
+        "".
     """
     kind = heard.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != PROBLEM_TYPE:
@@ -273,9 +276,9 @@ def _problem(heard: _Heard) -> tuple[ProblemType | None, str]:
 
 
 def _seconds(heard: _Heard) -> float:
-    """Return the wait before a deferred answer is asked for again: 1 .. 60 seconds.
+    """Return the wait before a deferred content is asked for again: 1 .. 60 seconds.
 
-    The header `retry-after` says it; without a number there, it is 1 second.
+    The header `retry-after` has the wait. If the header has no number, the wait is 1 second.
     """
     text = heard.headers.get("retry-after", "")[:10]
     number = int(text) if text.isascii() and text.isdigit() else 1

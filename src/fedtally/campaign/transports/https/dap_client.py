@@ -21,7 +21,9 @@ from fedtally.dap.sealing import choose
 from fedtally.dap.task import to_text
 from fedtally.errors import InvalidInputError
 
-_POLLS = 1 << 20  # requests for a deferred answer: 12 days or longer; `wait` ends before
+# The most requests for a deferred content. There is a second or more between two requests, so this
+# takes 12 days or longer: in practice `wait` of `collect` ends first.
+_POLLS = 1 << 20
 
 
 async def report(
@@ -39,11 +41,12 @@ async def report(
         task: the task.
         measurement: the value to report; `dap.make_report` says its type.
         now: the time, Unix seconds.
-        random: returns as many uniform bytes as its argument says, from a cryptographic source.
+        random: returns uniform bytes from a cryptographic source. Its argument is their number.
 
     Raises:
-        InvalidInputError: the task accepts reports of another draft than 18, the measurement does
-            not fit the task, the keys of a server are not usable, or the leader refuses the report.
+        InvalidInputError: the task does not accept reports of draft 18, `make_report` refuses the
+            measurement or the time, the keys of a server are not usable, or the leader refuses the
+            report.
         UnansweredError: a server cannot be reached, or its answer is not usable.
         DeniedError: a server refuses to send its keys.
     """
@@ -87,7 +90,7 @@ async def collect(
         token: the collector's token.
         interval: (start, end): the first second of the interval, and the first second after it,
             Unix seconds, both multiples of the task's precision.
-        wait: the seconds to wait for an answer.
+        wait: the most seconds to wait for the leader's answer with the batch.
 
     Raises:
         InvalidInputError: `key` is not the key of the task's collector, the interval is not valid,

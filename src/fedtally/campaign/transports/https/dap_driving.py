@@ -64,9 +64,10 @@ class Driving:
             await self._rest(pause)
 
     async def step(self) -> None:
-        """Let the helper verify all reports that wait, then continue the open collection jobs.
+        """Let the helper verify reports, then continue the open collection jobs.
 
-        Aggregation jobs that were not answered before are sent first.
+        First the aggregation jobs that the helper has not answered are sent again. Then all reports
+        that wait are sent in new aggregation jobs.
 
         Raises:
             UnansweredError: the helper cannot be reached, or its answer is not usable.
@@ -87,8 +88,8 @@ class Driving:
     async def _run_job(self, job: Job) -> None:
         """Send an aggregation job to the helper; both servers then add the valid reports.
 
-        If the helper refuses the job, or its answer does not fit, the reports of the job are never
-        added, and the operator is told.
+        If the helper refuses the job, or if its answer is no answer to this job, the leader never
+        adds the reports of the job, and the operator is told.
 
         Raises:
             UnansweredError: the helper cannot be reached, or its answer is not usable. The job
@@ -111,11 +112,12 @@ class Driving:
         await self._forget(place)
 
     async def _collect(self, id: bytes) -> None:
-        """Continue a collection job: get the helper's share as soon as the batch is closed.
+        """Continue a collection job: close its batch if possible, then get the helper's share.
 
-        The batch can be closed when no aggregation job has reports of it, and it has enough
-        reports. Until then the job stays in `served.collections`, and a later step continues it. If
-        the batch can never be closed, the job is removed from there.
+        A batch can be closed when no aggregation job may still add reports to it, and when it has
+        enough reports. Until then the job stays in `served.collections`, and a later step continues
+        it. The job is removed from `served.collections` when it has its answer or has failed, when
+        its batch can never be closed, or when it was deleted.
 
         Args:
             id: the id of the collection job.
@@ -164,7 +166,7 @@ class Driving:
             return
 
     async def _rest(self, seconds: float) -> None:
-        """Wait for a number of seconds, or until the collector asks for a batch."""
+        """Wait for a number of seconds, or less if the collector asks for a batch."""
         try:
             async with asyncio.timeout(seconds):
                 await self.served.wake.wait()

@@ -36,8 +36,8 @@ class DapProcess:
 
     Args:
         folder: the folder of the server.
-        listen: the address for clients, and for the party with a token: the collector at a leader,
-            the leader at a helper.
+        listen: the address for clients. At a leader it is also for the collector, and at a helper
+            for the leader.
         operate: the address for health probes and Prometheus; None: nothing listens for them.
         note: shows a message to the operator.
     """
@@ -84,7 +84,7 @@ class DapProcess:
         for wait in waits:
             wait.cancel()
         for ended in done:
-            ended.result()  # if the task failed, this raises its error, which would be lost else
+            ended.result()  # raises the error of a task that failed: it would be lost otherwise
         if served.overtaken.is_set():
             raise OvertakenError(f"another process runs {self.folder.path}: this one ended")
 
@@ -119,7 +119,7 @@ class DapProcess:
             trusted: the TLS context that checks the helper's certificate.
 
         Yields:
-            A list with the task of the loop, which ends only if it fails or another process uses
+            A list with the task of the loop. The task ends only if it fails or another process uses
             the store. At a helper the list is empty.
         """
         if not isinstance(served, DapLeader):

@@ -10,13 +10,14 @@ The resources are below the path of the server's URL in the task:
 - `POST tasks/{task}/aggregation_jobs` and `POST tasks/{task}/aggregate_shares`, at the helper: the
   leader sends reports to verify, and asks for the helper's share of a batch.
 
-Each request to one of the last three creates a resource. Its URL is computed from the request, so
-the same request has the same URL. GET returns the resource again, and DELETE deletes it. These
-resources need a bearer token. The leader's token is derived from the secret of the task. The
-collector has another token, which the helper does not know.
+A POST to `collection_jobs`, `aggregation_jobs` or `aggregate_shares` creates a resource. Its URL is
+computed from the request, so the same request gets the same URL. GET returns the resource again,
+and DELETE deletes it. POST, GET and DELETE of these resources need a bearer token. The leader's
+token is derived from the secret of the task. The collector has another token, which the helper does
+not know.
 
-A refused request gets a problem document. Its type is from the draft if the draft has a type for
-the case, else "about:blank".
+A refused request gets a problem document. If the draft has no type for the problem, the type is
+"about:blank".
 """
 
 from __future__ import annotations
@@ -69,9 +70,11 @@ from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.store import StoreError
 
 KEPT_SECONDS = 86_400  # the time for which a client may cache the keys of a server
-MOST_REQUEST = 64 << 10  # the most bytes of a request without reports
+MOST_REQUEST = 64 << 10  # the most bytes of a request for a batch, or for the share of a batch
 _AGAIN = 1, 2  # bounds, in seconds, of the wait before a collector asks for its batch again
-_FULL = 60, 300  # the same wait if the disk is full, or the privacy budget does not suffice
+# bounds, in seconds, of the wait after a request that was refused because the disk is full, or
+# because the privacy budget does not suffice
+_FULL = 60, 300
 _T = TypeVar("_T")
 _Answer = Callable[[Request], Awaitable[Response]]
 
@@ -83,8 +86,8 @@ class DapServer:
     Args:
         server: the leader or the helper of the task.
         keys: the keys to which clients seal reports.
-        token: the SHA-256 of the bearer token that jobs need, 32 bytes: the collector's token at a
-            leader, the leader's token at a helper.
+        token: the SHA-256 of the bearer token that requests need, except uploads and requests for
+            keys; 32 bytes. At a leader it is the collector's token, at a helper the leader's token.
         clock: returns the time, Unix seconds.
         origins: the origins (scheme, host and port) of web pages that may send reports.
         has_room: tells whether the disk has room for more reports.
@@ -194,14 +197,15 @@ class DapServer:
         return answered
 
     def _check(self, request: Request, needs_token: bool) -> None:
-        """Refuse a request if its path or its token is wrong, or this process is about to end.
+        """Raise an error if a request must be refused before its body is read.
 
         Args:
             request: the request.
             needs_token: whether the resource needs the bearer token.
 
         Raises:
-            Refused: the token is missing or wrong, or another process takes over from this one.
+            Refused: this process is about to end, another process uses the store, or the token is
+                missing or wrong.
             Problem: the path names another task.
         """
         if self.is_leaving or self.overtaken.is_set():
@@ -227,12 +231,12 @@ class DapServer:
 
         Args:
             request: the request.
-            message: the class of the message that the body must have; the Content-Type must say it.
+            message: the class of the message that the body must encode.
             most: the most bytes that the body may have.
 
         Raises:
-            Refused: the Content-Type is another one, the length is missing or too large, the disk
-                or the memory for bodies is full, or the body did not come in time.
+            Refused: the Content-Type is not the one of `message`, the length is missing or above
+                `most`, the disk or the memory for bodies is full, or the body did not come in time.
         """
         if not is_media_type(request.headers.get("content-type", ""), message):
             raise Refused(415, f"send {media_type(message)}")
@@ -290,8 +294,8 @@ class DapLeader(DapServer):
     """The leader of a task over HTTPS.
 
     Attributes:
-        collections: the ids of the collection jobs that `Driving` must continue. An id is removed
-            when the job has its answer, has failed or was deleted.
+        collections: the ids of the collection jobs that `Driving` must continue (see
+            `Driving._collect`).
         wake: set when the collector asks for a batch that has no answer yet, so that `Driving` does
             its next step at once.
     """

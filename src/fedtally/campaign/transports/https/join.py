@@ -23,18 +23,19 @@ from fedtally.errors import InvalidInputError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind, RemoteProtocolError
 
-# In seconds: the wait after a failed request, which each further failure doubles; the longest such
-# wait while a session may still run; the longest such wait otherwise. With an hour in place of ten
-# minutes, half of the idle clients would stay away for twenty minutes after an outage of half an
-# hour.
+# The wait after a failed request, in seconds. It is at first FIRST_WAIT, and each further failure
+# doubles it. It is at most SESSION_WAIT while a session may still run, and at most LONGEST_WAIT
+# otherwise. If LONGEST_WAIT were an hour, half of the idle clients would stay away for twenty
+# minutes after an outage of half an hour.
 FIRST_WAIT = 1.0
 SESSION_WAIT = 30.0
 LONGEST_WAIT = 600.0
-# The wait if the server has no such campaign. A longer wait that a server asks for is cut to this.
+# The wait, in seconds, if the server has no such campaign. If a server asks for a longer wait, the
+# client waits for this time.
 HOUR_WAIT = 3600.0
-# After a frame, or after the start of the program, a session may still run for this long. The
-# server chooses the real end of the session, but only the session's first frame, the Invite, says
-# it.
+# For so many seconds after a frame, or after the start of the program, a session may still run. The
+# server chooses when a session really ends, but only the first frame of a session, the Invite, says
+# when.
 SESSION_SECONDS = 3600.0
 TOKEN = re.compile(r"[!-~]{1,512}")
 CLOCKS_APART = 60.0  # if two clocks differ by more than these seconds, the operator is warned
@@ -96,7 +97,10 @@ class Heard(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The wait that the server asks for, in seconds: at most an hour; 0: it asks for none."""
+        """The wait that the server asks for, in seconds, at most an hour; 0: it asks for no wait.
+
+        A header that is no whole number counts as 0.
+        """
         text = self.retry_after[:10]  # a number with more digits is more than an hour anyway
         return float(min(int(text), HOUR_WAIT)) if text.isascii() and text.isdigit() else 0.0
 
@@ -140,7 +144,7 @@ class Talk:
     said: bytes = field(default=b"", init=False)
 
     def __post_init__(self) -> None:
-        # Otherwise httpx would refuse the header with an error that shows the token.
+        # With another token, httpx would refuse the header with an error that shows the token.
         if not TOKEN.fullmatch(self.token):
             raise InvalidInputError(
                 "this is no token: it has at most 512 letters of ASCII, and no space or end of line"
@@ -148,8 +152,8 @@ class Talk:
         self._handled, self._wait, self._until = b"", FIRST_WAIT, self.now + SESSION_SECONDS
         self._session: bytes | None = None  # the session of the last frame
         self._left_alone: deque[bytes | None] = deque(maxlen=_MOST_SESSIONS)
-        # `_why`: the failure that the operator was told last; "": none, or it is over. `_failing`:
-        # who failed. `_is_apart`: whether the clocks differed at the last response.
+        # `_why`: the failure that lasts, as the operator was told; "": no failure lasts.
+        # `_failing`: who failed. `_is_apart`: whether the clocks differed at the last response.
         self._why, self._failing, self._is_apart = "", "", False
 
     @property
@@ -175,7 +179,7 @@ class Talk:
         self._compare_clocks(found.apart(now))
         if found.status in _OVER:
             return _OVER[found.status]
-        # In a session a 404 is a failure as any other: a front server lost its conf, say.
+        # In a session a 404 is a failure like all others: nginx may have lost its configuration.
         if found.status == 404 and not (self._session and now < self._until):
             self._tell_once("the server knows no such campaign, and is asked hourly")
             return Pause(self._spread(HOUR_WAIT))
@@ -196,12 +200,13 @@ class Talk:
         """Note a failure, and return the wait before the same request is sent again.
 
         The wait is random and doubles with each failure. It is at most `SESSION_WAIT` while a
-        session may run, else `LONGEST_WAIT`, even if the server asked for a longer one.
+        session may run, else `LONGEST_WAIT`. This bound also holds if the server asked for a longer
+        wait.
 
         Args:
             why: the text about the failure, for the operator.
             now: the time, Unix seconds.
-            least: the seconds of the wait that the server asked for; 0: it asked for none.
+            least: the seconds of the wait that the server asked for; 0: it asked for no wait.
             who: the party that failed to answer.
         """
         self._tell_once(f"{why}; asks again", who)
@@ -211,13 +216,13 @@ class Talk:
         return Pause(min(longest, seconds))
 
     def answered(self, frame: bytes, answer: bytes) -> Pause:
-        """Store the agent's answer to a frame; return the wait before the request that brings it.
+        """Store the agent's answer to a frame; return the wait before the request that carries it.
 
         From now on the frame counts as handled.
 
         Args:
             frame: the frame.
-            answer: the agent's answer; empty: it gives none.
+            answer: the agent's answer; empty: the agent gives no answer.
         """
         name = digest(frame)
         # A server may send a handled frame again, after ten seconds or after its restart. With the
@@ -255,8 +260,8 @@ class Talk:
     def _leave_alone(self) -> Pause:
         """Take no further part in the session, since the server refuses the answer as too long.
 
-        Later frames of the session are answered with empty bytes. Returns the wait before the next
-        request.
+        Later frames of the session are answered with empty bytes, and do not reach the agent.
+        Returns the wait before the next request.
         """
         self._left_alone.append(self._session)
         self.tell(
@@ -277,9 +282,9 @@ class Talk:
             )
 
     def _tell_once(self, why: str, who: Party = "server") -> None:
-        """Tell the operator about a failure, unless it is the same as the last one.
+        """Tell the operator about a failure if it differs from the failure that was told last.
 
-        After a success the same failure is told again.
+        After a success, any failure is told.
 
         Args:
             why: the text about the failure.
@@ -387,8 +392,8 @@ async def sent(
         clock: returns the time, Unix seconds.
 
     Returns:
-        The response without its body; the body, or None if it is longer than allowed; and the time
-        at which the head of the response came, Unix seconds.
+        The response without its body; the body, or None if the body is longer than allowed; and the
+        time at which the head of the response came, Unix seconds.
 
     Raises:
         httpx.RequestError: the server cannot be reached, or the connection broke.
@@ -423,7 +428,7 @@ async def _read(response: httpx.Response, most: int) -> bytes | None:
 def spread(seconds: float, random: Callable[[], float]) -> float:
     """Return a random wait between `seconds` / 2 and `seconds`.
 
-    Otherwise clients that failed at the same time would all come back at the same time.
+    With equal waits, clients that failed at the same time would all come back at the same time.
     """
     return seconds * (1 + random()) / 2
 

@@ -26,7 +26,7 @@ import uvloop
 
 from fedtally.errors import InvalidInputError
 
-SOCKET_MODE = 0o660  # so nginx must be in the group of the socket
+SOCKET_MODE = 0o660  # nginx must be in the group of the socket
 BACKLOG = 2048  # the most connections that wait to be accepted
 # The time after which this process closes an idle connection. It is longer than nginx's own 60
 # seconds: otherwise nginx could send a request to a connection that has just been closed.
@@ -79,14 +79,15 @@ class Address:
 
         Args:
             take_over: True: another process, which runs the same campaign, may still listen on the
-                Unix socket. False: if another process listens there, an error is raised.
+                Unix socket. False: no other process may listen there.
 
         Yields:
             The socket.
 
         Raises:
-            InvalidInputError: another process listens on the address, the socket cannot be bound,
-                or everybody may write to the folder of a Unix socket.
+            InvalidInputError: another process listens on the port; or on the Unix socket, and
+                `take_over` is False; or the socket cannot be bound; or everybody may write to the
+                folder of a Unix socket.
         """
         with contextlib.closing(self._bind(take_over)) as listening:
             yield listening
@@ -173,7 +174,7 @@ def _path_socket(path: Path) -> socket.socket:
 def _is_served(path: Path) -> bool:
     """Tell whether a process listens on a Unix socket.
 
-    It is False if there is no file at the path, or if the process of the socket has died.
+    The result is False if there is no file at the path, or if the process of the socket has died.
 
     Raises:
         InvalidInputError: the file at the path is no socket.
@@ -197,8 +198,8 @@ def _lacks_folder(error: OSError) -> bool:
 def _check_folder(folder: Path) -> None:
     """Refuse to make a Unix socket in a folder to which everybody may write.
 
-    Otherwise anybody could replace the socket by another one, and read the clients' tokens. A
-    sticky folder is refused, too. The group's rights and the folders above are not checked.
+    In such a folder anybody could replace the socket by another one, and read the clients' tokens.
+    A sticky folder is refused, too. The group's rights and the folders above are not checked.
 
     Raises:
         InvalidInputError: everybody may write to the folder.
@@ -221,8 +222,8 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the server. With TLS, abort each connection as soon as it is idle.
 
-        Otherwise the server would wait until the other side ends TLS, too, and an idle client does
-        not do that.
+        To close a TLS connection, uvicorn waits until the other side ends TLS, too. An idle client
+        does not do that.
         """
         closing = asyncio.create_task(self._close_idle()) if self.config.ssl else None
         try:
@@ -252,11 +253,11 @@ async def served(
     Args:
         app: the application.
         listening: the socket that listens.
-        tls: the TLS context of the server; None: no TLS, since nginx ends it.
+        tls: the TLS context of the server; None: without TLS, behind nginx.
 
     Yields:
-        The task that serves. During the block, it ends only if it fails; the end of the block then
-            raises its error.
+        The task that serves. During the block, the task ends only if it fails. The end of the block
+            then raises the error of the task.
     """
     config = uvicorn.Config(
         app,

@@ -6,11 +6,13 @@ request is the answer to the last frame, or is empty. The status of the response
 what to do:
 
 - 200: the body is the next frame; handle it, and send the answer in the next request;
-- 204: there is no frame yet. After the wait in `retry-after`, send a request with an empty body;
+- 204: there is no frame for this client yet. After the wait in `retry-after`, send a request with
+  an empty body;
 - 401: the token is not valid: stop for good;
 - 410: the campaign is over: stop for good;
-- 404: the server has no such campaign;
-- 411, 413: the request does not state its length, or is longer than any answer of the campaign;
+- 404: the server has no such campaign: ask again, but rarely;
+- 411: the request does not state its length;
+- 413: the request is longer than any answer of the campaign: do not send this answer again;
 - 408, 429, 503, and any other 5xx: send the same request again.
 """
 
@@ -97,7 +99,7 @@ class Observer:
 
 
 class Standing(Enum):
-    """The state of this process towards clients. Requests are refused unless it is OPEN."""
+    """The state of this process towards clients. It serves requests only in the state OPEN."""
 
     STARTING = "starting"  # the driver has done no step yet
     OPEN = "open"
@@ -157,12 +159,12 @@ class HttpsLoop:
 
     def __post_init__(self) -> None:
         self._most = longest_answer(self.driver.plan)
-        # The run never ends for lack of clients: infinity is how long it waits for them.
+        # The run waits for clients without end: infinity is the argument `wait`.
         self._pace = Pace(self.driver, self.clock, float("inf"), self.warn, self.steady)
         self._turns: dict[str, _Turn] = {}  # a client's name -> its latest request
         self._wake = asyncio.Event()
-        # With a short phase, clients must ask more often. Otherwise a client that was drawn for a
-        # session would ask for its invitation only after the first phase, which needs its answer.
+        # With a short phase, clients must ask more often. A client that was drawn for a session
+        # must get its invitation and answer it within the first phase.
         least, most = (max(1, min(each, int(self.phase * each / 60))) for each in IDLE)
         self._idle = least, most
 
@@ -171,11 +173,11 @@ class HttpsLoop:
     async def run(self) -> Ending:
         """Serve clients until the campaign is complete or drained; return why the run ended.
 
-        Drained means that `stop` was called and the last session has ended. In a campaign with a
+        Drained means that `stop` was called and no session is open any more. In a campaign with a
         calendar, the run also ends if the clock jumped past the calendar's end.
 
         Raises:
-            OvertakenError: another process runs the campaign, or it was cancelled.
+            OvertakenError: another process runs the campaign, or the campaign was cancelled.
             OverspentError: the population has too little privacy budget left; no client was
                 invited.
             FedtallyError: another error of the driver, see `Pace.step`.
@@ -190,7 +192,7 @@ class HttpsLoop:
             self._tell()
 
     def stop(self) -> None:
-        """Let the driver open no further session; `run` returns when the last one has ended."""
+        """Let the driver open no further session; `run` returns when no session is open."""
         if not self.drains:
             self._pace.stop()
             self._wake.set()
@@ -234,15 +236,15 @@ class HttpsLoop:
             await set_within(self._wake, max(0.0, self._pace.due - self.steady()))
 
     def _tell(self) -> None:
-        """Wake all requests that wait: each looks for its frame, or sees that it is refused."""
+        """Wake all requests that wait. Each one looks for its frame, or is refused."""
         for turn in self._turns.values():
             turn.wake()
 
     async def _say_farewell(self) -> None:
         """Wait until clients have their last frames, at most `FAREWELL_SECONDS`.
 
-        The last frame says how the client's session ended. After `stop` there is no wait: clients
-        get it from the process that continues the campaign.
+        The last frame says how the client's session ended. After `stop` there is no wait: the
+        process that continues the campaign sends clients their last frames.
         """
         self._tell()
         end = self.steady() + FAREWELL_SECONDS
@@ -262,8 +264,8 @@ class HttpsLoop:
             A 200 with the next frame, or a 204 that says when to send the next request.
 
         Raises:
-            Refused: the request is refused. The driver may have got the answer already. The client
-                may send it again: the driver counts it once.
+            Refused: the request is refused. The client may send the same answer again. Even if the
+                driver has got the answer already, it counts the answer once.
         """
         self._check_ready()
         # The token and the length are checked before the body is read. Otherwise anybody could fill
@@ -305,10 +307,10 @@ class HttpsLoop:
             return await body_of(request)
 
     def _take_turn(self, name: str) -> _Turn:
-        """Make this request the client's latest one, and wake an older one, which then ends.
+        """Make this request the client's latest one; wake an older request, which then ends.
 
-        Otherwise the older request would wait on, and later get the next frame. Its connection may
-        be dead, so that the frame would be lost.
+        An older request must not get the next frame: its connection may be dead, and the frame
+        would be lost.
 
         Args:
             name: the name of the client.
@@ -325,7 +327,8 @@ class HttpsLoop:
         Args:
             name: the name of the client.
             turn: the request. When it is not the client's latest one any more, it gets a 204.
-            handled: the digest of the last frame that the client handled; empty: it handled none.
+            handled: the digest of the last frame that the client handled; empty: there is no such
+                frame.
 
         Raises:
             Refused: this process stops serving clients, or the store does not answer.

@@ -63,8 +63,8 @@ class Instruments(Observer):
         log: logging.Logger,
     ) -> None:
         self._driver, self._ended, self._clock, self._log = driver, ended, clock, log
-        # By session: the running session as it was when its present phase was first seen, and the
-        # time of that.
+        # The id of a running session -> the session as it was when its present phase was first
+        # seen, and the time of this, Unix seconds.
         self._seen: dict[bytes, tuple[RunningSession, float]] = {}
         # Sessions that have ended, but whose outcome was not read from the store yet
         self._gone: set[bytes] = set()
@@ -73,8 +73,8 @@ class Instruments(Observer):
         self._answers = self._counter("answers", "Answers of clients, by the verdict", "verdict")
         self._bytes = self._counter("body_bytes", "Bytes of bodies, in and out", "way")
         self._sessions = self._counter("sessions", "Sessions that have ended", "outcome")
-        # Operators have alarms on these counts, so they are shown even at 0. A count that appears
-        # only with its first event would have no earlier value, and a burst would not be seen.
+        # Operators have alarms on these counts, so the counts are shown even at 0. If a count
+        # appeared only with its first event, Prometheus could not see the rise from 0.
         self._responses.labels("401")
         self._sessions.labels("aborted")
         self._steps = Histogram(
@@ -137,7 +137,10 @@ class Instruments(Observer):
         )
 
     def _tell_ends(self) -> None:
-        """Count and log how the sessions in `_gone` ended; keep those that the store lacks yet."""
+        """Count and log how the sessions in `_gone` ended, and remove them from `_gone`.
+
+        A session whose end is not in the store yet stays in `_gone`.
+        """
         try:
             found = [one for one in self._ended() if one.session in self._gone]
         except (StoreError, OSError):
@@ -175,8 +178,8 @@ class _Now(Collector):
         refused = CounterMetricFamily(
             "fedtally_refusals", "Frames refused and clients aborted, by code", labels=["code"]
         )
-        # EXPIRED is shown even at 0: operators have an alarm on it, and a count that appears only
-        # with its first event would have no earlier value.
+        # Operators have an alarm on EXPIRED, so it is shown even at 0. If it appeared only with its
+        # first event, Prometheus could not see the rise from 0.
         for code, number in {AbortCode.EXPIRED: 0, **self._driver.refusals}.items():
             refused.add_metric([code.name], number)
         yield refused
@@ -200,9 +203,9 @@ class _Now(Collector):
     def _sessions(self) -> Iterator[Metric]:
         """Yield four metrics of the running sessions, each with one value for each phase.
 
-        For the sessions in a phase they are: the number of sessions, the number of clients that are
-        asked, the number of clients that have answered, and the seconds until the session that ends
-        first must end.
+        For the sessions in a phase the metrics are: the number of sessions, the number of clients
+        that are asked, the number of clients that have answered, and the seconds until the first of
+        these sessions must end.
         """
         sums = {
             name: GaugeMetricFamily(f"fedtally_running_{name}", what, labels=["phase"])
@@ -279,8 +282,8 @@ class Counts(Watcher):
         self._outcomes = Counter(
             "fedtally_reports", "Reports, by their outcome", ["outcome"], registry=self.registry
         )
-        # Operators have alarms on these counts, so they are shown even at 0. A count that appears
-        # only with its first event would have no earlier value, and a burst would not be seen.
+        # Operators have alarms on these counts, so the counts are shown even at 0. If a count
+        # appeared only with its first event, Prometheus could not see the rise from 0.
         self._responses.labels("503")
         self._outcomes.labels(str(Outcome.OTHER_TIME))
         self._judged = Counter(
@@ -340,7 +343,7 @@ class _Releases(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield six metrics, each with one value for each release.
 
-        The time at which a release closes is missing where none is set.
+        If no time is set at which a release closes, the metric of this time has no value for it.
         """
         sums = {
             name: GaugeMetricFamily(f"fedtally_release_{name}", what, labels=["release"])
@@ -373,8 +376,8 @@ def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
 
     Serve it on another socket than the clients' application.
 
-    - `/healthz`: 200; 503 if another process has taken over the campaign, or it was cancelled, and
-      this process should end;
+    - `/healthz`: 503 if another process has taken over the campaign, or if the campaign was
+      cancelled (then this process should end), else 200;
     - `/readyz`: 200 if the store can be written and clients are served, else 503;
     - `/metrics`: the metrics, in the text format of Prometheus.
 
@@ -388,8 +391,8 @@ def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
     waiting.set_function(lambda: loop.num_waiting)
 
     def is_ready() -> bool:
-        # Otherwise a full disk might be noticed late: while no session runs, nothing may be written
-        # for a long time.
+        # While no session runs, nothing may be written for a long time. Without this test a full
+        # disk would be noticed late.
         loop.ask_store()
         return loop.is_ready
 

@@ -33,8 +33,8 @@ class _PinnedObject(ssl.SSLObject):
     def do_handshake(self) -> None:
         """Do the TLS handshake, and refuse any certificate but the other server's own.
 
-        OpenSSL alone is not strict enough: if an operator gave the certificate of an authority by
-        mistake, OpenSSL would accept every certificate that the authority has signed.
+        OpenSSL alone is not strict enough. An operator may give the certificate of an authority by
+        mistake: then OpenSSL accepts every certificate that the authority has signed.
 
         Raises:
             SSLCertVerificationError: the other side has another certificate.

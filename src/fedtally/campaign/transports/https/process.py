@@ -47,8 +47,9 @@ class Https:
         listen: the address for clients, usually a Unix socket behind nginx.
         linger: the seconds for which clients are told, after the end of the campaign, that it is
             over; 0: they are not told.
-        load_names: loads the clients' names and tokens from the folder of the campaign, its first
-            argument. Its second argument is called with a warning if a later `reload` fails.
+        load_names: loads the clients' names and tokens. Its first argument is the folder of the
+            campaign. Its second argument is a function that is called with a warning if a later
+            `Names.reload` fails.
         operate: the address for health probes and Prometheus; None: nothing listens for them.
         log: the least level of log lines on stderr: info or debug; off: only critical lines.
     """
@@ -67,7 +68,7 @@ class Https:
         take_over: bool,
         watch: Callable[[Driver | None], AbstractContextManager[Watch]],
     ) -> Ran:
-        """Run a campaign until it is complete or drained, or the clock jumped past its calendar.
+        """Run a campaign until it is complete or drained, or the clock jumps past its calendar.
 
         See `Engine.run` for the arguments and the errors.
 
@@ -86,7 +87,7 @@ class Https:
         ):
             log = json_log(self.log)
             started(log, str(campaign.path))
-            # With a JSON log, warnings are log lines: its readers may not see the display.
+            # With a JSON log, warnings are log lines: who reads the log may not see the display.
             warn = watcher.warn if self.log == "off" else partial(warned, log)
             instruments = Instruments(driver, lambda: campaign.status().ended, time.time, log)
             loop = HttpsLoop(

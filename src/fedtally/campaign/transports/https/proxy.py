@@ -26,10 +26,11 @@ from fedtally.errors import InvalidInputError
 from fedtally.secagg.two_server import Side
 
 SLOW_SECONDS = 10  # nginx closes a connection that is silent for this time within a request
-RATE, BURST = 2, 20  # the most requests with one token: a second on average, and in one burst
-# How many seconds nginx waits for a response of the process before it answers with an error.
-# In a campaign it waits `WAIT_SECONDS`, and then a phase or `_STEP_SECONDS`, whichever is longer:
-# the process sends no response while it closes a phase.
+# The most requests with one token: RATE a second on average, and BURST in one burst.
+RATE, BURST = 2, 20
+# The next three values are in seconds. nginx waits so long for a response of the process, and then
+# answers with an error. In a campaign nginx waits `WAIT_SECONDS`, plus the longer of a phase and
+# `_STEP_SECONDS`: the process sends no response while it closes a phase.
 _STEP_SECONDS = 40
 _GROUP_SECONDS = 60  # for two servers, whose reports may wait while a sum is opened
 _JOB_SECONDS = 120  # for DAP, where verifying the reports of a job may take a minute
@@ -88,7 +89,8 @@ class Front:
     Args:
         listen: the addresses on which nginx listens; each is PORT or ADDRESS:PORT.
         host: the host name of the server; `_`: any name.
-        certificate: the path of the server's certificate, followed by those of its signers.
+        certificate: the path of a file with the server's certificate, followed by the certificates
+            of its signers.
         certificate_key: the path of the private key of the certificate.
         errors: the path of nginx's error log. Only root should be able to read it, since its
             messages may contain addresses of clients.

@@ -1,9 +1,10 @@
 """The client's part in reporting to two servers over HTTPS.
 
-`Beginning` asks both servers for the state of the release before a report is made, since making it
-spends the client's items: they must not be reported again. `Sending` sends a report that is made,
-until both servers have accepted it, one has refused it, or one will never answer. Neither class
-opens a connection or reads a clock; `carried` is the loop around them.
+To make a report spends the client's items: they must not be reported again. So `Beginning` first
+asks both servers for the state of the release. `Sending` sends a report that is made. It ends when
+both servers have accepted the report, when one server has refused it, or when one server cannot say
+whether it has the report or gave no final answer until the report was too old. Neither class opens
+a connection or reads a clock; `carried` is the loop around them.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from fedtally.store import Fate, Said, Unsent
 # The order of requests. The helper is first, so that it has every report that the leader has.
 ORDER: tuple[Side, Side] = ("helper", "leader")
 FRESH_SECONDS = 60.0  # how long a client relies on a server's answer that the release is open
-# In seconds. A server refuses a report whose time is more than CLOCKS_APART ahead of its clock, or
-# more than max_age behind it. So after PATIENCE no server accepts a report any more.
+# In seconds. A server refuses a report whose time is more than CLOCKS_APART ahead of the server's
+# clock, or more than PATIENCE behind this clock. So after PATIENCE no server accepts a report.
 CLOCKS_APART = 3600.0
 AGAIN, HOURLY = "; asks again", ", and is asked hourly"  # the ends of messages to the owner
 PATIENCE = BatchPolicy.max_age
@@ -82,7 +83,7 @@ class Never(NamedTuple):
 class _Waits:
     """The waits of a client after failed requests, and the messages about the failures.
 
-    A failure that is the same as the one before is not told again, until a request succeeds.
+    If a failure is the same as the failure before, the owner is not told again.
 
     Args:
         random: returns a uniform number, at least 0 and below 1.
@@ -106,7 +107,8 @@ class _Waits:
     def taken(self) -> float:
         """Return the seconds to wait before the next request; the next call returns 0.
 
-        It is a duration. If it were a time, setting the clock back would make the wait longer.
+        The result is a duration. If it were a time, setting the clock back would make the wait
+        longer.
         """
         seconds, self._pause = self._pause, 0.0
         return seconds
@@ -114,7 +116,7 @@ class _Waits:
     def heard(self, server: Side, found: Heard) -> None:
         """Note a response that is not one of the expected answers, and set the wait.
 
-        After a 404 the wait is half an hour to an hour, else it is as in `failed`.
+        After a 404 the wait is half an hour to an hour. After other responses it is as in `failed`.
 
         Args:
             server: the server that was asked.
@@ -132,7 +134,7 @@ class _Waits:
 
         Args:
             why: the text about the failure, for the owner.
-            found: the response, which may say how long to wait; None: there was none.
+            found: the response, which may say how long to wait; None: there was no response.
         """
         self._tell_once(f"{why}{AGAIN}")
         least = 0.0 if found is None else found.seconds * (1 + self.random() / 2)
@@ -185,9 +187,10 @@ class Beginning:
     def heard(self, server: Side, found: Heard, now: float) -> None:
         """Process a response to a request for the state of the release.
 
-        The exchange ends with `Never` if the release is not open, the clocks differ by more than
-        `CLOCKS_APART`, or the other of the two servers answers. After another response that does
-        not say that the release is open, or does not say the time, the server is asked again.
+        The exchange ends with `Never` if the response says that the release is not open, if the
+        clocks differ by more than `CLOCKS_APART`, or if the other of the two servers answers. If
+        the response does not tell the state of the release, or not the time, the server is asked
+        again.
 
         Args:
             server: the server that was asked.
@@ -240,7 +243,7 @@ class Sending:
     def __post_init__(self) -> None:
         self._waits, self._left = _Waits(self.random, self.tell), dict(self.report.frames)
         self._fate: Fate | None = None
-        # By server: whether a request went to it after the report had become too old.
+        # server -> whether a request went to this server after the report had become too old
         self._was_last = dict.fromkeys(ORDER, False)
 
     def next(self, now: float) -> Request | Pause | Fate:
@@ -383,10 +386,11 @@ def _is_other(server: Side, found: Heard) -> bool:
 
 
 def _state(server: Side, found: Heard) -> Release | None:
-    """Return the state of the release that a response tells; None: it tells none.
+    """Return the state of the release that a response tells; None if the response tells no state.
 
     Args:
-        server: the server that was asked; a state of the other server does not count.
+        server: the server that was asked. If the response names the other server, it tells no
+            state.
         found: the response.
     """
     if found.status == 410 and found.type == PROBLEM_TYPE:

@@ -7,7 +7,7 @@ the answer to the last frame that the client handled, or is empty. The response 
 A client of two servers first sends ``GET /v1/plans/{fingerprint}/releases/{release}`` to each
 server. The response is a JSON object with the server's role and the state of the release. Then the
 client sends its frame, one for each server, by ``PUT`` to ``reports`` below the same path. When the
-frame is on the disk, the response is 201 with another such JSON object.
+frame is on the disk, the response is 201 with a JSON object of the same form.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ PROBLEM_TYPE = "application/problem+json"
 HANDLED = "fedtally-handled"  # the header with the digest of the last frame the client handled
 MOST_UPLOAD = 16 << 20  # the most bytes of reports in one request of a DAP client
 MOST_JOB = 64 << 20  # the most bytes of an aggregation job of DAP
-WAIT_SECONDS = 20.0  # the longest time a request waits for a frame; proxies often end it after 60
+# the longest time that a request waits for a frame; many proxies end a request after 60 seconds
+WAIT_SECONDS = 20.0
 
 
 def step_path(fingerprint: str) -> str:

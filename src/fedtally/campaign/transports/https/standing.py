@@ -42,19 +42,20 @@ class Standing:
     def of_release(self, number: int) -> dict[str, Any]:
         """Return the state of a release as a dict, which the caller writes as JSON.
 
-        To judge a report means to verify its proof; only a leader does it. The entries are:
+        To judge a report means to verify its proof; only a leader judges reports. The entries are:
 
         - `release`: the number of the release.
         - `state`: at a leader "open", "closing" (no client should begin a report any more),
           "stopped" (no report is accepted, and the sum has not landed yet), "landed" or "lost"; at
           a helper "open" or "answered".
-        - `reports`: the number of reports that are stored, or after the sum, that are in it.
+        - `reports`: before the release is summed, the number of reports that are stored; then the
+          number of reports in the sum.
         - `refused`: the number of reports whose proof was refused; 0 at a helper.
         - `waiting`: the number of reports that are not judged yet; 0 at a helper and in a plan
           without proofs.
         - `judged`: `reports` minus `waiting`; 0 at a helper.
-        - `oldest`: a time in Unix seconds: all reports that came before it have been judged. None
-          if no report waits.
+        - `oldest`: a time in Unix seconds. All reports that came before this time have been judged.
+          None if `waiting` is 0.
 
         Args:
             number: the number of the release.
@@ -71,15 +72,15 @@ class Standing:
             "reports": reports,
             "refused": refused,
             "waiting": waiting,
-            # Otherwise it could be negative: reports may come between the two reads.
+            # `reports - waiting` may be negative: reports may come between the two reads.
             "judged": max(0, reports - waiting) if is_leader else 0,
             "oldest": int(self.tendings[number].oldest) if waiting else None,
         }
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the state of each release as `of_release` does, and when the release closes.
+        """Return for each release the dict of `of_release`, with an entry more: `closes_at`.
 
-        The entry `closes_at` is that of `Tending`; None at a helper, which does not know it.
+        `closes_at` is `Tending.closes_at`; None at a helper, which does not know this time.
         """
         closes = [one.closes_at for one in self.tendings] or [None] * len(self.releases)
         return [self.of_release(n) | {"closes_at": at} for n, at in enumerate(closes)]
@@ -97,8 +98,8 @@ class Standing:
     def document(self) -> dict[str, Any]:
         """Return the state of the process as a dict, which the caller writes as JSON.
 
-        It has the states of all releases, the size of the file with the reports, and the free space
-        on its disk, both in bytes.
+        The dict has the states of all releases, the size of the file with the reports in bytes, and
+        the free space on the disk in bytes.
         """
         place = self.folder.path / REPORTS
         return {
@@ -109,9 +110,9 @@ class Standing:
         }
 
     def write(self) -> None:
-        """Write the state to the file `STATE` in the server's folder, unless it has not changed.
+        """Write the state to the file `STATE` in the server's folder, if the state has changed.
 
-        Free space is compared in steps of 64 MiB. If the file cannot be written, for example
+        Free space counts as changed in steps of 64 MiB. If the file cannot be written, for example
         because the disk is full or gone, nothing happens, and the next call tries again.
         """
         try:

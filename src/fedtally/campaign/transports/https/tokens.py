@@ -13,8 +13,8 @@ last line shows that the file is complete. Names that fedtally makes are random,
 from them that clients of two campaigns are the same person. A name means the same client for ever:
 a client whose token is replaced keeps its history.
 
-A server reads the file at its start, and again at the signal SIGHUP. Until then it does not know
-new tokens, and takes revoked ones.
+A server reads the file at its start, and again at the signal SIGHUP. Until it has read the file
+again, it refuses tokens that were added, and accepts tokens that were revoked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SUFFIX = ".token"  # the suffix of a file with one token, for its client
 SCHEMA, _END = "fedtally-tokens/1", "end"
 SECRET_BYTES, NAME_BYTES = 32, 8
 MOST_MINTED = 1_000_000  # the most tokens that one call makes
-_PREFIX = "fedtally_"  # lets scanners that search published text for secrets find a token
+_PREFIX = "fedtally_"  # by it, scanners that search published text for secrets find a token
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -173,7 +173,7 @@ def mint(
     Args:
         folder: the folder of the campaign.
         number: the number of clients, 1 to a million.
-        random: returns as many uniform bytes as its argument says, from a cryptographic source.
+        random: returns uniform bytes from a cryptographic source. Its argument is their number.
         output: a folder that gets one file of mode 0600 for each token; None: no files.
 
     Returns:
@@ -209,7 +209,7 @@ def add(
     Args:
         folder: the folder of the campaign.
         names: the names of the clients. A name that occurs twice gets one token.
-        random: returns as many uniform bytes as its argument says, from a cryptographic source.
+        random: returns uniform bytes from a cryptographic source. Its argument is their number.
         output: a folder that gets one file of mode 0600 for each token; None: no files.
 
     Returns:
@@ -274,12 +274,12 @@ def revoke(folder: Path, names: Iterable[str]) -> None:
 def changing(folder: Path) -> Iterator[Digests]:
     """Let a `with` block change the tokens of a campaign.
 
-    If the block ends without an error, the digests are written to the file; else the file stays as
-    it was. Meanwhile other processes that call this function wait.
+    If the block ends without an error, the digests are written to the file. Otherwise the file
+    stays as it was. During the block, other processes that call this function wait.
 
     Yields:
-        The digests by the names of clients, which the block changes in place; empty if the campaign
-            has no tokens yet.
+        A dict from the names of clients to the digests. The block changes this dict in place. It is
+            empty if the campaign has no tokens yet.
 
     Raises:
         InvalidInputError: the file of tokens cannot be read, is not complete, or users other than
@@ -323,7 +323,7 @@ def new_token(random: Callable[[int], bytes]) -> str:
     """Make a new token: "fedtally_" and 43 random characters, which encode 32 bytes.
 
     Args:
-        random: returns as many uniform bytes as its argument says, from a cryptographic source.
+        random: returns uniform bytes from a cryptographic source. Its argument is their number.
 
     >>> new_token(lambda size: bytes(size))
     'fedtally_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'

@@ -68,7 +68,7 @@ class Room:
         """Reserve room for a body of `size` bytes while the `with` block runs.
 
         Raises:
-            Refused: the bodies in memory leave too little room for this one.
+            Refused: with this body, the bodies in memory would have more than `most` bytes.
         """
         if size > self._left:
             raise Refused(503, "busy: send the same again", BUSY)
@@ -101,8 +101,8 @@ def length_of(request: Request, most: int, too_long: str) -> int:
 async def body_of(request: Request) -> bytes:
     """Receive the whole body of a request, and return it.
 
-    Before, the caller must check the length (`length_of`) and reserve room (`Room`). Otherwise the
-    bodies could fill the memory.
+    Before this call, the caller must check the length (`length_of`) and reserve room (`Room`).
+    Otherwise the bodies could fill the memory.
 
     Raises:
         Refused: the body did not come within `BODY_SECONDS`, or the client disconnected.
@@ -130,8 +130,8 @@ def route_of_pages(
         path: the path of the route.
         method: the only HTTP method of the route.
         answer: the function that answers a request.
-        origins: the origins (scheme, host and port) of the web pages; empty: only programs that are
-            no browsers, and pages of this server, can use the route.
+        origins: the origins (scheme, host and port) of the web pages. If empty, no pages of other
+            origins can use the route. Programs that are no browsers always can.
     """
     if not origins:
         return Route(path, answer, methods=[method])
