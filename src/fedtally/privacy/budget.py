@@ -40,7 +40,7 @@ DAY = 86_400  # seconds
 MAX_DAYS = 3_660  # the longest period of a cap in days: ten years
 NAME = "1 to 200 printable characters, no blanks at the ends"
 MAX_RELEASE = 2**31 - 1  # the largest integer that a column holds in every database
-MIN_DELTA = 1e-15  # floating point errs by about 1e-15; each secure sum alone needs 2^-40
+MIN_DELTA = 1e-15  # the least delta above 0 of a grant: a smaller one is below rounding errors
 # Hangul fillers and the empty Braille pattern: they are blank, but Unicode counts them as letters
 _WITHOUT_INK = "\u115f\u1160\u3164\uffa0\u2800"
 _SEPARATORS = re.compile(r"[\s\-_\u2010-\u2015\u2212\u00b7\u2022\u30fb.]+")
@@ -55,7 +55,7 @@ class AlreadySpentError(InvalidInputError):
 
 
 class OverspentError(InvalidInputError):
-    """Refuse a charge above a population's grant or a client's cap, or a round too many."""
+    """Refuse a charge above a population's grant or a client's cap, or a round above a plan's."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ class Cap:
         Raises:
             InvalidInputError: see `Composition.of`.
         """
-        # Not by population: a server could name a new population in each plan, and so evade the
-        # cap.
+        # The populations of the charges are ignored. Otherwise a server could name a new population
+        # in each plan, and so evade the cap.
         campaigns = {charge.plan: charge.event for charge in charges}
         if self.per_days is None:
             counted = list(campaigns.values())
@@ -161,7 +161,8 @@ class Cap:
             parts = Counter(charge.plan for charge in charges)
             counted = [event.of_parts(parts[plan]) for plan, event in campaigns.items()]
         total = Composition.of(under_demand(counted, self.relation), self.delta)
-        # `under_demand` may count two servers as one trusted server; what is proven is about both.
+        # `under_demand` may compute the cost of two servers as the cost of one trusted server. The
+        # guarantee still has the trust that the events themselves have.
         total = replace(total, trust=" and ".join(sorted({str(one.trust) for one in counted})))
         return total if self.per_days is None or len(charges) == 1 else replace(total, alone=None)
 
@@ -291,8 +292,8 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
 
     Raises:
         AlreadySpentError: this release of the plan was charged before.
-        OverspentError: with the new campaign, the population would cost more than its grant, or
-            several campaigns more than epsilon 25.
+        OverspentError: the campaigns of the population, the new campaign included, would cost more
+            than the grant; or they are several, and would cost more than epsilon 25.
         InvalidInputError: the plan was charged to another population or with another event; the
             neighbouring relations of the events differ, so that their costs cannot be added; the
             grant is for another population; or `Composition.of` or `Composition.guarantee` refuses
@@ -413,20 +414,20 @@ def _spendable(epsilon: float, total: Composition) -> float:
 
 
 def check_participation(charges: Sequence[Charge], new: Charge) -> None:
-    """Refuse a round in which the client took part before, or one round too many of its plan.
+    """Refuse a round in which the client took part before, or a round above the plan's limit.
 
-    A client may take part in at most `event.participations` rounds of a plan. With
+    The limit: a client may take part in at most `event.participations` rounds of a plan. With
     `event.per_rounds` = R, it may take part in at most `event.participations` of any R rounds in a
     row. Clients may take part in rounds in any order.
 
     Args:
-        charges: one charge for each round that the client took part in before. All rounds of this
-            plan must be among them; charges of other plans are ignored.
+        charges: one charge for each round that the client took part in before. All these rounds of
+            the plan `new.plan` must be among them; charges of other plans are ignored.
         new: the charge of the round that the client is asked to take part in.
 
     Raises:
-        AlreadySpentError: the client took part in that round.
-        OverspentError: the client took part in as many rounds as the event allows.
+        AlreadySpentError: the client took part in this round before.
+        OverspentError: with this round, the client would exceed the plan's limit.
         InvalidInputError: an earlier charge of the plan has another population or event.
 
     >>> event = Event(

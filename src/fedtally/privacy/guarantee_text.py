@@ -47,8 +47,8 @@ class Unit(NamedTuple):
             person's silos.
         held: the words for the protected items.
         there: the clause that says "it takes part".
-        bound: the clause for how much one client or person may contribute; it has places for
-            `{rounds}`, `{silos}`, `{items}`, `{clip}` and `{worst}`.
+        bound: the clause for how much one client or person may contribute. `_bound` fills its
+            places `{rounds}`, `{silos}`, `{items}`, `{clip}` and `{worst}`.
         is_in_silos: whether clients are silos, so that one person may be in several.
     """
 
@@ -337,8 +337,8 @@ def right_guesses(found: Guarantee) -> str:
 
     The attacker guesses from all that is published which of two neighbouring data sets was used;
     both are equally likely. Under an (epsilon, delta) guarantee the guess is right in at most a
-    share (1 + delta e^-epsilon) / (1 + e^-epsilon) of cases. The text is rounded up. Chance is 50
-    %.
+    share (1 + delta e^-epsilon) / (1 + e^-epsilon) of cases. By chance half of all guesses are
+    right. The text is rounded up.
 
     >>> from fedtally.privacy.config import propose
     >>> right_guesses(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000).guarantee)

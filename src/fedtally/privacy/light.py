@@ -3,8 +3,8 @@
 They are for an agent in which one or both libraries are missing (see `privacy.library`). Each
 function has the name and the arguments of the function that it replaces; `LossGrid` has the methods
 that are needed of dp-accounting's distributions. Tests compare the epsilons with the libraries'
-epsilons. `docs/library.md` says by how much the epsilons of this module are smaller, and where they
-may be larger.
+epsilons. `docs/library.md` says by how much the epsilons of this module are smaller than the
+libraries' epsilons, and where they may be larger.
 
 `math.erf` and `math.erfc` have all digits, even in the tails. The functions of the normal
 distribution are computed from these two.
@@ -193,7 +193,7 @@ def logsumexp(terms: F64, b: F64 | float = 1.0) -> float:
 def get_epsilon_gaussian(sigma: float, delta: float) -> float:
     """Return the smallest epsilon, rounded up, of Gaussian noise with standard deviation sigma.
 
-    The l2 sensitivity is 1, and delta is given.
+    The epsilon is for the given delta and for l2 sensitivity 1.
 
     >>> round(get_epsilon_gaussian(4.2247, 1e-6), 4)
     1.0
@@ -351,8 +351,9 @@ class LossGrid:
         """Return a tilt whose mean loss is about the epsilon at a given ln delta.
 
         For every s > 0, 1 - e^-x is at most c e^(s x), where c = s^s / (1 + s)^(1 + s). So delta is
-        at most c times the mean of e^(s (loss - epsilon)). For the best s of an epsilon, this bound
-        is the scale of the tilt divided by 1 + s. It falls as s grows, so that bisection finds s.
+        at most c times the mean of e^(s (loss - epsilon)). If s makes this bound least, the bound
+        is the scale of the tilt of order s `step`, divided by 1 + s. This quotient falls as s
+        grows, so that bisection finds s.
         """
         low, high = 0.0, -log_delta  # bounds of ln(1 + s)
         for _ in range(_HALVINGS):

@@ -91,7 +91,7 @@ class PrivacyPolicy:
         return event.relation if self.relation is Relation.ZERO_OUT else self.relation
 
     def refusals(self, terms: PrivacyConfig | None) -> Iterator[str]:
-        """Yield a sentence for each unmet demand of the policy; none if `check` accepts the plan.
+        """Yield a sentence for each unmet demand of the policy; no sentence if `check` passes.
 
         Args:
             terms: the privacy terms of the plan; None if the plan has none.
