@@ -423,7 +423,10 @@ class Progress:
             self._bars.update(self._whole, completed=self._landed, how=how)
 
     def _draw(self, running: dict[bytes, RunningSession]) -> None:
-        """Draw a bar for each session that runs, and remove the others, if there are bars."""
+        """Draw the bars of the running sessions, and remove the bars of sessions that have ended.
+
+        If progress is not shown with bars, nothing is done.
+        """
         if self._bars is None:
             return
         import time

@@ -52,7 +52,7 @@ _UNITS = {
     "simulate": "campaigns",
     "audit": "campaigns",
 }
-_PASSES = ("recover", "names")  # stages that repeat their work: percent, no numbers of items
+_PASSES = ("recover", "names")  # stages that repeat their work: shown in percent
 
 
 def show(renderable: RenderableType) -> None:
@@ -278,9 +278,9 @@ class _Word(NamedTuple):
     """A word of a command line.
 
     Attributes:
-        start: the start of the word that is no value, such as "--report="; "": there is none.
-        value: the rest of the word.
-        option: the option whose value it is; "": it is no option's.
+        start: the part before the value, such as "--report="; "": the whole word is a value.
+        value: the rest of the word, a value; "": the word has no value, as "--quiet".
+        option: the option that the value is for; "": it is for no option.
         is_path: whether the value is a path, or may be one.
     """
 
@@ -293,8 +293,8 @@ class _Word(NamedTuple):
 class _Reader:
     """Reads the words of a command line, after the name of the program, one after the other.
 
-    Which values are paths follows from the types of click's parameters. Nothing is known of an
-    unknown command or option, and of any outside of a command: the values may be paths.
+    Which values are paths follows from the types of click's parameters. These types are unknown for
+    an unknown command or option, and if no command of click runs. Then every value may be a path.
     """
 
     def __init__(self) -> None:
@@ -335,7 +335,7 @@ class _Reader:
         return _Word(word)
 
     def _enter(self, command: click.Command | None) -> None:
-        """Read the next words as those of a command; None: it is unknown."""
+        """Read the next words as the words of a command; None: the command is unknown."""
         self._command = command
         known = [] if command is None else command.params
         self._arguments = [one for one in known if isinstance(one, click.Argument)]
@@ -524,7 +524,7 @@ def _has_json_errors() -> bool:
 
 
 def _time_column() -> ProgressColumn:
-    """Return a column of a progress bar with the time left, or the time so far if unknown."""
+    """Return a progress bar's column: the time left or, if no total is known, the elapsed time."""
     from rich.progress import TimeRemainingColumn
     from rich.text import Text
 

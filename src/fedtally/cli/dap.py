@@ -375,7 +375,7 @@ def _init(
     noise = _noise_of(task, epsilon, delta, **own)
     settings = DapSettings(policy=DapPolicy(min_batch), noise=noise, **given)
     made = DapFolder.create(name, _role(side), task=task, settings=settings)
-    key = made.task.collector.key.hex()  # the task's id does not depend on it: compare it by hand
+    key = made.task.collector.key.hex()  # the task's id does not cover the key: people compare it
     console.note(f"sums go to the key {key}: compare it with the collector's .pub file", as_json)
     console.note(f"made {name}: next: fedtally dap {side} run {name} --listen ...", as_json)
     if as_json:

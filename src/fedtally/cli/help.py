@@ -308,8 +308,8 @@ def _write_options(
 class _OnFirstUse(UserDict[str, Any]):
     """A mapping from names to commands, which may be given as the names of their modules.
 
-    Such a module is imported when its command is accessed first. The command is the attribute of
-    the module that has the command's name.
+    Such a module is imported when its command is first accessed. The command is an attribute of the
+    module, with the same name.
     """
 
     def __getitem__(self, name: str) -> Any:

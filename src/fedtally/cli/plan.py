@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedtally.plan.silos import Silos
 
 _NO_PRIVACY = "none"
-# The options that may be given with --after; the plan of --after decides all others.
+# The options that may be given with --after. The plan of --after decides all other options.
 _OF_SUCCESSORS = frozenset(
     ("after", "start", "seed", "population", "output", "as_json", "quiet", "threads")
 )

@@ -126,7 +126,7 @@ class Guarantee:
         method: the method that computed the bound.
         relation: the neighbouring relation that the statement holds for.
         trust: who must be honest for the statement to hold (`events.Trust`): `central`,
-            `distributed` or, if the events differ in it, `central and distributed`.
+            `distributed` or, if the events differ in trust, `central and distributed`.
     """
 
     epsilon: float
@@ -566,7 +566,7 @@ def concentrated(events: Event | Sequence[Event]) -> Concentrated:
 
     An event adds mu^2 / 2 to rho, where mu is the shift of the Gaussian that dominates the event
     (`gaussian_bound`). With geometric noise, each changed counter has a mu of its own, and adds the
-    smaller of mu^2 / 2 and epsilon^2 / 2; its epsilon is the largest privacy loss of this counter.
+    smaller of mu^2 / 2 and epsilon^2 / 2, where epsilon is the largest privacy loss of the counter.
     Proof: docs/privacy-proofs/skellam.md and geometric.md.
 
     Raises:
@@ -697,7 +697,7 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
     """Return a variance for an event with which all events are (epsilon, delta)-private together.
 
     All events are `event` and `others`. A search finds the smallest such variance, to a relative
-    1e-6. The variance may be larger if epsilon somewhere rises with the variance. This happens
+    1e-6. The result may be larger if epsilon somewhere rises with the variance. This may happen
     below a variance of 1, or where a method reaches its limits. The returned variance meets the
     target in any case.
 

@@ -55,7 +55,7 @@ class AlreadySpentError(InvalidInputError):
 
 
 class OverspentError(InvalidInputError):
-    """Refuse a charge above a population's grant or a client's cap, or a round above a plan's."""
+    """Refuse a charge above a grant or a client's cap, or a round above the plan's limit."""
 
 
 @dataclass(frozen=True)
@@ -421,8 +421,8 @@ def check_participation(charges: Sequence[Charge], new: Charge) -> None:
     row. Clients may take part in rounds in any order.
 
     Args:
-        charges: one charge for each round that the client took part in before. All these rounds of
-            the plan `new.plan` must be among them; charges of other plans are ignored.
+        charges: one charge for each round that the client took part in before. They must include
+            all such rounds of the plan `new.plan`; charges of other plans are ignored.
         new: the charge of the round that the client is asked to take part in.
 
     Raises:

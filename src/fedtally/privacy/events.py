@@ -667,10 +667,10 @@ def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
     demand is for zero-out and an event is of add-remove (a plan of silos that hides how many people
     they have), all events get add-remove. This makes the cost of the other events a little higher.
 
-    Two servers see the number of reports, so that no plan of two servers has add-remove. If its
-    event gets add-remove here, the event also becomes an event of one trusted server, with the
-    noise of one of the two servers. This cannot make its cost smaller than under zero-out: one more
-    counter changes.
+    Two servers see the number of reports, so that no plan of two servers has add-remove. If an
+    event of two servers gets add-remove here, it also becomes an event of one trusted server, with
+    the noise of one of the two servers. Its cost is then at least its cost for zero-out, since one
+    more counter changes.
 
     Args:
         events: the events of the campaigns, of any relations.
@@ -802,7 +802,7 @@ def _certify_round(locations: npt.NDArray[np.integer[Any]], signs: I64) -> Colli
                 return Collisions(opposite, excess)
     for a in range(rows):
         for pair in _opposite_pairs(cells[a], signs[a]):
-            if excess >= 1:  # a larger excess needs opposite signs in two rows: done
+            if excess >= 1:  # a larger excess needs opposite signs in two rows: see above
                 return Collisions(opposite, excess)
             consider(*pair)
     return Collisions(opposite, excess)

@@ -83,8 +83,8 @@ def half(variance: float, probability: float) -> int:
     3
     """
     rate = float(rate_of(variance))
-    # k at which `exceeded` is the given probability. Rounding may shift this k by one, so its
-    # neighbours are tried, too.
+    # `near` is the k at which `exceeded` falls to the probability. Rounding may shift `near` by 1,
+    # so its neighbours are tried, too.
     near = math.ceil(-math.log(probability * (1.0 + math.exp(-rate)) / 2.0) / rate) - 1
     return next(
         k for k in range(max(0, near - 1), near + 3) if exceeded(variance, k) <= probability

@@ -352,7 +352,7 @@ class LossGrid:
 
         For every s > 0, 1 - e^-x is at most c e^(s x), where c = s^s / (1 + s)^(1 + s). So delta is
         at most c times the mean of e^(s (loss - epsilon)). If s makes this bound least, the bound
-        is the scale of the tilt of order s `step`, divided by 1 + s. This quotient falls as s
+        is the scale of the tilt of order s * `step`, divided by 1 + s. This quotient falls as s
         grows, so that bisection finds s.
         """
         low, high = 0.0, -log_delta  # bounds of ln(1 + s)
