@@ -180,7 +180,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _meant(error: click.ClickException) -> str:
-    """Return a hint for a likely mistake behind a usage error; "": none is known.
+    """Return a hint for a likely mistake behind a usage error; "": no mistake is known.
 
     Likely mistakes are an item that looks like an option, a misspelt choice, and a decoder of the
     user's own that the command does not take.

@@ -511,7 +511,8 @@ def _check_wait(engine: str, plan: Plan, *, gives_up: bool) -> None:
     Args:
         engine: the name of the engine.
         plan: the plan of the campaign.
-        gives_up: whether the engine ends a run for lack of clients. False: it waits for ever.
+        gives_up: whether the engine ends a run for lack of clients. False: it waits
+            for clients for ever.
 
     Raises:
         InvalidInputError: `gives_up` is False, or the plan has a calendar, which ends the run.
@@ -622,7 +623,7 @@ def _save_result(folder: CampaignFolder, driver: Driver, by_hand: bool) -> None:
     ended, landed = None, len(folder.status().landed)
     if driver.has_enough():
         ended = ending.ended(folder.plan, landed, "rule")
-    elif by_hand:  # otherwise `_is_over` has ended the campaign: this is no early end
+    elif by_hand:  # otherwise the campaign is over by itself: this is no early end
         ended = ending.ended(folder.plan, landed, "operator")
     sums = driver.release()
     _result_of(folder, sums, driver.screening, [], ended).save(folder.path / RESULT)

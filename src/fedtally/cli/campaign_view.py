@@ -425,7 +425,7 @@ class Progress:
     def _draw(self, running: dict[bytes, RunningSession]) -> None:
         """Draw the bars of the running sessions, and remove the bars of sessions that have ended.
 
-        If progress is not shown with bars, nothing is done.
+        Nothing is done if progress is shown without bars.
         """
         if self._bars is None:
             return

@@ -52,7 +52,7 @@ _UNITS = {
     "simulate": "campaigns",
     "audit": "campaigns",
 }
-_PASSES = ("recover", "names")  # stages that repeat their work: shown in percent
+_PASSES = ("recover", "names")  # stages that repeat their work: their progress is in percent
 
 
 def show(renderable: RenderableType) -> None:
@@ -303,7 +303,7 @@ class _Reader:
         self._command = None if context is None else context.find_root().command
         self._arguments: list[click.Parameter] = []
         self._options: dict[str, click.Parameter] = {}
-        self._waiting = ""  # the option whose value is the next word; "": none
+        self._waiting = ""  # the option whose value is the next word; "": no option
         self._may_be_option = True
 
     def read(self, word: str) -> _Word:
@@ -349,9 +349,9 @@ def _is_path(parameter: click.Parameter | None) -> bool:
 class Progress:
     """Show the progress of a run's stages on stderr: bars on a terminal, plain lines elsewhere.
 
-    The first plain line comes about a second after the start of the run: a shorter run prints none.
-    A later stage has its first line after two seconds. Every stage has a further line every ten
-    seconds. Use it in a `with` block, and call it for each step of the work.
+    The first plain line comes about a second after the start of the run, so a shorter run prints no
+    line. A later stage has its first line after two seconds. Every stage has a further line every
+    ten seconds. Use it in a `with` block, and call it for each step of the work.
 
     Args:
         quiet: whether nothing is shown. Plain lines are also left out if errors are printed as

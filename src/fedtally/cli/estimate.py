@@ -153,7 +153,7 @@ def demo(**options: Any) -> None:
     from fedtally.sources.stdlib import library_source
 
     _check_outputs(options)
-    # The default is fixed. Otherwise the numbers would differ from those in the documentation.
+    # The default seed is fixed. Otherwise the numbers would differ from those in the documentation.
     seed = campaign_seed(_DEMO_SEED if options["seed"] is None else options["seed"])
     source = library_source(np.random.default_rng(int.from_bytes(seed, "little")))
     wanted = asked("demo", options, Door.REQUEST, Door.SIMULATION)

@@ -176,7 +176,10 @@ def note_longer(plan: Plan, listed: AllowList | None, quiet: bool) -> None:
 
 
 def lacking(plan: Plan) -> str:
-    """Return in words which keys (or allow-list) a plan lacks, and how to add them; "" if none."""
+    """Return in words which keys a plan lacks, and how to add them; "": the plan lacks no key.
+
+    The allow-list counts as a key.
+    """
     if plan.is_published:
         return ""
     ways = {

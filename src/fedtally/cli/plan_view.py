@@ -348,7 +348,7 @@ def _cautions(proposal: Proposal) -> list[str]:
 
 
 def _assumed(proposal: Proposal) -> list[str]:
-    """Return the note on the assumed frequencies, in a list; [] if the plan assumes none."""
+    """Return the note on the assumed frequencies, in a list; [] if no frequencies are assumed."""
     if proposal.is_for_any or not proposal.plan.vector.shares_counters:
         return []
     like = proposal.target.frequencies

@@ -148,10 +148,10 @@ def check_ledger(ledger: str | None, command: str) -> int:
     the status that the user asked for.
 
     Returns:
-        The exit code that the command would end with; 0: the ledger opens, or none is needed.
+        The exit code that the command would end with; 0: the ledger opens, or no ledger is needed.
 
     Args:
-        ledger: the path or URL of the ledger; None: none is needed.
+        ledger: the path or URL of the ledger; None: no ledger is needed.
         command: the name of the command, such as "resume".
     """
     from fedtally.store import Ledger

@@ -289,7 +289,7 @@ def _check(options: dict[str, Any], typed: dict[str, Any], lacking: dict[Need, s
         options: all options of the command.
         typed: the options that the user typed.
         lacking: the needs that this call does not meet, as `plan.rules.unmet` returns them. An
-            option with such a need is refused.
+            option that has one of these needs is refused.
 
     Raises:
         InvalidInputError: the options do not go together, or a file cannot be written.

@@ -107,8 +107,8 @@ SECURE_SUM_DELTA = 2.0**-40
 # delta that `set_aside` reserves can pay for the samplers: docs/privacy-proofs/releases.md, 5.
 MOST_ADAPTIVE = 25.0
 _TYPICAL = 1e-6  # `privacy_loss` compares the bounds at this delta
-_LEAST_LISTED = 1e-12  # a table ends at the epsilon of this delta; larger losses are infinite
-_LISTED = 2001  # losses of at least 0 in a table: enough to plot or to compose it
+_LEAST_LISTED = 1e-12  # a table ends at the epsilon of this delta: larger losses count as infinite
+_LISTED = 2001  # the number of losses from 0 up in a table: enough to plot or compose tables
 _OVERFLOWS = 700.0  # a larger epsilon is taken as 700: beyond 709, e^epsilon is infinite
 # The orders of Renyi divergence from which a ledger chooses one: above 1, to 101.
 _ORDERS = tuple((1 + np.geomspace(0.1, 100.0, 61)).tolist())
@@ -120,7 +120,7 @@ class Guarantee:
 
     Attributes:
         epsilon: a proven upper bound on the epsilon of all events together; infinity if no method
-            proves any.
+            proves a finite one.
         delta: the delta at which `epsilon` holds. It includes the delta that secure sums and
             samplers of noise use up. 0: pure differential privacy.
         method: the method that computed the bound.
@@ -255,8 +255,8 @@ class Composition:
 
     With an `order`, there are two bounds, and each has half of the rest of delta: one composes
     Gaussians, the other adds up Renyi divergences of this order. The smaller bound is the total. A
-    single campaign was not planned in view of others, so it has the smaller cost that `epsilon`
-    proves.
+    single campaign was not planned in view of other campaigns. So its total is the cost that
+    `epsilon` proves, which is smaller.
 
     Make one with `of`. Adding a campaign takes the same time after a thousand campaigns as after
     one. Proof: docs/privacy-proofs/releases.md, 5, and renyi.md.
@@ -410,15 +410,15 @@ class Composition:
         return min((gaussians.epsilon(half), Method.GAUSSIANS), (renyi, Method.RENYI))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the composition's sums as a dict of JSON-able values, for `from_dict`.
+        """Return the composition as a dict of JSON-able values, for `from_dict`.
 
-        Delta, relation and event are not in it.
+        The dict lacks `delta`, `relation` and `alone`.
         """
         values = {
             name: getattr(self, name)
             for name in ("campaigns", "square", "lost", "variation", "trust")
         }
-        # Most compositions have no order and no pure epsilon. These entries are then left out.
+        # Most compositions have no order, and both `sums` infinite. Such entries are left out.
         if self.order is not None:
             values["order"] = self.order
         sums = {"pure": self.pure, "divergence": self.divergence}
@@ -607,7 +607,7 @@ def delta(events: Event | Sequence[Event], epsilon: float) -> Guarantee:
 class PrivacyLoss(NamedTuple):
     """A distribution of the privacy loss on a grid: an upper bound on the true distribution.
 
-    The true distribution is dominated whichever of the two neighbours comes first.
+    It dominates the true distribution, whichever of the two neighbours comes first.
 
     Attributes:
         loss: float64 [n], the losses: equally spaced, in rising order, and then infinity.

@@ -217,10 +217,10 @@ def checked_name(**named: str) -> str:
     converted, since it is part of a plan's fingerprint.
 
     Args:
-        named: one keyword and the name. Errors name the keyword.
+        named: one keyword argument, whose value is the name. Errors name the keyword.
 
     Raises:
-        InvalidInputError: the value is not such a name.
+        InvalidInputError: the name does not meet these conditions.
 
     >>> checked_name(population="phones")
     'phones'

@@ -259,8 +259,8 @@ def sentences(
     said = numbers(found.epsilon, found.delta)
     guarantee = f"{said} {changed(event.relation, clients)} ({event.relation})"
     # Many readers think of replace-one. Under other relations epsilon is smaller, and these readers
-    # would take the smaller number for that of replace-one. So the epsilon for replace-one is
-    # added.
+    # would take the smaller number for the epsilon of replace-one. So the epsilon for replace-one
+    # is added.
     other = terms.replace_one
     if event.relation is not Relation.REPLACE_ONE:
         bound = (

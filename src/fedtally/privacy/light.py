@@ -28,13 +28,13 @@ _LOG_ROOT_2_PI = math.log(2 * math.pi) / 2
 _FAR = -12.0  # below it, the asymptotic series of `_mills` has all digits
 _SERIES = 20  # terms of an asymptotic series: where it is used, the next term is below 1e-16
 _MOST_STEPS = 100  # the most steps of Newton's method, which needs less than ten
-_LITTLE = 30.0  # up to it, I_0 is its power series; above it, the asymptotic series
+_LITTLE = 30.0  # up to this v, I_0(v) is computed by a power series; above, asymptotically
 # The Chernoff bound is tried at the tilt's order plus each of these numbers divided by the standard
 # deviation (negative: lower tail; positive: upper tail). For a Gaussian, 9 is about the best.
 _ORDERS = (-9.0, -3.0, 3.0, 9.0)
 _FAR_OUT = 40.0  # tails of e^-40 are far below a transform's rounding errors
 _HALVINGS = 10  # steps of a bisection: an order needs no better precision
-_OVERFLOWS = 600.0  # the largest exponent, so that e^ of it times other factors is finite
+_OVERFLOWS = 600.0  # the largest exponent: e^600 times other factors is finite
 
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
@@ -103,7 +103,7 @@ def ndtri(p: float) -> float:
     -1.959964
     """
     # Phi is log-concave: from a start left of the root, each step of Newton's method comes closer
-    # to the root, and none goes beyond it.
+    # to the root, and no step goes beyond the root.
     log_p = math.log(p)
     x = -math.sqrt(-2 * log_p) - 1
     for _ in range(_MOST_STEPS):
@@ -308,8 +308,8 @@ class LossGrid:
 
         Args:
             other: the distribution of the other loss.
-            cut: ignored. In dp-accounting it is the mass of tails that may be lost; here none is
-                lost.
+            cut: ignored. In dp-accounting it is the mass of tails that may be lost; here no
+                mass is lost.
         """
         return LossGrid(self.step, self.parts + other.parts)
 

@@ -77,7 +77,7 @@ class PrivacyPolicy:
         """Refuse a plan whose proven privacy is less than this policy demands.
 
         Args:
-            terms: the privacy terms of the plan; None if the plan has none.
+            terms: the privacy terms of the plan; None: the plan has no privacy.
 
         Raises:
             WeakPrivacyError: the plan does not meet a demand; the message names the demand and the
@@ -94,7 +94,7 @@ class PrivacyPolicy:
         """Yield a sentence for each unmet demand of the policy; no sentence if `check` passes.
 
         Args:
-            terms: the privacy terms of the plan; None if the plan has none.
+            terms: the privacy terms of the plan; None: the plan has no privacy.
         """
         if terms is None:
             yield (

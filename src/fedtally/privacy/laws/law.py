@@ -248,7 +248,7 @@ def cut(probabilities: Any) -> F64:
 def summed(one: F64, number: int, reach: int) -> F64:
     """Return the probabilities that a sum of independent symmetric draws is 0, 1, ..., as float64.
 
-    They end at `reach`; if `number` is 1, the result is `one`.
+    If `number` is 1, the result is `one`. Otherwise it ends with the probability of `reach`.
 
     Args:
         one: float64 [n], the probabilities that one draw is 0, 1, ..., n - 1.
