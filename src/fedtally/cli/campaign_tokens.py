@@ -183,8 +183,8 @@ def _opened_to_give(name: Path, anew: bool) -> CampaignFolder:
         anew: whether the user wants a new file although clients may have taken part.
 
     Raises:
-        InvalidInputError: the campaign has asked clients, its file of tokens is lost, and `anew` is
-            False.
+        InvalidInputError: the campaign had clients (`_had_clients`), its file of tokens is lost,
+            and `anew` is False.
     """
     import os
 

@@ -337,7 +337,7 @@ class Progress:
         return f"sleeps until {time_text(calendar.opens(round))} (UTC), when round {round} opens"
 
     def _tell_missing(self) -> None:
-        """Print which rounds of the calendar have closed without a sum, if there are new ones."""
+        """Print the rounds of the calendar that have closed without a sum, if some are new."""
         import time
 
         from fedtally.campaign.periods import missing_text

@@ -286,10 +286,12 @@ def read_open_domain(
 
 
 def read_domain(text: str | None) -> Domain | Literal["input"] | None:
-    """Read the domain that a value of --domain names: a range, a grid or a file of candidates.
+    """Read the domain that a value of --domain names.
+
+    The value is a range, a grid, the name of a file of candidates, or the text "input".
 
     Args:
-        text: the value of the option; None: it is not given.
+        text: the value of the option; None: the option is not given.
 
     Returns:
         The domain. The text "input" if the candidates are the items of the input. None if the

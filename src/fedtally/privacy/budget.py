@@ -257,10 +257,10 @@ def appearance(name: str) -> str:
     """Return a string for comparing names: two names that look alike usually get the same string.
 
     Letter case, accents, compatibility forms (NFKD) and characters without ink make no difference.
-    Blanks, hyphens, underscores and dots become one hyphen. Look-alikes of Latin letters, such as
-    Cyrillic and Greek letters and digits, become the Latin letter. Use the string for warnings
-    only: it misses some look-alikes (Unicode TR 39 lists thousands), and can be equal for names
-    that differ clearly.
+    A run of blanks, hyphens, underscores or dots becomes one hyphen, or nothing at an end of the
+    name. Look-alikes of Latin letters, such as Cyrillic letters, Greek letters and the digits 0 and
+    1, become the Latin letter. Use the string for warnings only: it misses some look-alikes
+    (Unicode TR 39 lists thousands), and can be equal for names that differ clearly.
 
     >>> appearance("phones-2")
     'phones-2'

@@ -165,8 +165,8 @@ def _in_a_row(terms: PrivacyConfig) -> dict[str, Any]:
 def promises(terms: PrivacyConfig, rounds: str = "rounds") -> list[str]:
     """Return a sentence with epsilon and delta for each period that the terms guarantee.
 
-    With `per_rounds` there are two: first for any `per_rounds` rounds in a row, then for all
-    rounds. Without it there is one, for all rounds.
+    With `per_rounds` there are two sentences: first for any `per_rounds` rounds in a row, then for
+    all rounds. Without `per_rounds` there is one sentence, for all rounds.
 
     Args:
         terms: the privacy terms of the plan.

@@ -59,7 +59,7 @@ def log_ndtr(x: F64) -> F64:
     array([-8.046084e+02, -6.931000e-01, -0.000000e+00])
     """
     tail = _erfc(np.abs(np.maximum(x, _FAR)) / _ROOT_2) / 2
-    with np.errstate(divide="ignore"):  # log(0) where Phi underflows; replaced below
+    with np.errstate(divide="ignore"):  # log(0) for a large x, where it is not used
         found: F64 = np.where(x > 0, np.log1p(-tail), np.log(tail))
     far = x <= _FAR
     found[far] = _mills(x[far])
@@ -390,8 +390,9 @@ class LossGrid:
         """Return the first and last place to convolve, and a bound on the true mass beyond.
 
         By the Chernoff bound, the tilted sum lies before the first place, and beyond the last
-        place, with a probability of at most e^-40 each. The returned mass beyond the last place is
-        divided by the scale of the tilt.
+        place, with a probability of at most e^-40 each. Then the first place is raised to where
+        probabilities no longer overflow. The returned mass beyond the last place is divided by the
+        scale of the tilt.
         """
         first, last = sum(part.number * int(part.places[0]) for part in self.parts), 0
         # the variance is taken as at least 1, since its root divides
