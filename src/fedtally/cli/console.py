@@ -562,7 +562,7 @@ def check_standard_input(source: str) -> None:
 
 
 def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) -> None:
-    """Check before a long run that its output files can be written at its end.
+    """Check the paths of a run's output files before the run, which may take long.
 
     Args:
         paths: the paths of the files that the run writes; None: an output that is not wanted.

@@ -683,8 +683,8 @@ def _measurement(made: Task, text: str, given: Domain | None) -> Any:
     Returns:
         For a count an integer: the number of the text, or 1 with a list of candidates. For a
         histogram the number of the bucket. For a sumvec a list of integers: the numbers of the
-        text, or with a list of candidates, 1 for each named candidate and 0 for each
-        other candidate.
+        text, or with a list of candidates, 1 for each named candidate and 0 for each other
+        candidate.
 
     Raises:
         InvalidInputError: with a list of candidates, a name is not in the list; without one, the

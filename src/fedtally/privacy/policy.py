@@ -117,7 +117,7 @@ class PrivacyPolicy:
         try:
             parts = 1 if self.per_part else None
             found = terms.proven(self._relation_for(terms), self.delta, parts)
-        # for example: secure sums use up delta, or the policy has add-remove and the plan has not
+        # For example, secure sums use up delta, or only the policy has the relation add-remove.
         except InvalidInputError as error:
             yield f"nothing is proven for this client's policy: {error}"
             return
