@@ -566,7 +566,7 @@ def _accept(
         now: the time, Unix seconds.
         allow_list: the path of the list of clients; None: the plan comes without a list.
         signature: the path of the registrar's signature; None: the plan comes without a signature.
-        fingerprint: the fingerprint that the plan must have, 64 digits; None: it may have any.
+        fingerprint: the fingerprint that the plan must have, 64 digits; None: any fingerprint.
         until: the last day of the plan. None: the last day in the registrar's signature; if
             agent.toml names no registrar, 90 days from now.
         yes: True: the plan is accepted without asking the owner.

@@ -511,8 +511,8 @@ def _check_wait(engine: str, plan: Plan, *, gives_up: bool) -> None:
     Args:
         engine: the name of the engine.
         plan: the plan of the campaign.
-        gives_up: whether the engine ends a run for lack of clients. False: it waits
-            for clients for ever.
+        gives_up: whether the engine ends a run for lack of clients. False: the engine waits for
+            clients for ever.
 
     Raises:
         InvalidInputError: `gives_up` is False, or the plan has a calendar, which ends the run.
@@ -658,7 +658,7 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
                 "a trusted aggregator draws the noise of this plan once, at the end: --so-far needs"
                 " a plan with a calendar, and --end ends the campaign"
             )
-        # Closed periods need noise. A process that runs the campaign adds it, or else this process.
+        # Closed periods need noise. If no process runs the campaign, this process adds the noise.
         if folder.runner() is None:
             with hold(folder) as driver:
                 driver.drain()

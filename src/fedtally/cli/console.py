@@ -280,7 +280,7 @@ class _Word(NamedTuple):
     Attributes:
         start: the part before the value, such as "--report="; "": the whole word is a value.
         value: the rest of the word, a value; "": the word has no value, as "--quiet".
-        option: the option that the value is for; "": it is for no option.
+        option: the option that the value is for; "": the value is for no option.
         is_path: whether the value is a path, or may be one.
     """
 

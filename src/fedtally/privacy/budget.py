@@ -127,7 +127,8 @@ class Cap:
     def since(self, time: int) -> int:
         """Return the time after which a client's parts count for the cap, in Unix seconds.
 
-        A part is one round that the client took part in. Without `per_days`, all parts count: -1.
+        A part is one round that the client took part in. Without `per_days`, all parts count, and
+        the result is -1.
 
         Args:
             time: the end of the cap's period, usually now, Unix seconds.

@@ -177,8 +177,8 @@ class PrivacyConfig:
         Raises:
             InvalidInputError: the clients do not add the noise.
         """
-        # `honest_survivors` shares have the planned variance. It is the fewest honest clients that
-        # may be in a sum, so that a sum has at least this noise. `in_shares` refuses noise without
+        # `honest_survivors` shares have the planned variance. A sum has at least this number of
+        # honest clients, and so at least the planned noise. `in_shares` refuses noise without
         # shares.
         shares = validate.integer(1, clients=clients) / (self.event.honest_survivors or 1)
         return self._law.in_shares(self.event.noise_variance * shares)
@@ -188,8 +188,8 @@ class PrivacyConfig:
 
         The number counts the draws in this counter of all released sums together.
 
-        If clients add the noise, one draw is a client's share. Else it is the noise of the
-        aggregator or of one server.
+        If clients add the noise, one draw is a client's share. Otherwise one draw is the
+        noise of the aggregator or of one server.
 
         Args:
             clients: the number of clients (or silos) in all released sums together.
@@ -291,7 +291,7 @@ def exposure(
         relation: the neighbouring relation, or its name.
         trust: who must be honest, central or distributed (`events.Trust`). With distributed trust,
             clients add shares of the noise if `honest_survivors` is given; if not, two servers add
-            it.
+            the noise.
         max_items: the most distinct items of a client in a round.
         participations: the most rounds that a client takes part in.
         per_release: the most rounds of a client in one release, that is, in one opened sum.

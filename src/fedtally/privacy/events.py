@@ -227,7 +227,7 @@ class Event:
             It is the fewest clients that may remain in a round's sum, less the clients that may be
             corrupt. Skellam noise needs it; with other noise it must be None.
         collisions: the worst collisions under the hashes of all rounds, from `certify`. None: the
-            charge allows for two items that collide in all rows. It must be None unless the
+            charge allows for two items that collide in all rows. Collisions are allowed only if the
             relation is replace-one, and `max_items`, `per_release` and `silos_per_person` are 1.
         total_variation: the total variation distance between the noise that is drawn and the ideal
             noise, for all draws of one release together.
@@ -334,7 +334,7 @@ class Event:
             )
 
     def _check_survivors(self) -> None:
-        """Refuse Skellam noise without `honest_survivors`, and other noise with it."""
+        """Refuse Skellam noise without `honest_survivors`, and other noise that has it."""
         if self.mechanism is Mechanism.SKELLAM:
             honest = validate.integer(1, honest_survivors=self.honest_survivors)
             self._keep(honest_survivors=honest)
