@@ -84,7 +84,7 @@ def _read(names: Names, holders: Callable[[float], str]) -> str:
 def _lengths(names: Names, number: Callable[[float], str]) -> list[Row]:
     """Return a list with the row (name, text) on how frequent names of each length must be.
 
-    For each length, the row says how many clients must hold a name so that it can be read.
+    The row says from which number of clients on names of a length can be read.
 
     The list is empty if names of no length can be read.
 
