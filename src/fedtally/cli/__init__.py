@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     codes.
 
     Args:
-        arguments: the arguments after the name of the program; None: those of this process.
+        arguments: the arguments after the name of the program; None: the arguments of this process.
 
     >>> main(["--version"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):

@@ -231,7 +231,7 @@ def run(folder: str, as_json: bool) -> None:
 
     from fedtally.agent.dumps import forbid_dumps
 
-    forbid_dumps()  # before a secret is read: a crash would write it to the disk
+    forbid_dumps()  # before a secret is read: a core dump would contain the secret
     settings = _settings(folder)
     log = _logger(as_json)
     settings.check_writable()
@@ -434,7 +434,7 @@ def send_report(
         from fedtally.campaign.transports.https.resource import release_path
     except ModuleNotFoundError:
         raise MissingExtraError("agent report needs httpx: pip install httpx") from None
-    forbid_dumps()  # before a secret is read: a crash would write it to the disk
+    forbid_dumps()  # before a secret is read: a core dump would contain the secret
     servers, verify = carry.checked_servers(leader, helper), carry.tls(ca)
     reporter = _reporter(folder, fingerprint, release)
     fate = reporter.fate
@@ -566,7 +566,7 @@ def _accept(
         now: the time, Unix seconds.
         allow_list: the path of the list of clients; None: the plan comes without a list.
         signature: the path of the registrar's signature; None: the plan comes without a signature.
-        fingerprint: the fingerprint that the plan must have, 64 digits; None: it may have any.
+        fingerprint: the fingerprint that the plan must have, 64 digits; None: any fingerprint.
         until: the last day of the plan. None: the last day in the registrar's signature; if
             agent.toml names no registrar, 90 days from now.
         yes: True: the plan is accepted without asking the owner.
@@ -575,8 +575,8 @@ def _accept(
 
     Raises:
         InvalidInputError: a file or `until` is not valid, the plan has another fingerprint, or the
-            owner does not confirm. Or the agent would not take part, or the consent that
-            `by_consent` demands does not cover the plan; then the reasons are printed.
+            owner does not confirm. Or there are reasons to refuse the plan, which are printed: the
+            agent would not take part, or the consent that `by_consent` demands does not cover it.
     """
     from fedtally.campaign.enrolment import day_of
 
@@ -610,7 +610,7 @@ def _outside_of_consent(settings: Settings, campaign: Campaign, record: ClientRe
     """Return every reason, in words, why the standing consent does not cover a plan.
 
     The standing consent is what the owner accepts without being asked, [consent] in agent.toml. The
-    list is empty if it covers the plan.
+    list is empty if the consent covers the plan.
     """
     from fedtally.agent.consent import why_known
 
@@ -679,8 +679,8 @@ def _reporter(folder: str, fingerprint: str | None, release: int | None) -> Repo
         release: the number of the release; None: the only release of the plan.
 
     Raises:
-        InvalidInputError: the plan or the release does not exist; the argument is None, and several
-            plans or releases fit; or this user may not write the agent's record.
+        InvalidInputError: the plan or the release does not exist; or `fingerprint` or `release` is
+            None, and several plans or releases fit; or this user may not write the agent's record.
     """
     import secrets
     import time
@@ -707,7 +707,7 @@ def _reporter(folder: str, fingerprint: str | None, release: int | None) -> Repo
 
 
 def _prepared(reporter: Reporter) -> Unsent | None:
-    """Return a report that was made earlier and is not sent yet; if there is none, read the items.
+    """Return the report that is not sent yet; if there is no such report, read the items.
 
     Returns:
         The report, from the client's record; None: a new report must be made, from the items that
@@ -751,10 +751,10 @@ def _show_left(reporter: Reporter, is_later: bool) -> None:
 
 
 def _show_fate(reporter: Reporter, fate: Fate) -> None:
-    """Print that both servers accepted a report; if they did not, raise an error.
+    """Print that both servers accepted a report; if `fate` says something else, raise an error.
 
     Raises:
-        InvalidInputError: the report is not counted, or it is not known whether it is.
+        InvalidInputError: `fate` is not `ACCEPTED`.
     """
     from fedtally.store import Fate
 

@@ -226,7 +226,8 @@ def _next_period(
 ) -> dict[str, Any]:
     """Return the field `period` for JSON: the open period of a plan's calendar.
 
-    Before the calendar begins, it is the first period.
+    A period is the time in which clients take part in one round. Before the calendar begins, the
+    field is about the first period.
 
     Returns:
         A dict with the one entry `period`. Its value is a dict with `round`, `opens` and `closes`

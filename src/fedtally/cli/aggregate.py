@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 _folder = click.argument("name", metavar="NAME", type=click.Path(path_type=Path))
 _HELPS: dict[str, Any] = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
-GRACE = 900  # a copy of `campaign.closings.GRACE`, in seconds; a test compares them
+# The seconds in which a closing release still accepts reports that clients have begun. A copy of
+# `campaign.closings.GRACE`; a test compares the two.
+GRACE = 900
 _OTHER = {"leader": "helper", "helper": "leader"}
 _NEEDS = "httpx", "prometheus_client", "starlette", "uvicorn", "uvloop"
 
@@ -474,7 +476,7 @@ def _status(side: Side) -> click.Command:
             console.show_json(document)
         else:
             view.show_status(document)
-        # Of a retired folder nothing is charged any more.
+        # The campaign of a retired folder is charged no more, so its ledger is not needed.
         return check_ledger(None if folder.is_retired else folder.settings.ledger, "run")
 
     return status

@@ -20,7 +20,7 @@ _MIB = 1 << 20
 def status(folder: AggregateFolder) -> dict[str, Any]:
     """Return the state of a server and its releases as a dict for JSON.
 
-    Most of it is from a file that the server's process writes if something has changed, at most
+    Most entries are from a file that the server's process writes if something has changed, at most
     about once a second. The entry `time` says when the process last wrote it, Unix seconds; None:
     never. A release that no process has run yet has the state "new".
 

@@ -1,8 +1,8 @@
 """The command `fedtally` with all its subcommands, and how errors become exit codes.
 
-So that the command starts fast, click is the only other package that is imported here. The module
-of a subcommand is loaded on first use, and imports large packages, such as NumPy, only when the
-subcommand runs.
+So that the command starts fast, click is the only third-party package that is imported here. The
+module of a subcommand is loaded on first use, and imports large packages, such as NumPy, only when
+the subcommand runs.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def run(arguments: Sequence[str]) -> int:
     0
     """
     as_json = "--json" in arguments  # click has not read it yet when a usage error is printed
-    for name in ("stdout", "stderr"):  # it is None if the caller has closed it
+    for name in ("stdout", "stderr"):  # a stream that the caller has closed is None
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     try:
@@ -159,7 +159,7 @@ def run(arguments: Sequence[str]) -> int:
     except FedtallyError as error:
         is_full = is_of_full_disk(error)
         complain(type(error).__name__, _FULL.format(error) if is_full else str(error), as_json)
-        # Not 2 for a full disk: a service manager does not start a service again after wrong input.
+        # A full disk gives 1: after 2 (wrong input), a service manager starts no service again.
         return FedtallyError.exit_code if is_full else error.exit_code
     except ModuleNotFoundError as error:
         said = _missing((error.name or "").partition(".")[0])
@@ -180,7 +180,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _meant(error: click.ClickException) -> str:
-    """Return a hint for a likely mistake behind a usage error; "": none is known.
+    """Return a hint for a likely mistake behind a usage error; "": no mistake is known.
 
     Likely mistakes are an item that looks like an option, a misspelt choice, and a decoder of the
     user's own that the command does not take.

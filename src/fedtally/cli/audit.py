@@ -125,7 +125,8 @@ def view(found: AuditResult) -> RenderableType:
 def _clients(found: AuditResult) -> str:
     """Return in words how many clients (or silos) the campaigns had, and how many a plan may have.
 
-    With a secure sum the audit runs the fewest that the plan allows: of many cohorts only one.
+    By default, an audit with a secure sum has the fewest clients that the plan allows: one cohort
+    (the clients of one secure sum), even if the plan has many cohorts.
     """
     from fedtally.answer import amounts, sections
 
@@ -146,7 +147,10 @@ def _clients(found: AuditResult) -> str:
 
 
 def _noise(found: AuditResult) -> list[tuple[str, str]]:
-    """Return a row that says whose noise was looked at, if the guarantee counts on less of it."""
+    """Return a list with the row (name, text) that says whose noise was tested.
+
+    The list is empty if the guarantee counts on all of this noise.
+    """
     from fedtally.answer import sections
 
     plan, terms = found.audit.plan, found.audit.plan.privacy

@@ -143,7 +143,7 @@ def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
 class _EngineName(click.Choice):  # type: ignore[type-arg]  # it takes a type since click 8.2
     """The type of the option --engine: the name of an engine.
 
-    The error for a name of an earlier version says the present name.
+    For a name that an engine had in an earlier version, the error says the present name.
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -470,7 +470,7 @@ def _run(
 
     Returns:
         The exit code: 0 if all rounds have landed (are summed), or if the campaign was over before.
-        Otherwise 3 if some rounds have landed or the run was drained, else 1.
+        Otherwise 3 if some rounds have landed or the run was drained (asked to stop), else 1.
     """
     from fedtally.campaign.transports.pace import Ending
 
@@ -479,7 +479,7 @@ def _run(
         _check_wait(engine, folder.plan, gives_up=row.gives_up)
     quiet = quiet or as_json
     if folder.stage() in _OVER and row.say_over is not None:
-        # Not all clients may have heard that the campaign is over. So they are told again.
+        # Some clients may not have heard that the campaign is over, so all are told again.
         row.say_over(folder, lambda text: console.note(text, quiet), **where)
         return 0
     ran = row.open(**where).run(
@@ -515,11 +515,11 @@ def _check_wait(engine: str, plan: Plan, *, gives_up: bool) -> None:
     Args:
         engine: the name of the engine.
         plan: the plan of the campaign.
-        gives_up: whether the engine ends a run for lack of clients.
+        gives_up: whether the engine ends a run for lack of clients. False: the engine waits for
+            clients for ever.
 
     Raises:
-        InvalidInputError: the engine waits for clients for ever, or the plan has a calendar, which
-            ends the run.
+        InvalidInputError: `gives_up` is False, or the plan has a calendar, which ends the run.
     """
     if not gives_up:
         raise InvalidInputError(
@@ -588,7 +588,7 @@ def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
     Args:
         folder: the folder of the campaign.
         by_hand: True: an operator asked for the end, perhaps before all rounds have landed. False:
-            the campaign is complete.
+            a run has found that the campaign is over (`_is_over`).
 
     Raises:
         InvalidInputError: a session is open, no round has landed, or the campaign has not begun.
@@ -627,7 +627,7 @@ def _save_result(folder: CampaignFolder, driver: Driver, by_hand: bool) -> None:
     ended, landed = None, len(folder.status().landed)
     if driver.has_enough():
         ended = ending.ended(folder.plan, landed, "rule")
-    elif by_hand:  # if not, no round can get a further sum: this is no early end
+    elif by_hand:  # otherwise the campaign is over by itself: this is no early end
         ended = ending.ended(folder.plan, landed, "operator")
     sums = driver.release()
     _result_of(folder, sums, driver.screening, [], ended).save(folder.path / RESULT)
@@ -662,7 +662,7 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
                 "a trusted aggregator draws the noise of this plan once, at the end: --so-far needs"
                 " a plan with a calendar, and --end ends the campaign"
             )
-        # Closed periods need noise. A process that runs the campaign adds it, or else this process.
+        # Closed periods need noise. If no process runs the campaign, this process adds the noise.
         if folder.runner() is None:
             with hold(folder) as driver:
                 driver.drain()
@@ -722,7 +722,7 @@ def _result_of(
 
     most = folder.plan.protection.lifetime
     if most > 1:
-        # Otherwise a reader would take the number of contributions for the number of clients. The
+        # Otherwise readers would take the number of contributions for the number of clients. The
         # server cannot count the clients: it does not know whose vectors are in a sum.
         warnings.append(
             f"a {folder.plan.nouns[0]} may be in up to {most} rounds, and"

@@ -164,7 +164,7 @@ def _check_certificates(output: str, before: str, text: str) -> None:
 def _is_missing(path: str) -> bool:
     """Tell whether a file is certainly missing.
 
-    It is False if this user may not look into the folder: nginx may be allowed to.
+    The result is False if this user may not look into the folder: nginx may be allowed to.
     """
     try:
         Path(path).stat()

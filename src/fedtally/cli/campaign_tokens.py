@@ -175,16 +175,16 @@ def _opened(name: Path) -> CampaignFolder:
 def _opened_to_give(name: Path, anew: bool) -> CampaignFolder:
     """Return the folder of a campaign, after a check that new tokens may be added to it.
 
-    A new file of tokens instead of a lost one would list the new clients alone. Once a process
-    reads it, each other client gets the answer 401, and ends for good.
+    A new file of tokens instead of a lost one would list only the new clients. Once a process reads
+    the new file, all earlier clients get the answer 401, and end for good.
 
     Args:
         name: the folder of the campaign.
         anew: whether the user wants a new file although clients may have taken part.
 
     Raises:
-        InvalidInputError: the campaign has asked clients, its file of tokens is lost, and `anew` is
-            False.
+        InvalidInputError: the campaign had clients (`_had_clients`), its file of tokens is lost,
+            and `anew` is False.
     """
     import os
 

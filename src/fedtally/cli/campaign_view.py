@@ -337,7 +337,7 @@ class Progress:
         return f"sleeps until {time_text(calendar.opens(round))} (UTC), when round {round} opens"
 
     def _tell_missing(self) -> None:
-        """Print which rounds of the calendar have closed without a sum, if there are new ones."""
+        """Print the rounds of the calendar that have closed without a sum, if some are new."""
         import time
 
         from fedtally.campaign.periods import missing_text
@@ -423,7 +423,10 @@ class Progress:
             self._bars.update(self._whole, completed=self._landed, how=how)
 
     def _draw(self, running: dict[bytes, RunningSession]) -> None:
-        """Draw a bar for each session that runs, and remove the others, if there are bars."""
+        """Draw the bars of the running sessions, and remove the bars of sessions that have ended.
+
+        Nothing is done if progress is shown without bars.
+        """
         if self._bars is None:
             return
         import time

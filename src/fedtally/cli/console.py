@@ -52,7 +52,7 @@ _UNITS = {
     "simulate": "campaigns",
     "audit": "campaigns",
 }
-_PASSES = ("recover", "names")  # stages that repeat their work: percent, no numbers of items
+_PASSES = ("recover", "names")  # stages that repeat their work: their progress is in percent
 
 
 def show(renderable: RenderableType) -> None:
@@ -278,9 +278,9 @@ class _Word(NamedTuple):
     """A word of a command line.
 
     Attributes:
-        start: the start of the word that is no value, such as "--report="; "": there is none.
-        value: the rest of the word.
-        option: the option whose value it is; "": it is no option's.
+        start: the part before the value, such as "--report="; "": the whole word is a value.
+        value: the rest of the word, a value; "": the word has no value, as "--quiet".
+        option: the option that the value is for; "": the value is for no option.
         is_path: whether the value is a path, or may be one.
     """
 
@@ -293,8 +293,8 @@ class _Word(NamedTuple):
 class _Reader:
     """Reads the words of a command line, after the name of the program, one after the other.
 
-    Which values are paths follows from the types of click's parameters. Nothing is known of an
-    unknown command or option, and of any outside of a command: the values may be paths.
+    Which values are paths follows from the types of click's parameters. These types are unknown for
+    an unknown command or option, and if no command of click runs. Then every value may be a path.
     """
 
     def __init__(self) -> None:
@@ -303,7 +303,7 @@ class _Reader:
         self._command = None if context is None else context.find_root().command
         self._arguments: list[click.Parameter] = []
         self._options: dict[str, click.Parameter] = {}
-        self._waiting = ""  # the option whose value is the next word; "": none
+        self._waiting = ""  # the option whose value is the next word; "": no option
         self._may_be_option = True
 
     def read(self, word: str) -> _Word:
@@ -335,7 +335,7 @@ class _Reader:
         return _Word(word)
 
     def _enter(self, command: click.Command | None) -> None:
-        """Read the next words as those of a command; None: it is unknown."""
+        """Read the next words as the words of a command; None: the command is unknown."""
         self._command = command
         known = [] if command is None else command.params
         self._arguments = [one for one in known if isinstance(one, click.Argument)]
@@ -349,9 +349,9 @@ def _is_path(parameter: click.Parameter | None) -> bool:
 class Progress:
     """Show the progress of a run's stages on stderr: bars on a terminal, plain lines elsewhere.
 
-    The first plain line comes about a second after the start of the run: a shorter run prints none.
-    A later stage has its first line after two seconds. Every stage has a further line every ten
-    seconds. Use it in a `with` block, and call it for each step of the work.
+    The first plain line comes about a second after the start of the run, so a shorter run prints no
+    line. A later stage has its first line after two seconds. Every stage has a further line every
+    ten seconds. Use it in a `with` block, and call it for each step of the work.
 
     Args:
         quiet: whether nothing is shown. Plain lines are also left out if errors are printed as
@@ -524,7 +524,7 @@ def _has_json_errors() -> bool:
 
 
 def _time_column() -> ProgressColumn:
-    """Return a column of a progress bar with the time left, or the time so far if unknown."""
+    """Return a progress bar's column: the time left or, if no total is known, the elapsed time."""
     from rich.progress import TimeRemainingColumn
     from rich.text import Text
 
@@ -562,7 +562,7 @@ def check_standard_input(source: str) -> None:
 
 
 def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) -> None:
-    """Check before a long run that its output files can be written at its end.
+    """Check the paths of a run's output files before the run, which may take long.
 
     Args:
         paths: the paths of the files that the run writes; None: an output that is not wanted.

@@ -217,7 +217,7 @@ def _sizes(
     Args:
         vdaf: what a report adds to: "count", "sumvec" (a vector of sums) or "histogram".
         size: the number of buckets or entries; None: the number of candidates.
-        candidates: the path of a list of candidates, one a bucket or entry; None: there is none.
+        candidates: the path of a list of candidates, one a bucket or entry; None: no list.
         maximum: for sumvec, the largest value of an entry; None: 1.
         chunk: how many values a proof checks at once; None: about the square root of all.
 
@@ -379,7 +379,7 @@ def _init(
     noise = _noise_of(task, epsilon, delta, **own)
     settings = DapSettings(policy=DapPolicy(min_batch), noise=noise, **given)
     made = DapFolder.create(name, _role(side), task=task, settings=settings)
-    key = made.task.collector.key.hex()  # the task's id does not depend on it: compare it by hand
+    key = made.task.collector.key.hex()  # the task's id does not cover the key: compare keys
     console.note(f"sums go to the key {key}: compare it with the collector's .pub file", as_json)
     console.note(f"made {name}: next: fedtally dap {side} run {name} --listen ...", as_json)
     if as_json:
@@ -687,7 +687,8 @@ def _measurement(made: Task, text: str, given: Domain | None) -> Any:
     Returns:
         For a count an integer: the number of the text, or 1 with a list of candidates. For a
         histogram the number of the bucket. For a sumvec a list of integers: the numbers of the
-        text, or with a list of candidates, 1 for each named candidate and 0 for the others.
+        text, or with a list of candidates, 1 for each named candidate and 0 for each other
+        candidate.
 
     Raises:
         InvalidInputError: with a list of candidates, a name is not in the list; without one, the

@@ -153,7 +153,7 @@ def demo(**options: Any) -> None:
     from fedtally.sources.stdlib import library_source
 
     _check_outputs(options)
-    # The default is fixed. Otherwise the numbers would differ from those in the documentation.
+    # The default seed is fixed. Otherwise the numbers would differ from those in the documentation.
     seed = campaign_seed(_DEMO_SEED if options["seed"] is None else options["seed"])
     source = library_source(np.random.default_rng(int.from_bytes(seed, "little")))
     wanted = asked("demo", options, Door.REQUEST, Door.SIMULATION)
@@ -181,7 +181,7 @@ def _simulation(options: dict[str, Any]) -> Simulation:
 
 
 def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
-    """Refuse, before a long run, options with which it could not write or publish its answer.
+    """Refuse options with which a long run could not write or publish its answer.
 
     Args:
         options: the options of the command.
@@ -215,7 +215,7 @@ def _files_of(ledger: str | None) -> list[str]:
     """Return the paths of a ledger's SQLite files, which no output may overwrite.
 
     SQLite keeps further files beside the database. The list is empty if there is no ledger, or if
-    it is in another database.
+    the ledger is not in SQLite.
     """
     path = (ledger or "").removeprefix("sqlite:///")
     return (
@@ -272,7 +272,9 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
 
 
 def _windowed(result: Result, options: dict[str, Any], charged: str) -> Result:
-    """Return the result for the rounds that --window names; --evaluate compares it with the truth.
+    """Return the result for the rounds that --window names.
+
+    With --evaluate, this result is also compared with the true counts.
 
     If there are no such rounds, but the campaign was charged to a ledger, a note is printed and the
     result of all rounds is returned. Otherwise the budget would be used up without an answer.

@@ -48,7 +48,7 @@ def check_node(
         superlink: the address of the SuperLink, HOST:PORT; an IPv6 address is in brackets.
         root_certificates: the path of the certificates that the node trusts; None: the node
             connects without TLS.
-        key: the path of the node's private key; None: the node has none.
+        key: the path of the node's private key; None: the node has no key.
         agent: the path of the Unix socket of the node's agent; None: the agent is not checked.
     """
     installed = _installed()

@@ -180,10 +180,10 @@ class Command(click.Command):
             raise
 
     def _check_needs(self, ctx: click.Context) -> None:
-        """Refuse an option that has no effect, since the option that it needs was not given.
+        """Refuse an option that was given without the option that it needs.
 
         Raises:
-            InvalidInputError: there is such an option.
+            InvalidInputError: an option was given without the option that it needs.
         """
         names = {option: one.name for one in self.params for option in one.opts}
         for one in self.params:
@@ -308,8 +308,8 @@ def _write_options(
 class _OnFirstUse(UserDict[str, Any]):
     """A mapping from names to commands, which may be given as the names of their modules.
 
-    Such a module is imported when its command is accessed first. The command is the attribute of
-    the module that has the command's name.
+    Such a module is imported when its command is first accessed. The command is an attribute of the
+    module, with the same name.
     """
 
     def __getitem__(self, name: str) -> Any:
@@ -330,7 +330,7 @@ class Group(click.Group):
         self.headings: dict[str, list[str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; if there are none, print the help and end.
+        """Parse the arguments; if there are no arguments, print the help and end.
 
         Otherwise click would raise an error whose message is the whole help.
         """

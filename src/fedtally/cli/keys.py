@@ -176,7 +176,10 @@ def note_longer(plan: Plan, listed: AllowList | None, quiet: bool) -> None:
 
 
 def lacking(plan: Plan) -> str:
-    """Return in words which keys (or allow-list) a plan lacks, and how to add them; "": none."""
+    """Return in words which keys a plan lacks, and how to add them; "": the plan lacks no key.
+
+    The allow-list counts as a key.
+    """
     if plan.is_published:
         return ""
     ways = {
@@ -573,7 +576,7 @@ def sign(
         _note_new_book(book_path(key), as_json and not asks)
     if asks:
         confirm("Sign this plan?", "not signed: nothing was written")
-    book.add(signature)  # before the file: after a crash the number could be used a second time
+    book.add(signature)  # before the file is saved: a crash must not free the number
     save_signature(output, signature)
     console.note(f"wrote {output}: clients need it beside {plan}", as_json)
     _show_signed(signature, as_json)
@@ -582,8 +585,8 @@ def sign(
 def _note_new_book(path: Path, quiet: bool) -> None:
     """Print a note that the file in which a registrar records its signatures is new.
 
-    If the key has signed before, the numbers of these signatures are unknown, and owners refuse a
-    number that is not higher.
+    If the key has signed before, the numbers of the earlier signatures are unknown. Owners refuse a
+    signature whose number is not above these numbers.
 
     Args:
         path: the path of the file.

@@ -247,7 +247,7 @@ def _day(seconds: int) -> str:
 
 
 def _in_words(event: dict[str, Any]) -> str:
-    """Return in words the noise of a campaign, and in how much of it one client takes part.
+    """Return in words the noise of a campaign, and the most rounds and items of a client in it.
 
     Args:
         event: an event as a ledger records it: the noise, and the bounds on a client.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedtally.plan.silos import Silos
 
 _NO_PRIVACY = "none"
-# The options that may be given with --after; the plan of --after decides all others.
+# The options that may be given with --after. The plan of --after decides all other options.
 _OF_SUCCESSORS = frozenset(
     ("after", "start", "seed", "population", "output", "as_json", "quiet", "threads")
 )
@@ -251,7 +251,7 @@ def _succeed(options: dict[str, Any]) -> None:
 
 
 def _check_said(ctx: click.Context) -> None:
-    """Refuse an option that the plan of --after decides already.
+    """Refuse an option that is not in `_OF_SUCCESSORS`: the plan of --after decides its value.
 
     Raises:
         InvalidInputError: the user typed such an option.
@@ -576,14 +576,14 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
 
     Args:
         path: the path of the result.
-        must_be_private: whether to refuse a result without differential privacy.
+        must_be_private: whether to refuse a result that is not private.
 
     Returns:
         The frequencies, a text that describes them, and the number of their candidates.
 
     Raises:
-        InvalidInputError: the result has an open domain, or lacks differential privacy although it
-            must have it.
+        InvalidInputError: the result has an open domain; or `must_be_private` is True, and the
+            result has no differential privacy or is marked as not private.
     """
     import numpy as np
 

@@ -40,7 +40,7 @@ def rows(
         names: the prediction for the plan.
         plan: the plan.
         expected: the expected number of clients; frequencies are shares of it.
-        one_release: a comparison, see `fields`; None: there is none.
+        one_release: a comparison, see `fields`; None: no comparison.
         decoding_seconds: the CPU seconds for decoding the sums, before names are read from them.
     """
     from fedtally.answer import amounts

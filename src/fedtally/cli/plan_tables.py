@@ -37,7 +37,7 @@ def stages(bill: Bill, unit: str) -> RenderableType:
     figures.append(("decoding", (0, 0, 0, 0, 0, bill.decoding_seconds)))
     totals = [sum(column) for column in zip(*(line for _, line in figures), strict=True)]
     figures.append(("together", totals))
-    columns = (  # last field: if space is short, 1 is left out first, then 2 and 3; 0 is kept
+    columns = (  # last field: a narrow table leaves out 1 first, then 2 and 3; it keeps 0
         (f"a {unit}", "sends", _bytes, 0),
         (f"a {unit}", "gets", _bytes, 3),
         (f"a {unit}", "CPU", amounts.seconds, 2),

@@ -223,7 +223,7 @@ def write_page(
 
 
 def _if(proposal: Proposal) -> str:
-    """Return in words, to follow a predicted error, for which frequencies it holds; "": for all."""
+    """Return in words, to follow a predicted error, for which frequencies it holds; "" for all."""
     if not proposal.plan.vector.shares_counters:
         return ""
     if proposal.is_for_any:
@@ -232,7 +232,7 @@ def _if(proposal: Proposal) -> str:
 
 
 def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
-    """Return the rows (name, text) on the assumed frequencies, and the errors for other ones."""
+    """Return rows (name, text) on the assumed frequencies, and on errors for other frequencies."""
     from fedtally.answer import amounts
 
     plan, shapes, like = proposal.plan, proposal.shapes(), proposal.target.frequencies
@@ -348,7 +348,7 @@ def _cautions(proposal: Proposal) -> list[str]:
 
 
 def _assumed(proposal: Proposal) -> list[str]:
-    """Return the note on the assumed frequencies, in a list; [] if the plan is for any of them."""
+    """Return the note on the assumed frequencies, in a list; [] if no frequencies are assumed."""
     if proposal.is_for_any or not proposal.plan.vector.shares_counters:
         return []
     like = proposal.target.frequencies
@@ -436,7 +436,7 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
     """Return the table that compares the plan with plans of other sizes, sorted by width."""
     from fedtally.answer import amounts, sections
 
-    # Not sorted by error: the predicted errors are random, so a wider sketch may have a larger one.
+    # Not sorted by error: predicted errors are random, so a wider sketch may have a larger error.
     listed = sorted(
         [(proposal.plan, proposal.linf), *proposal.neighbours], key=lambda pair: pair[0].width
     )

@@ -70,8 +70,8 @@ def query(
     named = _named(items, file)
     with console.Progress() as progress:
         loaded = whole.window(window, history, progress)
-        loaded.prepare(progress, names=False)  # the user names the items, so none need be found
-    if recovery == "auto":  # which decoder this is is known only after decoding
+        loaded.prepare(progress, names=False)  # the user names the items, so no names need be found
+    if recovery == "auto":  # only decoding shows which decoder this is
         _note_decoder(saved.recovery, loaded.recovery, as_json)
     estimates = loaded.estimates(as_named(loaded.domain, named))
     if as_json:

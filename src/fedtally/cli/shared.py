@@ -148,10 +148,10 @@ def check_ledger(ledger: str | None, command: str) -> int:
     the status that the user asked for.
 
     Returns:
-        The exit code that the command would end with; 0: the ledger opens, or none is needed.
+        The exit code that the command would end with; 0: the ledger opens, or no ledger is needed.
 
     Args:
-        ledger: the path or URL of the ledger; None: none is needed.
+        ledger: the path or URL of the ledger; None: no ledger is needed.
         command: the name of the command, such as "resume".
     """
     from fedtally.store import Ledger
@@ -286,10 +286,12 @@ def read_open_domain(
 
 
 def read_domain(text: str | None) -> Domain | Literal["input"] | None:
-    """Read the domain that a value of --domain names: a range, a grid or a file of candidates.
+    """Read the domain that a value of --domain names.
+
+    The value is a range, a grid, the name of a file of candidates, or the text "input".
 
     Args:
-        text: the value of the option; None: it is not given.
+        text: the value of the option; None: the option is not given.
 
     Returns:
         The domain. The text "input" if the candidates are the items of the input. None if the

@@ -173,14 +173,14 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
 
 
 def _test_plan(source: str, options: dict[str, Any]) -> int:
-    """Simulate campaigns of a plan, and print whether it meets its target.
+    """Simulate campaigns of a plan, and print whether the plan meets its targets.
 
     Args:
         source: the argument INPUT: the items of the clients.
         options: the options of the command, which name the plan.
 
     Returns:
-        The exit code: 1 if the target is missed, else 0.
+        The exit code: 1 if the plan misses a target, else 0.
     """
     from fedtally.plan import Plan
     from fedtally.plan.rules import check, unmet
@@ -280,19 +280,20 @@ def _widths(texts: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _check(options: dict[str, Any], typed: dict[str, Any], lacking: dict[Need, str]) -> None:
-    """Check which options are given together, and then the output files.
+    """Check which options are given together, and then the names of the output files.
 
-    If the files were checked first, users might install a package for charts and then learn that
+    If the names were checked first, users might install a package for charts and then learn that
     their options allow no chart.
 
     Args:
         options: all options of the command.
         typed: the options that the user typed.
         lacking: the needs that this call does not meet, as `plan.rules.unmet` returns them. An
-            option with such a need is refused.
+            option that has one of these needs is refused.
 
     Raises:
-        InvalidInputError: the options do not go together, or a file cannot be written.
+        InvalidInputError: the options do not go together, or the name of an output file has a
+            suffix that this output cannot have.
         MissingExtraError: a package that is needed to write a file is not installed.
     """
     from fedtally.plan.rules import check

@@ -100,7 +100,7 @@ def trends(result: str, against: int | None, alpha: float, **options: Any) -> No
 
 
 def _check_line() -> None:
-    """Refuse options about the list of changes that are given with --item.
+    """Refuse options about the list of changes, which have no effect with --item.
 
     Raises:
         InvalidInputError: the user typed such an option.
@@ -120,7 +120,8 @@ def _write(found: Series | Trends, options: dict[str, Any], quiet: bool) -> None
     If no item changed, the chart would have no line, and is not written.
 
     Args:
-        found: the lines of items, or the list of items that changed.
+        found: a `Series`, the frequencies of the items of --item; or a `Trends`, the items that
+            changed.
         options: the options of the command.
         quiet: whether no note is printed.
     """
@@ -149,7 +150,8 @@ def _show(loaded: Result, found: Series | Trends, top: int) -> None:
 
     Args:
         loaded: the saved result.
-        found: the lines of items, or the list of items that changed.
+        found: a `Series`, the frequencies of the items of --item; or a `Trends`, the items that
+            changed.
         top: the largest number of items of the list to print.
     """
     from rich.console import Group

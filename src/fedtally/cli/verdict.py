@@ -240,7 +240,7 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
 
 
 def _shown(verdict: Verdict) -> str:
-    """Return in words how many repeats must fail for the verdict "missed", and how sure it is."""
+    """Return in words how many repeats must fail for the verdict "missed", and how sure that is."""
     from fedtally.answer import amounts
 
     repeats = amounts.counted(verdict.repeats, "repeat")

@@ -21,7 +21,9 @@ def guarantees_little(epsilon: float) -> str:
 
 
 def allows_publishing(delta: float, people: int, noun: str = "clients") -> str:
-    """Return a warning if delta is at least 1 / people, or "" if it is smaller.
+    """Return a warning if delta is at least 1 / people, or "" if delta is smaller.
+
+    The warning says that such a delta allows publishing one of these people's items.
 
     Args:
         delta: the delta of a guarantee.

@@ -3,29 +3,33 @@
 An event describes what one campaign exposes of one client (`events.Event`).
 
 The accountant computes the bound by every method that is proven for the events, takes the smallest
-bound, and names its method. The last column says how far the epsilon of a method was measured above
-the exact epsilon. An *adaptive* event is one that was chosen in view of what earlier events showed.
+bound, and names its method. The last column of the table says how far the epsilon of a method was
+measured above the exact epsilon. An *adaptive* event is one that was chosen in view of what earlier
+events showed.
 
 | method                      | holds for                          | above the exact epsilon by    |
 |-----------------------------|------------------------------------|-------------------------------|
-| `analytic-gaussian`         | rounded Gaussian noise             | what rounding gains           |
+| `analytic-gaussian`         | rounded Gaussian noise             | the epsilon that rounding     |
+|                             |                                    | saves                         |
 | `dominating-gaussian`       | all noise; the only method for     | 0.23 % at epsilon 1, 12 % at  |
-|                             | Skellam noise with a clip          | epsilon 8 (5 rows, 2 items)   |
-| `privacy-loss-distribution` | integer noise, no clip that        | 1e-3 up to epsilon 20, a      |
-|                             | matters                            | relative 1e-4 beyond it (for  |
+|                             | Skellam noise with a clip          | epsilon 8 (a sketch of 5 rows,|
+|                             |                                    | clients of 2 items)           |
+| `privacy-loss-distribution` | integer noise, if                  | 1e-3 up to epsilon 20, a      |
+|                             | `Event.is_clipped` is False        | relative 1e-4 beyond it (for  |
 |                             |                                    | variances from 0.02)          |
 | `gaussian-composition`      | several events, also adaptive      | as `dominating-gaussian`      |
-| `renyi-filter`              | several events, also adaptive, if  | at most 7 % at a grant's end  |
-|                             | the ledger's first campaign has    |                               |
+| `renyi-filter`              | several events, also adaptive, if  | at most 7 % when a grant is   |
+|                             | the ledger's first campaign has    | nearly used up                |
 |                             | little integer noise               |                               |
 | `basic-composition`         | geometric noise alone, also        | 0 for one release, if each    |
 |                             | adaptive, also with a delta of 0   | client has one item           |
 
-`tools/accountant_gap.py` measures the second and the fifth row.
+`tools/accountant_gap.py` measures `dominating-gaussian` and `renyi-filter`.
 
-The method `privacy-loss-distribution` composes pairs of distributions, at most 2^18. There is a
-pair for each counter that a client changes, in each release. An event whose noise has a clip, or a
-variance above `Law.normal_from`, has one pair instead: the Gaussian that dominates its noise.
+The method `privacy-loss-distribution` composes at most 2^18 pairs of distributions. A pair is the
+noise in one counter, and this noise plus the client's change. There is a pair for each counter that
+a client changes, in each release. An event has a single pair instead if it is clipped, or if its
+noise has a variance above `Law.normal_from`. This pair is the dominating Gaussian and its shift.
 
 Proofs: docs/privacy-proofs/. An input that the accountant does not know is an error. The accountant
 never counts on amplification by sampling, by shuffling or by the choice of cohorts, since the
@@ -96,15 +100,15 @@ __all__ = [
 ]
 
 # With this probability a secure sum may show more than its sum: docs/protocol.md, "Claim of
-# semi-honest". The delta of the noise does not cover this, so 2^-40 is charged in addition.
+# semi-honest". The delta of the noise does not cover this, so 2^-40 is added for each secure sum.
 SECURE_SUM_DELTA = 2.0**-40
 # The largest total epsilon of several campaigns, each planned in view of earlier ones. A sampler of
-# noise costs (1 + e^epsilon) times its total variation in delta. Up to this epsilon, the part of
-# delta that `set_aside` reserves can pay for it: docs/privacy-proofs/releases.md, 5.
+# noise uses up a delta of (1 + e^epsilon) times its total variation. Up to epsilon 25, the part of
+# delta that `set_aside` reserves can pay for the samplers: docs/privacy-proofs/releases.md, 5.
 MOST_ADAPTIVE = 25.0
 _TYPICAL = 1e-6  # `privacy_loss` compares the bounds at this delta
-_LEAST_LISTED = 1e-12  # a table ends at the epsilon of this delta; larger losses are infinite
-_LISTED = 2001  # losses of at least 0 in a table: enough to plot or to compose it
+_LEAST_LISTED = 1e-12  # a table ends at the epsilon of this delta: larger losses count as infinite
+_LISTED = 2001  # the number of losses from 0 up in a table: enough to plot or compose tables
 _OVERFLOWS = 700.0  # a larger epsilon is taken as 700: beyond 709, e^epsilon is infinite
 # The orders of Renyi divergence from which a ledger chooses one: above 1, to 101.
 _ORDERS = tuple((1 + np.geomspace(0.1, 100.0, 61)).tolist())
@@ -116,13 +120,13 @@ class Guarantee:
 
     Attributes:
         epsilon: a proven upper bound on the epsilon of all events together; infinity if no method
-            proves any.
+            proves a finite one.
         delta: the delta at which `epsilon` holds. It includes the delta that secure sums and
             samplers of noise use up. 0: pure differential privacy.
         method: the method that computed the bound.
         relation: the neighbouring relation that the statement holds for.
         trust: who must be honest for the statement to hold (`events.Trust`): `central`,
-            `distributed` or `central and distributed`.
+            `distributed` or, if the events differ in trust, `central and distributed`.
     """
 
     epsilon: float
@@ -148,7 +152,7 @@ def rounded_up(bound: float) -> float:
 def numbers(epsilon: float, delta: float) -> str:
     """Return the text "epsilon ..., delta ..." of a guarantee, both rounded up to four digits.
 
-    With a delta of 0 it is "pure epsilon ...".
+    With a delta of 0 the text is "pure epsilon ...".
 
     >>> numbers(0.99999, 1e-6), numbers(0.5, 0.0)
     ('epsilon 1, delta 1e-06', 'pure epsilon 0.5')
@@ -251,8 +255,8 @@ class Composition:
 
     With an `order`, there are two bounds, and each has half of the rest of delta: one composes
     Gaussians, the other adds up Renyi divergences of this order. The smaller bound is the total. A
-    single campaign was not planned in view of others, so it has the smaller cost that `epsilon`
-    proves.
+    single campaign was not planned in view of other campaigns. So its total is the cost that
+    `epsilon` proves, which is smaller.
 
     Make one with `of`. Adding a campaign takes the same time after a thousand campaigns as after
     one. Proof: docs/privacy-proofs/releases.md, 5, and renyi.md.
@@ -342,7 +346,7 @@ class Composition:
                 and this total has delta 0.
         """
         check_relations({str(self.relation), str(event.relation)})
-        _delta_for([event], self.delta)  # a later campaign may need a delta although there is none
+        _delta_for([event], self.delta)  # a later campaign may need a delta although `delta` is 0
         lost, variation = _slack([event])
         return replace(
             self,
@@ -375,9 +379,9 @@ class Composition:
         # in view of earlier ones. So `set_aside` depends on delta only.
         aside = set_aside(self.delta)
         found, method = self._adaptive(self.delta - aside)
-        # A total variation costs (1 + e^epsilon) times as much delta. The price is taken at
-        # MOST_ADAPTIVE, or at a larger epsilon so far. Otherwise each campaign would raise the
-        # price of earlier ones.
+        # Samplers use up a delta of (1 + e^epsilon) times their total variation. This factor, the
+        # price, is taken at epsilon MOST_ADAPTIVE or, if `found` is larger, at `found`. At `found`
+        # alone, each campaign would raise the price of earlier campaigns.
         price = 1 + math.exp(min(max(found, MOST_ADAPTIVE), _OVERFLOWS))
         lost = self.lost + price * self.variation
         if lost > aside:
@@ -406,15 +410,15 @@ class Composition:
         return min((gaussians.epsilon(half), Method.GAUSSIANS), (renyi, Method.RENYI))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the composition's sums as a dict of JSON-able values, for `from_dict`.
+        """Return the composition as a dict of JSON-able values, for `from_dict`.
 
-        Delta, relation and event are not in it.
+        The dict lacks `delta`, `relation` and `alone`.
         """
         values = {
             name: getattr(self, name)
             for name in ("campaigns", "square", "lost", "variation", "trust")
         }
-        # Most compositions have no order and no pure epsilon. These entries are then left out.
+        # Most compositions have no order, and both `sums` infinite. Such entries are left out.
         if self.order is not None:
             values["order"] = self.order
         sums = {"pure": self.pure, "divergence": self.divergence}
@@ -426,8 +430,8 @@ class Composition:
 
         Args:
             values: the dict that `to_dict` returned.
-            event: the event of the last campaign. The composition has the relation of this event,
-                and if it is of only one campaign, this event is `alone`.
+            event: the event of the last campaign. The composition has the relation of this event.
+                If there is only one campaign, this event is also `alone`.
             delta: the delta of the composition.
 
         Raises:
@@ -547,10 +551,10 @@ def _sum_above(a: float, b: float) -> float:
 class Concentrated(NamedTuple):
     """A proven statement of zero-concentrated differential privacy (Bun and Steinke 2016).
 
-    It holds up to `delta`. This means: the distribution of what is seen is within total variation
-    `delta` of another distribution. For these other distributions, the Renyi divergence between
-    neighbours is at most alpha rho, for every order alpha > 1. For several events, add up rho and
-    add up delta, even if later events are chosen in view of earlier events.
+    The statement holds up to `delta`: for each data set, the distribution of what is seen is within
+    total variation `delta` of another distribution. For these other distributions, the Renyi
+    divergence of every order alpha > 1 between neighbours is at most alpha times rho. For several
+    events, add up rho and add up delta, even if later events are chosen in view of earlier events.
     """
 
     rho: float
@@ -561,8 +565,8 @@ def concentrated(events: Event | Sequence[Event]) -> Concentrated:
     """Return the zero-concentrated differential privacy (rho, delta) of all events together.
 
     An event adds mu^2 / 2 to rho, where mu is the shift of the Gaussian that dominates the event
-    (`gaussian_bound`). With geometric noise, each changed counter has a mu of its own, and adds
-    epsilon^2 / 2 instead if that is less; its epsilon is the largest privacy loss of this counter.
+    (`gaussian_bound`). With geometric noise, each changed counter has a mu of its own, and adds the
+    smaller of mu^2 / 2 and epsilon^2 / 2, where epsilon is the largest privacy loss of the counter.
     Proof: docs/privacy-proofs/skellam.md and geometric.md.
 
     Raises:
@@ -603,7 +607,7 @@ def delta(events: Event | Sequence[Event], epsilon: float) -> Guarantee:
 class PrivacyLoss(NamedTuple):
     """A distribution of the privacy loss on a grid: an upper bound on the true distribution.
 
-    The true distribution is dominated whichever of the two neighbours comes first.
+    It dominates the true distribution, whichever of the two neighbours comes first.
 
     Attributes:
         loss: float64 [n], the losses: equally spaced, in rising order, and then infinity.
@@ -652,7 +656,7 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
     above = np.minimum(1.0, bound.deltas(loss) + fixed + (1 + np.exp(loss)) * variation)
     if end == pure:
         above[-1] = 0.0
-    below = 1 - np.exp(-loss) * (1 - above)  # the delta at -loss: the bound holds for both orders
+    below = 1 - np.exp(-loss) * (1 - above)  # delta at -loss: either neighbour may come first
     loss = np.concatenate([-loss[:0:-1], loss])
     delta = np.minimum.accumulate(np.concatenate([below[:0:-1], above]))
     # delta is the sum, over all losses above epsilon, of (1 - e^(epsilon - loss)) times the loss's
@@ -690,11 +694,12 @@ def most_detected(epsilons: npt.ArrayLike, deltas: npt.ArrayLike, false_alarms: 
 
 
 def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Event] = ()) -> float:
-    """Return a noise variance with which all the events are (epsilon, delta)-private together.
+    """Return a variance for an event with which all events are (epsilon, delta)-private together.
 
-    A search finds the variance, to a relative 1e-6. It is the smallest such variance, unless
-    epsilon somewhere rises with the variance. This happens below a variance of 1, or where a method
-    reaches its limits. The returned variance meets the target in any case.
+    All events are `event` and `others`. A search finds the smallest such variance, to a relative
+    1e-6. The result may be larger if epsilon somewhere rises with the variance. This may happen
+    below a variance of 1, or where a method reaches its limits. The returned variance meets the
+    target in any case.
 
     Args:
         event: the event whose variance to find; its present variance is ignored.
@@ -815,7 +820,7 @@ def _slack(events: Sequence[Event]) -> tuple[float, float]:
 def _solve(bound: Bound, delta: float, variation: float) -> float:
     """Return an epsilon at which a bound and the samplers of noise together use at most delta.
 
-    Returns infinity if there is none.
+    Returns infinity if the search finds no such epsilon.
 
     Args:
         bound: the (epsilon, delta) curve for ideal noise.

@@ -40,7 +40,7 @@ DAY = 86_400  # seconds
 MAX_DAYS = 3_660  # the longest period of a cap in days: ten years
 NAME = "1 to 200 printable characters, no blanks at the ends"
 MAX_RELEASE = 2**31 - 1  # the largest integer that a column holds in every database
-MIN_DELTA = 1e-15  # floating point errs by about 1e-15; each secure sum alone needs 2^-40
+MIN_DELTA = 1e-15  # the least delta above 0 of a grant: a smaller one is below rounding errors
 # Hangul fillers and the empty Braille pattern: they are blank, but Unicode counts them as letters
 _WITHOUT_INK = "\u115f\u1160\u3164\uffa0\u2800"
 _SEPARATORS = re.compile(r"[\s\-_\u2010-\u2015\u2212\u00b7\u2022\u30fb.]+")
@@ -55,7 +55,7 @@ class AlreadySpentError(InvalidInputError):
 
 
 class OverspentError(InvalidInputError):
-    """Refuse a charge above a population's grant or a client's cap, or a round too many."""
+    """Refuse a charge above a grant or a client's cap, or a round above the plan's limit."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,8 @@ class Cap:
     def since(self, time: int) -> int:
         """Return the time after which a client's parts count for the cap, in Unix seconds.
 
-        A part is one round that the client took part in. Without `per_days`, all parts count: -1.
+        A part is one round that the client took part in. Without `per_days`, all parts count, and
+        the result is -1.
 
         Args:
             time: the end of the cap's period, usually now, Unix seconds.
@@ -152,8 +153,8 @@ class Cap:
         Raises:
             InvalidInputError: see `Composition.of`.
         """
-        # Not by population: a server could name a new population in each plan, and so evade the
-        # cap.
+        # The populations of the charges are ignored. Otherwise a server could name a new population
+        # in each plan, and so evade the cap.
         campaigns = {charge.plan: charge.event for charge in charges}
         if self.per_days is None:
             counted = list(campaigns.values())
@@ -161,7 +162,8 @@ class Cap:
             parts = Counter(charge.plan for charge in charges)
             counted = [event.of_parts(parts[plan]) for plan, event in campaigns.items()]
         total = Composition.of(under_demand(counted, self.relation), self.delta)
-        # `under_demand` may count two servers as one trusted server; what is proven is about both.
+        # `under_demand` may compute the cost of two servers as the cost of one trusted server. The
+        # guarantee still has the trust that the events themselves have.
         total = replace(total, trust=" and ".join(sorted({str(one.trust) for one in counted})))
         return total if self.per_days is None or len(charges) == 1 else replace(total, alone=None)
 
@@ -216,10 +218,10 @@ def checked_name(**named: str) -> str:
     converted, since it is part of a plan's fingerprint.
 
     Args:
-        named: one keyword and the name. Errors name the keyword.
+        named: one keyword argument, whose value is the name. Errors name the keyword.
 
     Raises:
-        InvalidInputError: the value is not such a name.
+        InvalidInputError: the name does not meet these conditions.
 
     >>> checked_name(population="phones")
     'phones'
@@ -256,10 +258,10 @@ def appearance(name: str) -> str:
     """Return a string for comparing names: two names that look alike usually get the same string.
 
     Letter case, accents, compatibility forms (NFKD) and characters without ink make no difference.
-    Blanks, hyphens, underscores and dots become one hyphen. Look-alikes of Latin letters, such as
-    Cyrillic and Greek letters and digits, become the Latin letter. Use the string for warnings
-    only: it misses some look-alikes (Unicode TR 39 lists thousands), and can be equal for names
-    that differ clearly.
+    A run of blanks, hyphens, underscores or dots becomes one hyphen, or nothing at an end of the
+    name. Look-alikes of Latin letters, such as Cyrillic letters, Greek letters and the digits 0 and
+    1, become the Latin letter. Use the string for warnings only: it misses some look-alikes
+    (Unicode TR 39 lists thousands), and can be equal for names that differ clearly.
 
     >>> appearance("phones-2")
     'phones-2'
@@ -291,8 +293,8 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
 
     Raises:
         AlreadySpentError: this release of the plan was charged before.
-        OverspentError: with the new campaign, the population would cost more than its grant, or
-            several campaigns more than epsilon 25.
+        OverspentError: the campaigns of the population, the new campaign included, would cost more
+            than the grant; or they are several, and would cost more than epsilon 25.
         InvalidInputError: the plan was charged to another population or with another event; the
             neighbouring relations of the events differ, so that their costs cannot be added; the
             grant is for another population; or `Composition.of` or `Composition.guarantee` refuses
@@ -413,20 +415,20 @@ def _spendable(epsilon: float, total: Composition) -> float:
 
 
 def check_participation(charges: Sequence[Charge], new: Charge) -> None:
-    """Refuse a round in which the client took part before, or one round too many of its plan.
+    """Refuse a round in which the client took part before, or a round above the plan's limit.
 
-    A client may take part in at most `event.participations` rounds of a plan. With
+    The limit: a client may take part in at most `event.participations` rounds of a plan. With
     `event.per_rounds` = R, it may take part in at most `event.participations` of any R rounds in a
     row. Clients may take part in rounds in any order.
 
     Args:
-        charges: one charge for each round that the client took part in before. All rounds of this
-            plan must be among them; charges of other plans are ignored.
+        charges: one charge for each round that the client took part in before. They must include
+            all such rounds of the plan `new.plan`; charges of other plans are ignored.
         new: the charge of the round that the client is asked to take part in.
 
     Raises:
-        AlreadySpentError: the client took part in that round.
-        OverspentError: the client took part in as many rounds as the event allows.
+        AlreadySpentError: the client took part in this round before.
+        OverspentError: with this round, the client would exceed the plan's limit.
         InvalidInputError: an earlier charge of the plan has another population or event.
 
     >>> event = Event(

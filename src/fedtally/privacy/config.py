@@ -110,14 +110,15 @@ class PrivacyConfig:
         """Return the proven guarantee of the campaign for a given neighbouring relation and delta.
 
         Args:
-            relation: the neighbouring relation. Add-remove is refused if the event has another one.
+            relation: the neighbouring relation. Add-remove is refused if the event has another
+                relation.
             delta: the delta, above 0 and below 1; or 0 if the noise is geometric.
-            parts: the number of rounds that the client takes part in; None: as many as the plan
-                allows.
+            parts: the number of rounds that the client takes part in; None: the most rounds that
+                the plan allows.
 
         Raises:
-            InvalidInputError: an argument is out of bounds, or secure sums and samplers of noise
-                alone use up delta.
+            InvalidInputError: the relation is refused, an argument is out of bounds, or secure sums
+                and samplers of noise alone use up delta.
         """
         event = self.event if parts is None else self.event.of_parts(parts)
         return _guarantee(event.under(relation), delta)
@@ -176,8 +177,8 @@ class PrivacyConfig:
         Raises:
             InvalidInputError: the clients do not add the noise.
         """
-        # `honest_survivors` shares have the planned variance. It is the fewest honest clients that
-        # may be in a sum, so that a sum has at least this noise. `in_shares` refuses noise without
+        # `honest_survivors` shares have the planned variance. A sum has at least this number of
+        # honest clients, and so at least the planned noise. `in_shares` refuses noise without
         # shares.
         shares = validate.integer(1, clients=clients) / (self.event.honest_survivors or 1)
         return self._law.in_shares(self.event.noise_variance * shares)
@@ -187,8 +188,8 @@ class PrivacyConfig:
 
         The number counts the draws in this counter of all released sums together.
 
-        If clients add the noise, one draw is a client's share. Else it is the noise of the
-        aggregator or of one server.
+        If clients add the noise, one draw is a client's share. Otherwise one draw is the
+        noise of the aggregator or of one server.
 
         Args:
             clients: the number of clients (or silos) in all released sums together.
@@ -285,11 +286,12 @@ def exposure(
 
     Args:
         rows: the number of rows of the sketch; an item changes one counter in each row.
-        width: the number of counters in a row; if rows differ, the harmonic mean of their numbers.
+        width: the number of counters in a row; if rows differ in width, the harmonic mean of their
+            widths.
         relation: the neighbouring relation, or its name.
         trust: who must be honest, central or distributed (`events.Trust`). With distributed trust,
             clients add shares of the noise if `honest_survivors` is given; if not, two servers add
-            it.
+            the noise.
         max_items: the most distinct items of a client in a round.
         participations: the most rounds that a client takes part in.
         per_release: the most rounds of a client in one release, that is, in one opened sum.
@@ -301,7 +303,8 @@ def exposure(
         honest_survivors: the fewest honest clients in a sum, if clients add the noise in shares.
         most_clients: the most clients in a sum. If clients add the noise, it is also the most draws
             of noise in one counter.
-        collisions: how badly two candidates collide under the hashes (`events.certify`).
+        collisions: how badly two candidates collide under the hashes (`events.certify`); None: the
+            worst is assumed (see `Event`).
         counters: the number of counters of a client's vector; None: rows times width.
         encoding: how items become counters, in a sketch or a histogram. A histogram has no clip.
         mechanism: the mechanism of the noise, or its name; None: skellam if `honest_survivors` is
@@ -358,7 +361,7 @@ def least_noise(
     least = _calibrated(event, checked_epsilon(epsilon), delta)
     variance = max(least, LAWS[event.mechanism].least_variance)
     # `least_variance` may be above `least`. With very little noise, a larger variance may have a
-    # larger bound on epsilon, or none. So the bound is checked, and the variance raised.
+    # larger bound on epsilon, or no bound. So epsilon is checked, and the variance raised.
     while _guarantee(replace(event.in_a_row, variance=variance), delta).epsilon > epsilon:
         variance *= 1.125
     return PrivacyConfig(

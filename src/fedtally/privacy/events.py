@@ -227,7 +227,7 @@ class Event:
             It is the fewest clients that may remain in a round's sum, less the clients that may be
             corrupt. Skellam noise needs it; with other noise it must be None.
         collisions: the worst collisions under the hashes of all rounds, from `certify`. None: the
-            charge allows for two items that collide in all rows. It must be None unless the
+            charge allows for two items that collide in all rows. Collisions are allowed only if the
             relation is replace-one, and `max_items`, `per_release` and `silos_per_person` are 1.
         total_variation: the total variation distance between the noise that is drawn and the ideal
             noise, for all draws of one release together.
@@ -303,8 +303,8 @@ class Event:
         together = validate.integer(1, self.participations, per_release=self.per_release)
         self._keep(per_release=together)
         self._check_in_a_row()
-        # beyond this number, sums over the contributions of one person would not be exact in
-        # float64
+        # With more than MAX_PARTICIPATIONS contributions of one person, sums over them would not be
+        # exact in float64.
         which = "participations" if self.per_rounds is None else "participations in all rounds"
         product = {f"{which} times silos_per_person": self.contributions}
         validate.integer(1, MAX_PARTICIPATIONS, **product)
@@ -317,8 +317,8 @@ class Event:
     def _check_in_a_row(self) -> None:
         """Check `per_rounds`, `num_rounds` and `per_release` against each other.
 
-        `per_rounds` must be between `participations` and `num_rounds`, with `per_release` 1.
-        Without `per_rounds` there must be no `num_rounds`.
+        With `per_rounds`, `participations` <= `per_rounds` <= `num_rounds` must hold, and
+        `per_release` must be 1. Without `per_rounds` there must be no `num_rounds`.
         """
         if self.per_rounds is None:
             if self.num_rounds is not None:
@@ -334,7 +334,7 @@ class Event:
             )
 
     def _check_survivors(self) -> None:
-        """Refuse Skellam noise without `honest_survivors`, and other noise with it."""
+        """Refuse Skellam noise without `honest_survivors`, and other noise that has it."""
         if self.mechanism is Mechanism.SKELLAM:
             honest = validate.integer(1, honest_survivors=self.honest_survivors)
             self._keep(honest_survivors=honest)
@@ -439,7 +439,7 @@ class Event:
         return replace(self.in_a_row, participations=number, per_release=together)
 
     def allows(self, taken: Collection[int], round: int) -> bool:
-        """Return whether a client may contribute to one more round, in any order of rounds.
+        """Return whether a client may contribute to one more round.
 
         Args:
             taken: the numbers of the rounds that the client contributed to, each once.
@@ -510,9 +510,9 @@ class Event:
         if self.collisions is not None:
             return 2.0 * (self.rows + self.collisions.excess)
         # Counters are integers, so the square of a norm is an integer, too, and at most the floor
-        # of the clip's square. The client computes this floor as an exact fraction, too
-        # (sketch/clip.py). With different rounding here and there, a client could contribute more
-        # than is charged.
+        # of the clip's square. This code and the client (sketch/clip.py) both compute the floor of
+        # an exact fraction. If they rounded differently, a client could contribute more than is
+        # charged.
         clip = (
             math.inf
             if self.clip_norm is None
@@ -520,10 +520,10 @@ class Event:
         )
         one = self.encoding.exposure(self.rows, self.max_items).square
         own = min(one, clip)
-        # replace-one: two vectors of a sketch may point in opposite directions: the square of their
-        # distance is 4 times the square of the norm. Two vectors of a histogram are at worst at a
-        # right angle: it is twice that square. add-remove: the number of clients is one more
-        # counter, which changes by 1.
+        # replace-one: two vectors of a sketch may point in opposite directions. The square of their
+        # distance is then 4 times the square of the norm. Two vectors of a histogram are at worst
+        # at a right angle. The square of their distance is then twice the square of the norm.
+        # add-remove: the number of clients is one more counter, which changes by 1.
         return {
             Relation.ZERO_OUT: own,
             Relation.REPLACE_ONE: own
@@ -580,8 +580,8 @@ class Event:
         >>> event.under(Relation.REPLACE_ONE).l2_sensitivity / event.l2_sensitivity
         2.0
         """
-        # Only an event of add-remove has noise on the number of clients. Another event cannot
-        # become one.
+        # Only an event of add-remove has noise on the number of clients. So no other event can get
+        # this relation.
         asked = relation if self.relation.hides_number else countable(relation)
         return replace(self, relation=Relation.parse(asked), collisions=None)
 
@@ -667,9 +667,10 @@ def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
     demand is for zero-out and an event is of add-remove (a plan of silos that hides how many people
     they have), all events get add-remove. This makes the cost of the other events a little higher.
 
-    No plan of two servers has add-remove, since they see the number of reports. Its event becomes
-    that of one trusted server, with the noise of one of the two servers. It then costs at least as
-    much: a client without items changes no number of reports, and pays for one more counter.
+    Two servers see the number of reports, so that no plan of two servers has add-remove. If an
+    event of two servers gets add-remove here, it also becomes an event of one trusted server, with
+    the noise of one of the two servers. Its cost is then at least its cost for zero-out, since one
+    more counter changes.
 
     Args:
         events: the events of the campaigns, of any relations.
@@ -801,7 +802,7 @@ def _certify_round(locations: npt.NDArray[np.integer[Any]], signs: I64) -> Colli
                 return Collisions(opposite, excess)
     for a in range(rows):
         for pair in _opposite_pairs(cells[a], signs[a]):
-            if excess >= 1:  # more needs opposite signs in two rows: checked above
+            if excess >= 1:  # a larger excess needs opposite signs in two rows: see above
                 return Collisions(opposite, excess)
             consider(*pair)
     return Collisions(opposite, excess)

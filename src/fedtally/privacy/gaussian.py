@@ -39,7 +39,7 @@ def _multiplier(epsilon: float, delta: float) -> float:
 
 
 def bound_of_pure(epsilon: float) -> float:
-    """Return a mu such that a Gaussian mechanism dominates every mechanism of a pure epsilon.
+    """Return a mu such that a Gaussian mechanism dominates every mechanism with this pure epsilon.
 
     The Gaussian mechanism shifts a Gaussian by mu standard deviations. It *dominates*: what it
     shows is at least as easy to tell apart. Up to epsilon 500 mu is the least such number, but for
@@ -48,10 +48,12 @@ def bound_of_pure(epsilon: float) -> float:
     >>> round(bound_of_pure(1.0), 4), round(bound_of_pure(1000.0), 1)
     (1.232, 89.4)
     """
-    if epsilon > 500:  # 1 - p would become 0 here; Phi(-x) <= exp(-x^2 / 2) bounds its quantile
+    # mu is twice the normal quantile of p = e^epsilon / (1 + e^epsilon). For a very large epsilon
+    # 1 - p would become 0, so the bound Phi(-x) <= exp(-x^2 / 2) is used.
+    if epsilon > 500:
         return 2 * math.sqrt(2 * epsilon)
-    # mu is twice the normal quantile of p = e^epsilon / (1 + e^epsilon). To lose no digits, a small
-    # epsilon uses 2 p - 1 = tanh(epsilon / 2), and a large epsilon uses 1 - p.
+    # To lose no digits, an epsilon below 1 uses 2 p - 1 = tanh(epsilon / 2). A larger epsilon uses
+    # 1 - p.
     at = library.special()
     mu = (
         2 * math.sqrt(2) * float(at.erfinv(math.tanh(epsilon / 2)))

@@ -83,7 +83,8 @@ def half(variance: float, probability: float) -> int:
     3
     """
     rate = float(rate_of(variance))
-    # the solution of `exceeded`; rounding may shift it by one, so its neighbours are tried, too
+    # `near` is the k at which `exceeded` falls to the probability. Rounding may shift `near` by 1,
+    # so its neighbours are tried, too.
     near = math.ceil(-math.log(probability * (1.0 + math.exp(-rate)) / 2.0) / rate) - 1
     return next(
         k for k in range(max(0, near - 1), near + 3) if exceeded(variance, k) <= probability
@@ -145,8 +146,8 @@ class Geometric:
 class _Bits:
     """An endless source of uniform 64-bit words, computed from one key.
 
-    Each key yields `_WORDS` words. Then the next key replaces it: the four words at the start of
-    its stream.
+    The first four words of a key's stream are the next key. The `_WORDS` words after them are
+    yielded. Then the next key replaces the key.
     """
 
     def __init__(self, key: Secret) -> None:
@@ -187,9 +188,10 @@ class _Bits:
 def _attempts(bits: _Bits, rate: Fraction, number: int) -> I64:
     """Make `number` attempts at a draw, and return the draws of the successful attempts: int64.
 
-    This is Algorithm 2 of Canonne, Kamath and Steinke (2020), for the scale t / s = 1 / rate. The
-    integer u + t v has a probability proportional to e^(-(u + t v) / t). Divided by s and rounded
-    down, it is a size k with a probability proportional to e^(-rate k).
+    This is Algorithm 2 of Canonne, Kamath and Steinke (2020), for the scale t / s = 1 / rate. An
+    attempt draws integers u in 0 .. t - 1 and v >= 0. The integer u + t v has a probability
+    proportional to e^(-(u + t v) / t). Divided by s and rounded down, u + t v is a size k with a
+    probability proportional to e^(-rate k). An attempt fails if u is rejected or the draw is -0.
     """
     t, s = _UNIT, int(rate * _UNIT)
     u = bits.below(t, number)

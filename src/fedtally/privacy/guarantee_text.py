@@ -47,8 +47,8 @@ class Unit(NamedTuple):
             person's silos.
         held: the words for the protected items.
         there: the clause that says "it takes part".
-        bound: the clause for how much one client or person may contribute; it has places for
-            `{rounds}`, `{silos}`, `{items}`, `{clip}` and `{worst}`.
+        bound: the clause for how much one client or person may contribute. `_bound` fills its
+            places `{rounds}`, `{silos}`, `{items}`, `{clip}` and `{worst}`.
         is_in_silos: whether clients are silos, so that one person may be in several.
     """
 
@@ -165,8 +165,8 @@ def _in_a_row(terms: PrivacyConfig) -> dict[str, Any]:
 def promises(terms: PrivacyConfig, rounds: str = "rounds") -> list[str]:
     """Return a sentence with epsilon and delta for each period that the terms guarantee.
 
-    With `per_rounds` there are two: first for any `per_rounds` rounds in a row, then for all
-    rounds. Without it there is one, for all rounds.
+    With `per_rounds` there are two sentences: first for any `per_rounds` rounds in a row, then for
+    all rounds. Without `per_rounds` there is one sentence, for all rounds.
 
     Args:
         terms: the privacy terms of the plan.
@@ -259,8 +259,8 @@ def sentences(
     said = numbers(found.epsilon, found.delta)
     guarantee = f"{said} {changed(event.relation, clients)} ({event.relation})"
     # Many readers think of replace-one. Under other relations epsilon is smaller, and these readers
-    # would take the smaller number for that of replace-one. So the epsilon for replace-one is
-    # added.
+    # would take the smaller number for the epsilon of replace-one. So the epsilon for replace-one
+    # is added.
     other = terms.replace_one
     if event.relation is not Relation.REPLACE_ONE:
         bound = (
@@ -337,8 +337,8 @@ def right_guesses(found: Guarantee) -> str:
 
     The attacker guesses from all that is published which of two neighbouring data sets was used;
     both are equally likely. Under an (epsilon, delta) guarantee the guess is right in at most a
-    share (1 + delta e^-epsilon) / (1 + e^-epsilon) of cases. The text is rounded up. Chance is 50
-    %.
+    share (1 + delta e^-epsilon) / (1 + e^-epsilon) of cases. By chance half of all guesses are
+    right. The text is rounded up.
 
     >>> from fedtally.privacy.config import propose
     >>> right_guesses(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000).guarantee)

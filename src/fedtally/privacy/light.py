@@ -3,8 +3,8 @@
 They are for an agent in which one or both libraries are missing (see `privacy.library`). Each
 function has the name and the arguments of the function that it replaces; `LossGrid` has the methods
 that are needed of dp-accounting's distributions. Tests compare the epsilons with the libraries'
-epsilons. `docs/library.md` says by how much the epsilons of this module are smaller, and where they
-may be larger.
+epsilons. `docs/library.md` says by how much the epsilons of this module are smaller than the
+libraries' epsilons, and where they may be larger.
 
 `math.erf` and `math.erfc` have all digits, even in the tails. The functions of the normal
 distribution are computed from these two.
@@ -28,13 +28,13 @@ _LOG_ROOT_2_PI = math.log(2 * math.pi) / 2
 _FAR = -12.0  # below it, the asymptotic series of `_mills` has all digits
 _SERIES = 20  # terms of an asymptotic series: where it is used, the next term is below 1e-16
 _MOST_STEPS = 100  # the most steps of Newton's method, which needs less than ten
-_LITTLE = 30.0  # up to it, I_0 is its power series; above it, the asymptotic series
+_LITTLE = 30.0  # up to this v, I_0(v) is computed by a power series; above, asymptotically
 # The Chernoff bound is tried at the tilt's order plus each of these numbers divided by the standard
 # deviation (negative: lower tail; positive: upper tail). For a Gaussian, 9 is about the best.
 _ORDERS = (-9.0, -3.0, 3.0, 9.0)
 _FAR_OUT = 40.0  # tails of e^-40 are far below a transform's rounding errors
 _HALVINGS = 10  # steps of a bisection: an order needs no better precision
-_OVERFLOWS = 600.0  # the largest exponent, so that e^ of it times other factors is finite
+_OVERFLOWS = 600.0  # the largest exponent: e^600 times other factors is finite
 
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
@@ -59,7 +59,7 @@ def log_ndtr(x: F64) -> F64:
     array([-8.046084e+02, -6.931000e-01, -0.000000e+00])
     """
     tail = _erfc(np.abs(np.maximum(x, _FAR)) / _ROOT_2) / 2
-    with np.errstate(divide="ignore"):  # log(0) where Phi underflows; replaced below
+    with np.errstate(divide="ignore"):  # log(0) for a large x, where it is not used
         found: F64 = np.where(x > 0, np.log1p(-tail), np.log(tail))
     far = x <= _FAR
     found[far] = _mills(x[far])
@@ -103,7 +103,7 @@ def ndtri(p: float) -> float:
     -1.959964
     """
     # Phi is log-concave: from a start left of the root, each step of Newton's method comes closer
-    # to the root, and none goes beyond it.
+    # to the root, and no step goes beyond the root.
     log_p = math.log(p)
     x = -math.sqrt(-2 * log_p) - 1
     for _ in range(_MOST_STEPS):
@@ -193,7 +193,7 @@ def logsumexp(terms: F64, b: F64 | float = 1.0) -> float:
 def get_epsilon_gaussian(sigma: float, delta: float) -> float:
     """Return the smallest epsilon, rounded up, of Gaussian noise with standard deviation sigma.
 
-    The l2 sensitivity is 1, and delta is given.
+    The epsilon is for the given delta and for l2 sensitivity 1.
 
     >>> round(get_epsilon_gaussian(4.2247, 1e-6), 4)
     1.0
@@ -308,8 +308,8 @@ class LossGrid:
 
         Args:
             other: the distribution of the other loss.
-            cut: ignored. In dp-accounting it is the mass of tails that may be lost; here none is
-                lost.
+            cut: ignored. In dp-accounting it is the mass of tails that may be lost; here no
+                mass is lost.
         """
         return LossGrid(self.step, self.parts + other.parts)
 
@@ -351,8 +351,9 @@ class LossGrid:
         """Return a tilt whose mean loss is about the epsilon at a given ln delta.
 
         For every s > 0, 1 - e^-x is at most c e^(s x), where c = s^s / (1 + s)^(1 + s). So delta is
-        at most c times the mean of e^(s (loss - epsilon)). For the best s of an epsilon, this bound
-        is the scale of the tilt divided by 1 + s. It falls as s grows, so that bisection finds s.
+        at most c times the mean of e^(s (loss - epsilon)). If s makes this bound least, the bound
+        is the scale of the tilt of order s * `step`, divided by 1 + s. This quotient falls as s
+        grows, so that bisection finds s.
         """
         low, high = 0.0, -log_delta  # bounds of ln(1 + s)
         for _ in range(_HALVINGS):
@@ -389,8 +390,9 @@ class LossGrid:
         """Return the first and last place to convolve, and a bound on the true mass beyond.
 
         By the Chernoff bound, the tilted sum lies before the first place, and beyond the last
-        place, with a probability of at most e^-40 each. The returned mass beyond the last place is
-        divided by the scale of the tilt.
+        place, with a probability of at most e^-40 each. Then the first place is raised to where
+        probabilities no longer overflow. The returned mass beyond the last place is divided by the
+        scale of the tilt.
         """
         first, last = sum(part.number * int(part.places[0]) for part in self.parts), 0
         # the variance is taken as at least 1, since its root divides

@@ -122,7 +122,7 @@ def _renyi(pair: _Integer | _Normal, order: float) -> float:
     # the logarithms of the terms of E[e^((order - 1) loss)], one for each outcome of the noise
     terms = logs[:overlap] + (order - 1) * (logs[:overlap] - logs[pair.shift :])
     # Beyond the last term, each term is at most e^factor times the term before: a geometric series.
-    last = overlap - 1 - len(logs) // 2  # its outcome: outcome 0 is in the middle
+    last = overlap - 1 - len(logs) // 2  # the outcome of the last term; outcome 0 is in the middle
     bend = law.bend(pair.variance, last, pair.shift)
     factor = float(logs[overlap] - logs[overlap - 1]) + (order - 1) * bend
     if factor >= 0:
@@ -217,9 +217,9 @@ def _step(losses: Sequence[tuple[_Loss, int]]) -> float:
     Let a loss lie at a fraction f of a step s. Connecting the dots splits the loss between the two
     ends of the step, which adds a variance of about f (1 - f) s^2. If losses have many values, 100
     steps in a standard deviation are enough. If a loss has few values, delta has kinks at sums of
-    losses, and the grid needs a smaller step: at most h. Of the steps between h / 2 and h, the
-    result is then the step that adds the least variance. Most losses then lie at points of the grid
-    (docs/privacy-proofs/skellam.md).
+    losses, and the grid needs a smaller step: at most h, the last entry of `steps`. Of the steps
+    between h / 2 and h, the result is then the step that adds the least variance. Most losses then
+    lie at points of the grid (docs/privacy-proofs/skellam.md).
 
     Args:
         losses: each loss, and how often it occurs.

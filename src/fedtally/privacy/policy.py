@@ -77,7 +77,7 @@ class PrivacyPolicy:
         """Refuse a plan whose proven privacy is less than this policy demands.
 
         Args:
-            terms: the privacy terms of the plan; None if the plan has none.
+            terms: the privacy terms of the plan; None: the plan has no privacy.
 
         Raises:
             WeakPrivacyError: the plan does not meet a demand; the message names the demand and the
@@ -91,10 +91,10 @@ class PrivacyPolicy:
         return event.relation if self.relation is Relation.ZERO_OUT else self.relation
 
     def refusals(self, terms: PrivacyConfig | None) -> Iterator[str]:
-        """Yield a sentence for each unmet demand of the policy; none if `check` accepts the plan.
+        """Yield a sentence for each unmet demand of the policy; no sentence if `check` passes.
 
         Args:
-            terms: the privacy terms of the plan; None if the plan has none.
+            terms: the privacy terms of the plan; None: the plan has no privacy.
         """
         if terms is None:
             yield (
@@ -117,7 +117,7 @@ class PrivacyPolicy:
         try:
             parts = 1 if self.per_part else None
             found = terms.proven(self._relation_for(terms), self.delta, parts)
-        # for example: secure sums use up delta, or the policy has add-remove and the plan has not
+        # For example, secure sums use up delta, or only the policy has the relation add-remove.
         except InvalidInputError as error:
             yield f"nothing is proven for this client's policy: {error}"
             return

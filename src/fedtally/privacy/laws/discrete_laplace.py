@@ -86,7 +86,7 @@ class DiscreteLaplace(Law):
         return 0.0
 
     def atoms(self, variance: float, shift: int, loss: F64, mass: F64) -> tuple[F64, F64]:
-        """Return the losses rate (2 j - shift), j = 0 .. shift, and their probabilities."""
+        """Return the losses (2 j - shift) * rate, for j = 0 .. shift, and their probabilities."""
         rate = float(rate_of(variance))
         step = np.rint((loss / rate + shift) / 2).astype(np.int64)
         mass = np.bincount(step, mass, minlength=shift + 1).astype(np.float64)

@@ -140,7 +140,7 @@ class Law(ABC):
         """
 
     def stddev(self, variance: float) -> float:
-        """Return the standard deviation of one draw, an integer.
+        """Return the standard deviation of one draw; a draw is an integer.
 
         Args:
             variance: the variance of the noise; for rounded Gaussian noise, before rounding.
@@ -248,7 +248,7 @@ def cut(probabilities: Any) -> F64:
 def summed(one: F64, number: int, reach: int) -> F64:
     """Return the probabilities that a sum of independent symmetric draws is 0, 1, ..., as float64.
 
-    They end at `reach`; if `number` is 1, the result is `one`.
+    If `number` is 1, the result is `one`. Otherwise it ends with the probability of `reach`.
 
     Args:
         one: float64 [n], the probabilities that one draw is 0, 1, ..., n - 1.
@@ -268,8 +268,8 @@ def summed(one: F64, number: int, reach: int) -> F64:
 def exceeded(masses: F64) -> F64:
     """Return the probabilities that the absolute value of a draw exceeds 0, 1, ..., n - 1.
 
-    They are float64 [n], summed from the largest value down, where the terms are small. The last
-    one is 0.
+    They are float64 [n]; the last one is 0. The sums begin with the small terms, which lie at the
+    largest values, so that no digits are lost.
 
     Args:
         masses: float64 [n], the probabilities that the draw is 0, 1, ..., n - 1.
