@@ -769,6 +769,7 @@ def test_standard_input(words: str) -> None:
         (["estimate", "zipf:", "--domain", "nowhere.txt"], "no such file"),
         (["estimate", "zipf:", "--output", "x.xls"], AS_TABLE),
         (["estimate", "zipf:", "--save", "nowhere/x"], "there is no folder"),
+        (["estimate", "zipf:", "--save", "."], "it is a folder; name a file"),
         (["estimate", "zipf:", "--plot", "x.gif"], ".png, .svg or .pdf"),
         (["estimate", "zipf:", "--top", "-1"], "top must be at least 0"),
         (["estimate", "zipf:", "--plan", "nowhere.toml"], "nowhere.toml"),

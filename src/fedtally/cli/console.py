@@ -570,7 +570,7 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
 
     Raises:
         InvalidInputError: the path of an output is empty, its folder is missing or read-only, the
-            file is an input of the run, or two outputs are the same file.
+            file is an input of the run, the path is a folder, or two outputs are the same file.
     """
     from fedtally.errors import InvalidInputError
 
@@ -580,6 +580,8 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
     for path in (path for path in paths if path is not None):
         if not path:
             raise InvalidInputError("a file to be written has an empty name; name it")
+        if os.path.isdir(path):
+            raise InvalidInputError(f"cannot write {path}: it is a folder; name a file")
         folder = os.path.dirname(path)
         if folder and not os.path.isdir(folder):
             raise InvalidInputError(
