@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class Books(Protocol):
     """The books of some campaigns: what their servers must not forget.
 
-    One object serves several plans, for instance the plan of a pilot (a small first campaign) and
-    the plan of the campaign. Several servers may use one object. A sum "lands" when it is added to
-    the books. If a method raises an error, the server raises it, too, and neither opens nor adds a
-    sum.
+    One object may serve several plans, for instance the plan of a pilot (a small first campaign)
+    and the plan of the campaign. Several servers may use one object. A sum "lands" when it is added
+    to the books. If a method raises an error, the server raises it, too, and its call neither opens
+    nor adds a sum.
     """
 
     def reserve(self, plan: Plan, release: int) -> None:

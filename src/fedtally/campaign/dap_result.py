@@ -76,8 +76,9 @@ def _check_sums(task: Task, collected: Collected, plan: Plan) -> None:
             "a server spoiled the sums, or adds more noise than you say: compare --epsilon and"
             " --delta with both operators"
         )
-    # A report of a histogram has one bucket, so exact sums add up to the number of reports. Noise
-    # nearly always changes this total, so a wrong total shows noise that the plan does not have.
+    # A report of a histogram has one bucket, so exact sums add up to the number of reports. Another
+    # total means noise that the plan does not have, or a server that spoiled the sums. Most noise
+    # changes the total.
     is_total = most or task.vdaf != "histogram" or sum(sums) == count
     if not (is_within and is_total):
         raise InvalidInputError(

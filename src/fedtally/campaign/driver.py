@@ -94,7 +94,7 @@ JITTER = 10
 # session if at least `n_min` clients may be drawn, else no session opens. Engines tick at least
 # once a second, so there is a tick in these seconds.
 LAST_SECONDS = 2
-# after an error of the store, the seconds before the driver reads the store again
+# after an error in `tick`, the seconds before the driver reads the sessions in the store again
 RETRY_SECONDS = 3
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
 
@@ -409,9 +409,9 @@ class Driver:
         # For each round with enough clients for a session, but not for a full one: since when, Unix
         # time.
         self._gathering: dict[int, float] = {}
-        # A client that checks in can change what `_open_sessions` does only once
-        # `Pool.num_arrivals`, which only grows, has reached this number. inf: no round waits for
-        # clients. A round that gathers clients also opens a session when its wait is over, see
+        # Until `Pool.num_arrivals`, which only grows, has reached this number, no client that checks
+        # in lets `_open_sessions` do anything new: each round lacks clients. inf: no round waits
+        # for clients. A round that gathers clients also opens a session when its wait is over, see
         # `_next_time`.
         self._enough = 0.0
         # When to read the sessions in the store; None if all of them are in memory. A new driver

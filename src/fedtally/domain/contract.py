@@ -136,6 +136,9 @@ class Domain(ABC):
 
         Unlike this method, `contains` raises an error for an item of the wrong kind.
 
+        Raises:
+            InvalidInputError: `items` is a single text or bytes, and no column.
+
         >>> from fedtally.domain import IntegerRange
         >>> IntegerRange(1, 9).inside(["7", "tea", None, 8.5, "12"]).tolist()
         [True, False, False, False, False]

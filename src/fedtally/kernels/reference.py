@@ -310,9 +310,10 @@ def invert(
 
 
 def group(ids: U64) -> tuple[I64, I64]:
-    """Return the index at which each distinct id first occurs, ascending, and how often it occurs.
+    """Return the index of each distinct id's first occurrence, and how often the id occurs.
 
-    Both are int64.
+    Both are int64, with one entry for each distinct id. The indices ascend: the ids are in the
+    order in which they first occur.
     """
     _, first, counts = np.unique(ids, return_index=True, return_counts=True)
     order = np.argsort(first)

@@ -18,9 +18,10 @@ _MOST_ROWS = 1 << 32  # `distinct_rows` takes fewer rows than this
 
 
 def group(ids: U64) -> tuple[I64, I64]:
-    """Return the index at which each distinct id first occurs, ascending, and how often it occurs.
+    """Return the index of each distinct id's first occurrence, and how often the id occurs.
 
-    Both are int64, with one entry for each distinct id, in the order of their first occurrence.
+    Both are int64, with one entry for each distinct id. The indices ascend: the ids are in the
+    order in which they first occur.
 
     >>> [part.tolist() for part in group(np.array([7, 5, 7], np.uint64))]
     [[0, 1], [2, 1]]

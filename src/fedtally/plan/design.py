@@ -653,10 +653,13 @@ class Design(Setting):
         return Design.for_fleet(spec, self.domain, self.fleet, self.seed)
 
     def with_length(self, max_length: int) -> Design:
-        """Return this design of an open domain with another maximum length of strings.
+        """Return this design of an open domain with another bound on the names that can be read.
+
+        The design keeps its size, if it has one, so the size must be chosen anew afterwards.
 
         Args:
-            max_length: the maximum length, 1 to 192 bytes.
+            max_length: the most bytes of a string whose name can be read, 1 to 192. Longer strings
+                are counted, too.
 
         Raises:
             InvalidInputError: the domain is not open, or `max_length` is out of range.

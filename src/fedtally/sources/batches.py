@@ -458,8 +458,8 @@ def to_batch(
         for name in (columns.client, columns.round, columns.silo)
     )
     counts = None if columns.count is None else _column(table, columns.count, columns, where)
-    # Counts are read last, and only for rows that are kept: a bad count in a dropped row is no
-    # error.
+    # Counts are read last, and here only for rows that are kept (`itemless` reads its own when
+    # asked): a bad count in a dropped row is no error here.
     what, itemless = f"{where}: column {columns.count!r}", None
     named = _valid(clients, rounds, silos)
     if items.null_count or named is not None:

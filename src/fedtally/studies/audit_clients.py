@@ -119,7 +119,10 @@ class Population(NamedTuple):
     outside: int
 
     def holding(self) -> Iterator[tuple[int, Client, tuple[int, ...]]]:
-        """Yield each client that takes part: its number, the client, and the ids of its items."""
+        """Yield each client that takes part: its number, the client, and the ids that it holds.
+
+        The client's coin decides which ids these are: `held` or `other` of the client.
+        """
         for i, (client, coin) in enumerate(zip(self.clients, self.coins.tolist(), strict=True)):
             if coin or not (self.is_hidden and client.direction):
                 yield i, client, client.held if coin else client.other
