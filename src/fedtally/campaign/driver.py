@@ -409,10 +409,10 @@ class Driver:
         # For each round with enough clients for a session, but not for a full one: since when, Unix
         # time.
         self._gathering: dict[int, float] = {}
-        # Until `Pool.num_arrivals`, which only grows, has reached this number, no client that checks
-        # in lets `_open_sessions` do anything new: each round lacks clients. inf: no round waits
-        # for clients. A round that gathers clients also opens a session when its wait is over, see
-        # `_next_time`.
+        # Until `Pool.num_arrivals`, which only grows, has reached this number, no client that
+        # checks in lets `_open_sessions` do anything new: each round lacks clients. inf: no round
+        # waits for clients. A round that gathers clients also opens a session when its wait is
+        # over, see `_next_time`.
         self._enough = 0.0
         # When to read the sessions in the store; None if all of them are in memory. A new driver
         # has none of them in memory, so its first tick reads the store.

@@ -221,7 +221,13 @@ class Request:
         return self.schedule if is_chosen else Schedule.parse(self.schedule)
 
     def _summation(self, dropout: float) -> Summation:
-        """Return the way to sum: of the given plan if it has a secure sum, else of the user."""
+        """Return how rounds are summed: as the plan says, if one is given that has a secure sum.
+
+        Otherwise they are summed as the user asks.
+
+        Args:
+            dropout: the share of each cohort that drops out in a simulation, 0 <= dropout < 1.
+        """
         if self.plan is None or self.plan.secure_sum is None:
             return self._asked_sum(dropout)
         return self._planned_sum(self.plan.summing, dropout)

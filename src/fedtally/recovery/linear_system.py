@@ -275,7 +275,8 @@ class Landed:
             ids: uint64 [n], the items.
             values: float64 [n, batches], their frequencies in each batch.
         """
-        # The copy shares the hash tables: computing them again would take longer than the rest.
+        # The copy shares the hash tables, which depend only on the hashes of the batches. Under
+        # schedule "fresh" with many rounds, computing them again would take longer than the rest.
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.frequencies = self.frequencies.copy()

@@ -84,8 +84,10 @@ class Crowd(NamedTuple):
     Attributes:
         bound: the bound that the clients exceed: "items", "clip" or "silos".
         population: the clients.
-        towards: for each release, the direction in which the clients move the release if the bound
-            is missing. It is the sketch of everything that one client holds: int64 [rows * width].
+        towards: for each release, the sketch of one set of items: int64 [rows * width]. The clients
+            whose first round is in this release hold this set, in all their rounds. If the bound is
+            missing, each of them moves the release in this direction. If no client begins there,
+            nobody holds the set.
         most: for each release, the largest inner product of one contribution with this direction if
             the bound is enforced.
         campaigns: the number of campaigns after which a missing bound is noticed practically

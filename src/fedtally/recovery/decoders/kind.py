@@ -107,8 +107,10 @@ class FittedDecoder(CampaignDecoder):
 
     A batch is a group of rounds with equal hashes.
 
-    Some batches, which a caller chooses, are called a window. The values of a window use the fit of
-    all batches. Their errors come from the signs of the window's own batches.
+    A caller may choose some batches, a window. The fit is always that of all batches. But a value in
+    a window is measured in the window's own sums, less what the fit explains of them. So its random
+    error comes from the window's batches only: from collisions, whose signs differ from batch to
+    batch, and from noise.
 
     Attributes:
         batches: the numbers of the batches, ascending.

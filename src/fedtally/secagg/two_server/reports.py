@@ -644,8 +644,8 @@ def decode_ids(
     if first > last or len(body) != BATCH.size + ID_BYTES * count:
         raise BatchRefusedError(f"the {kind.name.lower()} is malformed")
     ids = Ids(frame, HEADER.size + BATCH.size)
-    # In any other order a batch could have two encodings. With an id that occurs twice, a report
-    # would count twice, and its vector would stand out in the sum.
+    # If any order were allowed, a batch could have several encodings. If an id occurred twice, its
+    # report would count twice, and the report's vector would stand out in the sum.
     if any(one >= other for one, other in itertools.pairwise(ids)):
         raise BatchRefusedError(
             f"the ids of the {kind.name.lower()} must be in strictly ascending order"
