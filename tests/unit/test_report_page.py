@@ -548,6 +548,8 @@ def test_a_report_says_why_a_larger_share_may_be_less_certain() -> None:
     for rows, is_said in (([sure, doubtful], False), ([doubtful, sure], True), ([sure], False)):
         listed = page.table(page._listed(result, rows), rows, page.LIST)
         assert (why in listed["doubts"]) == is_said
+        # Items asked for are not in the order of their shares.
+        assert why not in page.table(page._listed(result, rows), rows, page.ASKED)["doubts"]
     alone = fedtally.estimate(["tea"] * 30 + ["milk"], domain=["tea", "milk"], seed=1)
     assert alone.plan.is_histogram
     rows = [doubtful, sure]

@@ -445,8 +445,9 @@ def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, 
     grey = [not is_told_from_zero(estimate) for estimate in estimates]
     told = "cannot be told from 0 (in grey)."
     doubts = f"{sum(grey):,} of these {len(rows):,} {told}" * any(grey)
-    if grey != sorted(grey) and of.shares_counters:
-        # Explain why an item may be in grey although an item with a smaller share is not.
+    if caption == LIST and grey != sorted(grey) and of.shares_counters:
+        # Explain why an item may be in grey although an item with a smaller share is not. Items
+        # asked for are in the order asked, so that their order says nothing.
         doubts += " An item's margin depends on the items in its counters."
     if caption == LIST and of.left_out:
         doubts += f" {of.left_out}."

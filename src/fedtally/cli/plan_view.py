@@ -274,9 +274,9 @@ def _usual(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _relied_on(proposal: Proposal) -> list[tuple[str, str]]:
-    """Return the rows (name, text) on decoders that need clearly fewer bytes.
+    """Return the rows (name, text) on decoders with which a plan needs clearly fewer bytes.
 
-    Such a decoder is right only if the frequencies are as assumed.
+    The smaller plan is for the same target, but meets it only if the frequencies are as assumed.
     """
     from fedtally.answer import amounts, sections
     from fedtally.recovery.decoding import resting

@@ -44,8 +44,8 @@ def histogram(design: Design, most: float = float("inf")) -> Design | None:
 
     Returns None if the request excludes histograms, if the domain cannot have a histogram, or if
     the histogram needs more than `most` bytes. The predicted error comes from noise alone. With
-    probability `sizes.RISK * failure_probability`, the largest error of all frequencies exceeds the
-    predicted error.
+    a probability of at most `sizes.RISK * failure_probability`, the largest error of all
+    frequencies exceeds the predicted error.
 
     Args:
         design: the design, with or without a size; the size is replaced.

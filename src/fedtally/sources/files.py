@@ -35,12 +35,14 @@ def open_files(
 ) -> Source:
     """Open all files that a glob matches, or that are in a folder, as one source, sorted by path.
 
-    All files must have one format, and a column must have the same type in all files. Otherwise the
-    integer 7 in one file and the text "7" in another file would be two clients.
+    All files must have one format, and the columns of items and of clients must have the same type
+    in all files. Otherwise the integer 7 in one file and the text "7" in another file would be two
+    clients. Under privacy JSON lines are not compared: there, both are the same client.
 
-    Hive, Spark and DuckDB write folders with names such as ``day=2026-11-24``. Then ``day`` may be
-    the column of the rounds or of the silos of the files in such a folder, unless the files
-    themselves have a column ``day``.
+    Hive, Spark and DuckDB write folders with names such as ``day=2026-11-24``. The column of the
+    rounds or of the silos may be such a ``day``: all rows of a file then have the value in the name
+    of its folder. If the files themselves have a column ``day``, that column is used. But under
+    privacy JSON lines always get the folder's value, since no row may decide which is used.
 
     Args:
         pattern: a path with ``*``, ``?`` or ``[...]``; ``**`` stands for any number of folders. Or

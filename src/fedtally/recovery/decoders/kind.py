@@ -107,10 +107,10 @@ class FittedDecoder(CampaignDecoder):
 
     A batch is a group of rounds with equal hashes.
 
-    A caller may choose some batches, a window. The fit is always that of all batches. But a value in
-    a window is measured in the window's own sums, less what the fit explains of them. So its random
-    error comes from the window's batches only: from collisions, whose signs differ from batch to
-    batch, and from noise.
+    A caller may choose some batches, a window. The fit is always that of all batches. But a value
+    in a window is measured in the window's own sums, less what the fit explains of them. So its
+    random error comes from the window's batches only: from collisions, whose signs differ from
+    batch to batch, and from noise.
 
     Attributes:
         batches: the numbers of the batches, ascending.

@@ -1,6 +1,7 @@
-"""Run the two servers: each collects the reports of one batch, and together they open its sum.
+"""Run the two servers. Each collects the reports of one batch: the reports of a range of rounds.
 
-The sum of a batch is opened only once, and no round is in two batches.
+Together they open the sum of the batch. The journal of a server enforces that a batch has only one
+sum, and that no round is in two batches.
 """
 
 from __future__ import annotations

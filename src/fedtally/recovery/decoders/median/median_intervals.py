@@ -32,8 +32,9 @@ from fedtally.recovery.phantoms import NUM_PHANTOMS, generator
 # holds). With a higher confidence too few phantoms lie beyond the quantile, and the exact
 # distribution is used instead.
 _BY_PHANTOMS = 0.999
-# Under schedule "fresh", or for several results, the estimate is a sum of medians. Its distribution
-# is tabulated at this number of sizes: a power of two, for the fast Fourier transform.
+# Under schedule "fresh", or for several results, the estimate is a sum of medians. To compute its
+# distribution, absolute values are rounded to multiples of a step. The largest possible sum is this
+# number of steps.
 _GRID = 1 << 16
 # Under schedule "hybrid", the distribution of a row uses about this number of sums with some
 # patterns of signs. All 2^batches patterns for every cell would be too many to sort.
