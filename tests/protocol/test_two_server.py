@@ -1482,6 +1482,24 @@ def test_a_second_answer_is_refused_before_it_is_charged() -> None:
     assert charged == ["first", "first", "second"]  # perhaps to another ledger than at first
 
 
+def test_a_second_answer_that_comes_at_the_same_time_is_refused() -> None:
+    """Another process hears an answer after this one has looked, and before it writes."""
+
+    class Late(MemoryJournal):
+        def kept(self, name: bytes) -> bytes | None:
+            return None if name.startswith(b"answer") else super().kept(name)
+
+    journal = Late()
+    leader = Leader(P, range(5, 6), ALLOWED, POLICY, journal, LEADER_KEY, None)
+    pair = Pair(leader, Helper(P, range(5, 6), ALLOWED, POLICY, MemoryJournal(), HELPER_KEY, None))
+    pair.receive(*REPORTS)
+    leader.stop()
+    answer = pair.helper.answer(leader.query(pair.helper.offer()))
+    leader._facts.hear(bytes(32))
+    with pytest.raises(BatchRefusedError, match="the helper answers once"):
+        leader.finish(answer)
+
+
 def test_nothing_is_said_that_was_not_written() -> None:
     class Broken(MemoryJournal):
         full = False

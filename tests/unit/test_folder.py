@@ -9,18 +9,19 @@ import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from campaign_world import ALLOWED, DOMAIN, ROWS, WIDTH, N, plan_of
 from cases import each_case
-from secagg_cohort import stream
+from secagg_cohort import five, stream
 
 from fedtally.answer.provenance import planned_sum
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.enrolment import save_allow_list
-from fedtally.campaign.folder import CampaignFolder, check_begun
+from fedtally.campaign.folder import CampaignFolder, check_begun, unrestorable
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.screening import Screen, Screening
 from fedtally.cli import campaign
@@ -29,6 +30,8 @@ from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileErr
 from fedtally.plan import Plan, Target
 from fedtally.plan.calendar import DAY, Calendar
 from fedtally.privacy.budget import Charge
+from fedtally.secagg.params import Adversary
+from fedtally.secagg.server import ServerState
 from fedtally.sketch import CountSketch
 from fedtally.store import Campaigns, Ledger
 from fedtally.store.marks import write_mark
@@ -672,3 +675,24 @@ def test_a_result_of_days_says_that_a_client_may_be_in_several(
     sketch.noise = folder.plan.noise_mark
     result = campaign._result_of(folder, [sketch], Screening(Screen.OFF), [])
     assert any("may be in up to 2 rounds" in text for text in result.warnings)
+
+
+def test_sessions_that_this_version_cannot_go_on_with_are_named() -> None:
+    """Of a session in each of three phases, one was written by another version."""
+    phases = (ServerState.ADVERTISE, ServerState.SHARE, ServerState.COLLECT)
+    cohorts = [five(Adversary.ACTIVE, phase) for phase in phases]
+    written = [cohort.server.checkpoint() for cohort in cohorts]
+    schema = written[1].index(b"fedtally")
+    written[1] = written[1][:schema] + b"elsewise" + written[1][schema + len(b"elsewise") :]
+    saved = [SimpleNamespace(checkpoint=each) for each in written]
+    asked = list[tuple[Any, int]]()
+
+    def open_sessions(plan: Any, now: int) -> list[SimpleNamespace]:
+        asked.append((plan, now))
+        return saved
+
+    state = SimpleNamespace(open_sessions=open_sessions)
+    folder = SimpleNamespace(state=lambda: state, plan="the plan", allow_list=cohorts[0].allow_list)
+    found = unrestorable(cast("CampaignFolder", folder), 5, random=stream("status"))
+    assert asked == [("the plan", 5)]
+    assert [session for session, _ in found] == [saved[1]] and found[0][1]
