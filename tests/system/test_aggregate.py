@@ -1560,6 +1560,39 @@ def test_who_waits_for_an_old_answer_drops_no_new_one(monkeypatch: pytest.Monkey
     asyncio.run(asks())
 
 
+def test_another_query_that_has_an_answer_gets_it_and_drops_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parameters = SimpleNamespace(n_max=8)
+    server = SimpleNamespace(parameters=parameters, answer=lambda query: query + b"!")
+    release: Any = SimpleNamespace(server=server)
+    found = channel.Channel("plan", [release], cast("Any", None), print)
+    found.patience = 0.0
+    bodies, is_done = iter([b"one", b"two", b"one"]), asyncio.Event()
+
+    async def body(_: Any) -> bytes:
+        return next(bodies)
+
+    async def work(_: int, do: Callable[[Any], bytes]) -> bytes:
+        await is_done.wait()
+        return do(server)
+
+    monkeypatch.setattr(channel, "body_of", body)
+    monkeypatch.setattr(channel, "length_of", lambda *_: 0)
+    monkeypatch.setattr(found, "_of", work)
+
+    async def asks() -> None:
+        request = cast("Any", None)
+        assert (await found._query(request, 0)).status_code == 202
+        is_done.set()
+        await found._answers[0].task
+        assert (await found._query(request, 0)).body == b"two!"
+        assert (await found._query(request, 0)).body == b"one!"
+        assert not found._answers
+
+    asyncio.run(asks())
+
+
 def test_a_helper_that_fails_says_so_to_its_operator_and_the_leader_asks_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
