@@ -503,9 +503,16 @@ def test_a_run_whose_campaign_is_taken_away_says_why(world: SimpleNamespace) -> 
         looked_at(world, place, CampaignFolder.open(place).cancel)
 
 
-@pytest.mark.parametrize("what", ["old-copy", "no-mark"])
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("old-copy", "is an older copy"),
+        ("no-mark", "there is no mark at"),
+        ("no-mark", "survey.mark is empty, and"),
+    ],
+)
 def test_status_says_that_a_start_would_be_refused(
-    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], what: str
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], what: str, why: str
 ) -> None:
     place = init(world, plan_of())
     state, mark = place / "campaign.db", world.folder / "survey.mark"
@@ -525,12 +532,16 @@ def test_status_says_that_a_start_would_be_refused(
     assert said()[0] == "stopped" and said()[2] == ""
     if what == "old-copy":
         state.write_bytes(copy)
+    elif "empty" in why:
+        mark.write_bytes(b"")
     else:
         mark.unlink()
     found, out, err = said()
     assert found == what and what in out
-    assert f"campaign restore {place} gives its open sessions up" in err
+    assert why in err and f"campaign restore {place} gives its open sessions up" in err
     assert carried("resume", world, place) == 2
+    if what == "no-mark":
+        assert why in " ".join(capsys.readouterr().err.split())
     assert run(["campaign", "list", str(world.folder)]) == 0
     assert what in capsys.readouterr().out
     assert run(["campaign", "restore", str(place)]) == 0
@@ -770,6 +781,33 @@ def test_a_mark_that_is_lost_under_a_process_is_told_until_the_process_writes(
             if not ends_first:
                 driver.check_writes()
                 assert mark.exists() and said() == ""
+        assert CampaignFolder.open(place).stage() == ("no-mark" if ends_first else "stopped")
+    assert run(["campaign", "restore", str(place)]) == 0
+    assert said() == ""
+
+
+def test_a_mark_that_is_emptied_under_a_process_is_told_until_the_process_writes(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = init(world, plan_of())
+    mark = world.folder / "survey.mark"
+
+    def said() -> str:
+        capsys.readouterr()
+        assert run(["campaign", "status", str(place)]) == 0
+        return " ".join(capsys.readouterr().err.split())
+
+    assert mark.read_bytes() == b"" and said() == ""  # nothing was written yet
+    for ends_first in (False, True):
+        with hold(CampaignFolder.open(place)) as driver:
+            number = CampaignFolder.open(place).runner()
+            assert said() == ""
+            mark.write_bytes(b"")
+            empty = f"the mark {mark} is empty while process {number} runs {place}: let the process"
+            assert empty in said()
+            if not ends_first:
+                driver.check_writes()
+                assert mark.read_bytes() and said() == ""
         assert CampaignFolder.open(place).stage() == ("no-mark" if ends_first else "stopped")
     assert run(["campaign", "restore", str(place)]) == 0
     assert said() == ""
