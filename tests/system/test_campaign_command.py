@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Timer
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from campaign_world import ALLOWED, STRINGS, N, open_plan, plan_of
@@ -811,6 +813,42 @@ def test_a_mark_that_is_emptied_under_a_process_is_told_until_the_process_writes
         assert CampaignFolder.open(place).stage() == ("no-mark" if ends_first else "stopped")
     assert run(["campaign", "restore", str(place)]) == 0
     assert said() == ""
+
+
+def test_a_mark_that_is_read_only_is_refused_before_anything_is_made(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = init(world, plan_of())
+    mark = world.folder / "survey.mark"
+    access = os.access
+
+    def as_owner(path: Any, mode: int) -> bool:
+        """Return what a user other than root may do, who has made the file."""
+        denied = bool(mode & os.W_OK) and not os.stat(path).st_mode & stat.S_IWUSR
+        return not denied and access(path, mode)
+
+    monkeypatch.setattr(os, "access", as_owner)
+    mark.chmod(0o444)
+    link = world.folder / "link.mark"
+    link.symlink_to(mark)  # the mark on another disk, to which the settings may name a link
+    for named in (mark, link):
+        folder = dataclasses.replace(CampaignFolder.open(place), mark=named)
+        refused = pytest.raises(InvalidInputError, match=f"the mark {named}: {mark} does not allow")
+        with refused, hold(folder):
+            pass
+    assert carried("run", world, place) == 2
+    assert "does not allow it" in " ".join(capsys.readouterr().err.split())
+    assert not (place / "campaign.db").exists()
+    mark.chmod(0o644)
+    with hold(CampaignFolder.open(place)):
+        pass
+    mark.write_bytes(b"")
+    mark.chmod(0o444)
+    assert run(["campaign", "restore", str(place)]) == 2
+    assert "does not allow it" in " ".join(capsys.readouterr().err.split())
+    assert mark.read_bytes() == b""
+    mark.chmod(0o644)
+    assert run(["campaign", "restore", str(place)]) == 0
 
 
 def test_a_cancelled_campaign_stays_cancelled(

@@ -356,6 +356,7 @@ class CampaignFolder:
         # These checks come before the database is made or written. Otherwise a campaign that cannot
         # be claimed would count as begun.
         ledger = self._check_places()
+        _check_writable(self.mark)
         self.check_open()
         return Campaigns.open(self.path / STATE, create=True).claim(
             self.plan, mark=self.mark, clock=clock, owner=random(32).hex(), ledger=ledger
@@ -409,7 +410,9 @@ class CampaignFolder:
                     f"{self.path / STATE} is as its mark {self.mark} says, so that its sessions can"
                     f" go on: fedtally campaign resume {self.path}"
                 )
-            return state.give_up(self.plan, mark=self.mark, ledger=self._check_places())
+            ledger = self._check_places()
+            _check_writable(self.mark)
+            return state.give_up(self.plan, mark=self.mark, ledger=ledger)
 
     @contextmanager
     def run(
@@ -588,7 +591,7 @@ class CampaignFolder:
         """Check that the mark's folder can be written, then open the ledger and return it.
 
         Returns None if the plan is without privacy and so has no ledger. The mark itself is not
-        opened, so a read-only mark in a writable folder passes.
+        checked: `create` makes it, and `_check_writable` checks it for a campaign that has one.
 
         Raises:
             InvalidInputError: the mark's folder is missing or cannot be written.
@@ -679,6 +682,19 @@ def _why_warned(folder: CampaignFolder, restore: str) -> str:
         f" since {anew}": is_empty(mark),
     }
     return next((why for why, is_lost in whys.items() if is_lost), "")
+
+
+def _check_writable(mark: Path) -> None:
+    """Refuse a mark that is there and that this user may not write, with an InvalidInputError.
+
+    Without this check, the database would be made or opened first, and then the write would fail.
+    """
+    place = real_path(mark)
+    if place.exists() and not os.access(place, os.R_OK | os.W_OK):
+        raise InvalidInputError(
+            f"cannot write the mark {mark}: {place} does not allow it; let the user who runs the"
+            " campaign read and write it"
+        )
 
 
 def _no_lock(folder: Path, place: Path, error: OSError) -> InvalidInputError:
