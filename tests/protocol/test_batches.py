@@ -743,6 +743,9 @@ def test_an_old_copy_is_refused_for_good(proofs: World) -> None:
     (proofs.folder / "leader.mark").unlink()
     with pytest.raises(InvalidInputError, match=r"there is no mark at .*nobody knows whether"):
         proofs.claim(0)
+    (proofs.folder / "leader.mark").touch()
+    with pytest.raises(InvalidInputError, match=r"leader.mark is empty, .*nobody knows whether"):
+        proofs.claim(0)
     assert proofs.queries == {first}
 
 

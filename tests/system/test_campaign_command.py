@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Timer
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from campaign_world import ALLOWED, STRINGS, N, open_plan, plan_of
@@ -503,9 +505,16 @@ def test_a_run_whose_campaign_is_taken_away_says_why(world: SimpleNamespace) -> 
         looked_at(world, place, CampaignFolder.open(place).cancel)
 
 
-@pytest.mark.parametrize("what", ["old-copy", "no-mark"])
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("old-copy", "is an older copy"),
+        ("no-mark", "there is no mark at"),
+        ("no-mark", "survey.mark is empty, and"),
+    ],
+)
 def test_status_says_that_a_start_would_be_refused(
-    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], what: str
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], what: str, why: str
 ) -> None:
     place = init(world, plan_of())
     state, mark = place / "campaign.db", world.folder / "survey.mark"
@@ -525,12 +534,16 @@ def test_status_says_that_a_start_would_be_refused(
     assert said()[0] == "stopped" and said()[2] == ""
     if what == "old-copy":
         state.write_bytes(copy)
+    elif "empty" in why:
+        mark.write_bytes(b"")
     else:
         mark.unlink()
     found, out, err = said()
     assert found == what and what in out
-    assert f"campaign restore {place} gives its open sessions up" in err
+    assert why in err and f"campaign restore {place} gives its open sessions up" in err
     assert carried("resume", world, place) == 2
+    if what == "no-mark":
+        assert why in " ".join(capsys.readouterr().err.split())
     assert run(["campaign", "list", str(world.folder)]) == 0
     assert what in capsys.readouterr().out
     assert run(["campaign", "restore", str(place)]) == 0
@@ -773,6 +786,69 @@ def test_a_mark_that_is_lost_under_a_process_is_told_until_the_process_writes(
         assert CampaignFolder.open(place).stage() == ("no-mark" if ends_first else "stopped")
     assert run(["campaign", "restore", str(place)]) == 0
     assert said() == ""
+
+
+def test_a_mark_that_is_emptied_under_a_process_is_told_until_the_process_writes(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = init(world, plan_of())
+    mark = world.folder / "survey.mark"
+
+    def said() -> str:
+        capsys.readouterr()
+        assert run(["campaign", "status", str(place)]) == 0
+        return " ".join(capsys.readouterr().err.split())
+
+    assert mark.read_bytes() == b"" and said() == ""  # nothing was written yet
+    for ends_first in (False, True):
+        with hold(CampaignFolder.open(place)) as driver:
+            number = CampaignFolder.open(place).runner()
+            assert said() == ""
+            mark.write_bytes(b"")
+            empty = f"the mark {mark} is empty while process {number} runs {place}: let the process"
+            assert empty in said()
+            if not ends_first:
+                driver.check_writes()
+                assert mark.read_bytes() and said() == ""
+        assert CampaignFolder.open(place).stage() == ("no-mark" if ends_first else "stopped")
+    assert run(["campaign", "restore", str(place)]) == 0
+    assert said() == ""
+
+
+def test_a_mark_that_is_read_only_is_refused_before_anything_is_made(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = init(world, plan_of())
+    mark = world.folder / "survey.mark"
+    access = os.access
+
+    def as_owner(path: Any, mode: int) -> bool:
+        """Return what a user other than root may do, who has made the file."""
+        denied = bool(mode & os.W_OK) and not os.stat(path).st_mode & stat.S_IWUSR
+        return not denied and access(path, mode)
+
+    monkeypatch.setattr(os, "access", as_owner)
+    mark.chmod(0o444)
+    link = world.folder / "link.mark"
+    link.symlink_to(mark)  # the mark on another disk, to which the settings may name a link
+    for named in (mark, link):
+        folder = dataclasses.replace(CampaignFolder.open(place), mark=named)
+        refused = pytest.raises(InvalidInputError, match=f"the mark {named}: {mark} does not allow")
+        with refused, hold(folder):
+            pass
+    assert carried("run", world, place) == 2
+    assert "does not allow it" in " ".join(capsys.readouterr().err.split())
+    assert not (place / "campaign.db").exists()
+    mark.chmod(0o644)
+    with hold(CampaignFolder.open(place)):
+        pass
+    mark.write_bytes(b"")
+    mark.chmod(0o444)
+    assert run(["campaign", "restore", str(place)]) == 2
+    assert "does not allow it" in " ".join(capsys.readouterr().err.split())
+    assert mark.read_bytes() == b""
+    mark.chmod(0o644)
+    assert run(["campaign", "restore", str(place)]) == 0
 
 
 def test_a_cancelled_campaign_stays_cancelled(

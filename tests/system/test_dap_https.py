@@ -44,6 +44,7 @@ from fedtally.dap.problems import URN
 from fedtally.dap.state import MemoryStore
 from fedtally.dap.task import TaskSecret, to_text, token_digest
 from fedtally.errors import OvertakenError
+from fedtally.privacy.budget import OverspentError
 from fedtally.store import Ledger, StoreError
 
 PAGE = "https://page.example"
@@ -570,6 +571,59 @@ def test_an_answered_collection_is_asked_for_no_more() -> None:
     web.asked.clear()
     asyncio.run(web.driving._collect(id))
     assert web.served_leader.collections == set() and not web.asked
+
+
+@pytest.mark.parametrize("side", ["leader", "helper"])
+def test_a_batch_that_is_not_paid_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    """The job of the unpaid batch is tried first, and is still open after the other has its sum."""
+    web = Web(noise=True)
+    web.measure(0, 1, 1)
+    web.measure(2, 2, 3, hours=-1)
+    assert web.leader.make_job() is not None  # both collections wait for it
+    ids = {web.leader.collect(web.query(start).encode()).id: start for start in (0, -1)}
+    web.restart()
+    assert web.served_leader.collections == set(ids)
+    unpaid, paid = sorted(ids)
+    noise = getattr(web, f"{side}_noise")
+    charge = noise.charge
+
+    def charged(batch: int) -> None:
+        if batch == web.batch + ids[unpaid]:
+            raise OverspentError("the budget is spent")
+        charge(batch)
+
+    monkeypatch.setattr(noise, "charge", charged)
+    with pytest.raises(UnansweredError if side == "helper" else Refused):
+        web.drive()
+    assert web.leader.collection(paid).answer
+    assert web.served_leader.collections == {unpaid}
+    assert web.notes == ["a batch waits, whose noise is not paid: the budget is spent"]
+    monkeypatch.setattr(noise, "charge", charge)
+    web.drive()
+    assert web.leader.collection(unpaid).answer and web.served_leader.collections == set()
+
+
+def test_a_refusal_of_the_budget_hides_no_error_of_the_helper() -> None:
+    web = Web()
+    web.served_leader.collections |= {b"1", b"2", b"3"}
+    tried: list[bytes] = []
+
+    async def collect(id: bytes) -> None:
+        tried.append(id)
+        if id != b"2":
+            raise Refused(503, "the budget of this server does not pay for it")
+        raise UnansweredError("cannot reach the helper")
+
+    web.driving._collect = collect  # type: ignore[method-assign]
+    with pytest.raises(UnansweredError):
+        web.drive()
+    assert tried == [b"1", b"2", b"3"]
+    web.served_leader.overtaken.set()  # another process goes on: this one has nothing more to try
+    with pytest.raises(Refused):
+        web.drive()
+    assert tried == [b"1", b"2", b"3", b"1"]
 
 
 def test_the_leader_waits_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -671,6 +671,9 @@ def test_a_file_without_its_mark_is_refused(folder):
     (folder / "mark").unlink()
     with pytest.raises(InvalidInputError, match="there is no mark at"):
         world.claim()
+    (folder / "mark").touch()
+    with pytest.raises(InvalidInputError, match="mark is empty, and .* has 2 writes: name its"):
+        world.claim()
     assert world.campaigns().give_up(world.plan, mark=folder / "mark") == 1
     world.claim()
 

@@ -188,6 +188,26 @@ def test_init_refuses_what_is_wrong_in_a_line_and_makes_nothing(
     assert {each.name for each in place.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("candidates", "words.txt"), ("schedule", Schedule((Closing(),), 5, 0))],
+)
+def test_a_helper_is_given_nothing_that_a_leader_alone_uses(
+    place: Path, name: str, given: Any
+) -> None:
+    before = {each.name for each in place.iterdir()}
+    with pytest.raises(InvalidInputError, match=f"{name} is for the leader's folder"):
+        AggregateFolder.create(
+            place / "at-helper",
+            "helper",
+            plan=place / "plan.toml",
+            allow_list=place / "clients.allow",
+            settings=settings(place, "helper"),
+            **{name: given},
+        )
+    assert {each.name for each in place.iterdir()} == before
+
+
 def test_a_plan_with_privacy_needs_a_ledger_that_covers_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

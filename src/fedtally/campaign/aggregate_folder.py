@@ -185,21 +185,29 @@ class AggregateFolder:
             plan: the path of the published plan.
             allow_list: the path of the list that the plan names.
             settings: the settings that the operator chose.
-            candidates: the path of the list of candidate items, if the plan has only their digest.
-                It is ignored at a helper.
-            schedule: when the releases of a leader close: clients then begin no new reports for
-                them. None: each release closes when it has all reports that the plan allows, or
-                when the operator runs the command `close`. It is ignored at a helper.
+            candidates: the path of the list of candidate items, if the plan has only their digest;
+                for a leader only.
+            schedule: when the releases close: clients then begin no new reports for them. It is for
+                a leader only. None: each release closes when it has all reports that the plan
+                allows, or when the operator runs the command `close`.
 
         Raises:
             InvalidInputError: the folder or a mark exists; the mark is in the folder; another
                 folder uses the key; a file or setting is missing; a file or setting does not fit
-                the plan; or the ledger has too little budget for the plan.
+                the plan; the ledger has too little budget for the plan; or a helper is given
+                `candidates` or `schedule`.
             UnreadableFileError: a file cannot be read.
             UnsafeParametersError: the policy refuses the plan.
         """
         if path.exists():
             raise InvalidInputError(f"{path} exists already: name another folder")
+        if side == "helper":  # it reads no sum, and accepts reports whenever the leader does
+            for name, value in {"candidates": candidates, "schedule": schedule}.items():
+                if value is not None:
+                    raise InvalidInputError(
+                        f"{name} is for the leader's folder, and {path} is a helper's: leave"
+                        f" {name} out"
+                    )
         loaded = _checked_plan(plan)
         domain = of_description(loaded.domain, candidates) if side == "leader" else None
         listed, absolute = load_allow_list(allow_list), settings.absolute()

@@ -50,7 +50,7 @@ from fedtally.secagg.server import Server
 from fedtally.sources import of_description
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
 from fedtally.store.campaigns import SavedSession
-from fedtally.store.marks import new_mark, read_mark
+from fedtally.store.marks import is_empty, new_mark, read_mark
 
 SCHEMA = "fedtally-campaign/1"
 SETTINGS, PLAN, ALLOW_LIST = "campaign.toml", "plan.toml", "clients.allow"
@@ -258,34 +258,27 @@ class CampaignFolder:
         """Return why `resume` would refuse a campaign in this stage, and what to do.
 
         The text is "" for other stages than "lost", "old-copy" and "no-mark", also if the campaign
-        is over or was cancelled. It also warns of a file that is gone while a process runs the
-        campaign. Without its database the process cannot write any more, and must end before
-        anything is put back. Without its mark it goes on, and its next write makes the mark anew;
-        but if it ends before that write, `resume` refuses the campaign.
+        is over or was cancelled. It also warns of a database that is gone, and of a mark that is
+        gone or empty, while a process runs the campaign. Without its database the process cannot
+        write any more, and must end before anything is put back. Without its mark it goes on, and
+        its next write makes the mark anew; but if it ends before that write, `resume` refuses the
+        campaign.
 
         Args:
             stage: a word that `stage` returns.
         """
-        if stage == "running":
-            # A process makes both files before its lock can be seen.
-            number = self.runner()
-            gone = {
-                self.path / STATE: f"{self.path} has lost its {STATE} while process {number} runs"
-                f" it: end that process (kill {number}, or systemctl stop its service), and then"
-                f" fedtally campaign status {self.path} says how to go on",
-                self.mark: f"{self.path} has lost its mark {self.mark} while process {number} runs"
-                " it: mount its disk, if that is what is missing; else let the process run, since"
-                " its next write in a session makes the mark anew (if it ends before, fedtally"
-                f" campaign restore {self.path} gives its open sessions up)",
-            }
-            return next((why for file, why in gone.items() if not file.exists()), "")
         restore = f"fedtally campaign restore {self.path} gives its open sessions up"
+        if stage == "running":
+            return _why_warned(self, restore)
         if stage == "lost":
             return self.lost()
         whys = {
             "old-copy": f"{self.path / STATE} is an older copy, as its mark {self.mark} shows, and"
             f" does not go on: {restore}",
-            "no-mark": f"there is no mark at {self.mark}, and {self.path} does not go on without"
+            "no-mark": f"the mark {self.mark} is empty, and {self.path} does not go on without the"
+            f" number in it: {restore}"
+            if is_empty(self.mark)
+            else f"there is no mark at {self.mark}, and {self.path} does not go on without"
             f" it: mount its disk, if that is what is missing; if it is lost, {restore}",
         }
         return whys.get(stage, "")
@@ -363,6 +356,7 @@ class CampaignFolder:
         # These checks come before the database is made or written. Otherwise a campaign that cannot
         # be claimed would count as begun.
         ledger = self._check_places()
+        _check_writable(self.mark)
         self.check_open()
         return Campaigns.open(self.path / STATE, create=True).claim(
             self.plan, mark=self.mark, clock=clock, owner=random(32).hex(), ledger=ledger
@@ -416,7 +410,9 @@ class CampaignFolder:
                     f"{self.path / STATE} is as its mark {self.mark} says, so that its sessions can"
                     f" go on: fedtally campaign resume {self.path}"
                 )
-            return state.give_up(self.plan, mark=self.mark, ledger=self._check_places())
+            ledger = self._check_places()
+            _check_writable(self.mark)
+            return state.give_up(self.plan, mark=self.mark, ledger=ledger)
 
     @contextmanager
     def run(
@@ -595,7 +591,7 @@ class CampaignFolder:
         """Check that the mark's folder can be written, then open the ledger and return it.
 
         Returns None if the plan is without privacy and so has no ledger. The mark itself is not
-        opened, so a read-only mark in a writable folder passes.
+        checked: `create` makes it, and `_check_writable` checks it for a campaign that has one.
 
         Raises:
             InvalidInputError: the mark's folder is missing or cannot be written.
@@ -663,6 +659,42 @@ class CampaignFolder:
         if self.screen is not None:
             values["screen"] = str(self.screen)
         return toml.document(values | {"deadlines": asdict(self.deadlines)})
+
+
+def _why_warned(folder: CampaignFolder, restore: str) -> str:
+    """Return which file is lost while a process runs a campaign, and what to do; "" if none is.
+
+    Args:
+        folder: the campaign.
+        restore: what the command `restore` does, for a process that ends before it makes the mark
+            anew.
+    """
+    # A process makes both files before its lock can be seen, and writes into both.
+    number, state, mark = folder.runner(), folder.path / STATE, folder.mark
+    anew = f"its next write in a session makes the mark anew (if it ends before, {restore})"
+    whys = {
+        f"{folder.path} has lost its {STATE} while process {number} runs it: end that process (kill"
+        f" {number}, or systemctl stop its service), and then fedtally campaign status"
+        f" {folder.path} says how to go on": not state.exists(),
+        f"{folder.path} has lost its mark {mark} while process {number} runs it: mount its disk, if"
+        f" that is what is missing; else let the process run, since {anew}": not mark.exists(),
+        f"the mark {mark} is empty while process {number} runs {folder.path}: let the process run,"
+        f" since {anew}": is_empty(mark),
+    }
+    return next((why for why, is_lost in whys.items() if is_lost), "")
+
+
+def _check_writable(mark: Path) -> None:
+    """Refuse a mark that is there and that this user may not write, with an InvalidInputError.
+
+    Without this check, the database would be made or opened first, and then the write would fail.
+    """
+    place = real_path(mark)
+    if place.exists() and not os.access(place, os.R_OK | os.W_OK):
+        raise InvalidInputError(
+            f"cannot write the mark {mark}: {place} does not allow it; let the user who runs the"
+            " campaign read and write it"
+        )
 
 
 def _no_lock(folder: Path, place: Path, error: OSError) -> InvalidInputError:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import sqlalchemy as sa
 
@@ -29,7 +29,7 @@ from fedtally.store.database import (
     driver_connection,
     prepared,
 )
-from fedtally.store.marks import hold_mark, read_mark, write_mark
+from fedtally.store.marks import hold_mark, is_empty, read_mark, write_mark
 from fedtally.store.writes import count_write, writes_of
 
 # The type of a column with a fingerprint in hexadecimal. SQLite does not enforce the length.
@@ -82,7 +82,7 @@ class ClaimedDatabase(Database):
 
         Raises:
             InvalidInputError: this file holds another plan; it has fewer writes than its mark,
-                since an old copy was put back; or it has writes but no mark.
+                since an old copy was put back; or it has writes, and no mark or an empty one.
         """
         with self._marked(plan, place) as connection:
             self._check_alone(connection, plan)
@@ -96,10 +96,7 @@ class ClaimedDatabase(Database):
                     f" since; {self._put_back}"
                 )
             if _lacks_mark(number, marked):
-                raise InvalidInputError(
-                    f"there is no mark at {place}, and {self.name} has {writes}: name its"
-                    f" mark; if that is lost, {self._lost_mark}"
-                )
+                self._refuse_unmarked(place, writes)
             # The mark is written first. Otherwise a crash could leave a file with writes and no
             # mark, which would be taken for a lost mark. Also, the mark must have the file's number
             # before each write (`store/writes.py`).
@@ -115,6 +112,23 @@ class ClaimedDatabase(Database):
             claimed = self._run(connection, plan)
             assert claimed is not None
         return Claim(self, plan, claimed, written, place)
+
+    def _refuse_unmarked(self, place: Path, writes: str) -> NoReturn:
+        """Refuse a file whose mark is missing or empty, with an InvalidInputError.
+
+        Args:
+            place: the path of the mark.
+            writes: how many writes the file has, in words.
+        """
+        if is_empty(place):
+            raise InvalidInputError(
+                f"the mark {place} is empty, and {self.name} has {writes}: name its mark; if that"
+                f" is lost, {self._lost_mark}"
+            )
+        raise InvalidInputError(
+            f"there is no mark at {place}, and {self.name} has {writes}: name its mark; if that is"
+            f" lost, {self._lost_mark}"
+        )
 
     @contextmanager
     def _marked(self, plan: str, mark: Path) -> Iterator[sa.Connection]:
@@ -146,7 +160,8 @@ class ClaimedDatabase(Database):
     def _is_put_back(self, plan: str, place: Path) -> bool:
         """Return whether `_claim` would refuse the file because of its mark.
 
-        This is so if the file has fewer writes than its mark, or has writes and no mark.
+        This is so if the file has fewer writes than its mark, or has writes, and no mark or an
+        empty one.
         """
         # The mark is read first. Otherwise, if another process writes in between, the mark would be
         # ahead, and the file would be taken for an old copy.
@@ -284,5 +299,5 @@ def _writes(connection: sa.Connection, run: sa.Row[Any] | None) -> int:
 
 
 def _lacks_mark(writes: int, marked: int | None) -> bool:
-    """Return whether a file has writes but no mark, so that the mark must have been lost."""
+    """Return whether a file has writes, and no mark or an empty one: its number must be lost."""
     return writes > 0 and marked is None

@@ -58,6 +58,14 @@ def read_mark(path: Path, name: str) -> int | None:
     return int(writes)
 
 
+def is_empty(path: Path) -> bool:
+    """Return whether a mark is there and has no number, as after `new_mark`."""
+    try:
+        return path.stat().st_size == 0
+    except OSError:  # missing, or on a disk that is away
+        return False
+
+
 @contextmanager
 def new_mark(mark: str | os.PathLike[str]) -> Iterator[None]:
     """Make an empty mark; remove it again if the block of the `with` statement raises.

@@ -69,6 +69,11 @@ class Driving:
         First the aggregation jobs that the helper has not answered are sent again. Then all reports
         that wait are sent in new aggregation jobs.
 
+        Every open collection job is tried, also after an error of another one: the batch of one job
+        may be too expensive for the budget, while the batch of the next is already paid. The error
+        is raised after the last job. If several jobs fail, an error of the helper goes before a
+        refusal of this leader, which would hide it for as long as the budget is too small.
+
         Raises:
             UnansweredError: the helper cannot be reached, or its answer is not usable.
             Refused: the store failed, another process uses it, or the privacy budget does not pay
@@ -82,8 +87,16 @@ class Driving:
             made = await self.served.ask(leader.make_job)
             if made is not None:
                 await self._run_job(made)
+        errors: list[FedtallyError | Refused] = []
         for id in sorted(self.served.collections):
-            await self._collect(id)
+            try:
+                await self._collect(id)
+            except (FedtallyError, Refused) as error:
+                errors.append(error)
+                if self.served.overtaken.is_set():
+                    break
+        if errors:
+            raise min(errors, key=lambda error: isinstance(error, Refused))
 
     async def _run_job(self, job: Job) -> None:
         """Send an aggregation job to the helper; both servers then add the valid reports.
