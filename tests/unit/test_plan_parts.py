@@ -113,6 +113,9 @@ def test_a_share_of_clients_is_not_cut_below_a_whole_number() -> None:
     for parts in range(1000):
         for number in (0, 1, 7, 100, 997, 1000, 50_000):
             assert whole_share(parts / 1000, number) == parts * number // 1000
+    for number in (3, 7, 100, 997, 30_000, 10**9 + 7):
+        for whole in {0, 1, number // 30, number // 3, number - 1, number}:
+            assert whole_share(whole / number, number) == whole
     assert int(0.29 * 100) == 28
     assert Summation(max_dropout=0.29, max_corrupt=0.01).honest_clients([100]) == 100 - 29 - 1
     assert Pilot(share=0.29, rows=3, width=8).clients(100) == 29
