@@ -570,28 +570,43 @@ def retired(
     assert folder.is_retired and not folder.settings.key.exists()
 
 
+LOST = [["books.db"], ["reports.db"], ["books.db", "reports.db"]]
+
+
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("with_marks", [True, False])
-@pytest.mark.parametrize("lost", [["books.db"], ["reports.db"], ["books.db", "reports.db"]])
+@pytest.mark.parametrize("lost", LOST)
 def test_a_server_that_lost_its_disk_does_not_begin_again_and_its_key_goes(
-    tmp_path: Path,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], side: Any, lost: list[str]
+) -> None:
+    check_lost(tmp_path, capsys, side, lost, with_marks=True)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("lost", LOST)
+def test_a_server_that_lost_its_marks_as_well_does_not_begin_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], side: Any, lost: list[str]
+) -> None:
+    """The files of the folder may come from a backup that is older than its reports."""
+    check_lost(tmp_path, capsys, side, lost, with_marks=False)
+
+
+def check_lost(
+    place: Path,
     capsys: pytest.CaptureFixture[str],
     side: Any,
-    with_marks: bool,
     lost: list[str],
+    *,
+    with_marks: bool,
 ) -> None:
-    """A server that began again would open a second sum of the same clients.
-
-    Without the marks the files of the folder may come from a backup that is older than its reports.
-    """
-    folder = begun(tmp_path, side)
+    """Check that a server without its databases is refused: it could open a second sum."""
+    folder = begun(place, side)
     mark = folder.settings.mark
     for name in lost:
         (folder.path / name).unlink()
         if not with_marks:
             (mark if name == "reports.db" else mark.with_name(f"{mark.name}.books")).unlink()
     before = names(folder)
-    asked = ["aggregate", side, "run", str(folder.path), "--listen", f"unix:{tmp_path}/s"]
+    asked = ["aggregate", side, "run", str(folder.path), "--listen", f"unix:{place}/s"]
     said = refused(capsys, asked + (["--leader-listen", "127.0.0.1:0"] * (side == "helper")))
     what = f"has lost its {lost[0]}, and its mark" if with_marks else f"neither its {lost[0]} nor"
     assert what in said and f"aggregate {side} retire {folder.path} --give-up" in said
