@@ -45,6 +45,7 @@ _DAP = "needs both servers and nginx: examples/dap/run.sh has them, in .ci/run"
 _NODE = "needs Node.js and npm: .ci/web has them"
 _AGENTS = "starts processes: test_the_campaign_of_a_page_runs_on_one_machine has them in one shell"
 _FIRST = "needs the key and the campaign of docs/private.md, which is run"
+_GIVEN_UP = "needs a service and its user: tests/unit/test_aggregate_folder.py"
 NOT_PASTED = {
     ("README.md", "python3 -m venv .venv && "): "installs the package: .ci/run does it first",
     ("README.md", "python3 -m venv .venv-test"): "runs these very tests: .ci/run does it",
@@ -57,6 +58,8 @@ NOT_PASTED = {
     ("docs/evidence.md", "python -m"): _MINUTES,
     ("docs/evidence.md", "python tools/fuzz_secagg.py"): _MINUTES,
     ("docs/evidence.md", "pip install"): "needs an environment of its own",
+    ("docs/troubleshooting.md", "sudo -u fedtally fedtally aggregate helper"): _GIVEN_UP,
+    ("docs/troubleshooting.md", "systemctl enable"): _GIVEN_UP,
     ("docs/plan.md", "fedtally campaign"): "takes days: tests/system/test_calendar_days.py",
     ("docs/evidence.md", "python tools/conformance.py"): "asks a program of yours",
     ("docs/evidence.md", "cd clients/web"): _NODE,

@@ -35,7 +35,7 @@ from fedtally.cli import aggregate as commands
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.privacy.budget import OverspentError
-from fedtally.store import Ledger
+from fedtally.store import AggregateBooks, Batches, Ledger
 
 pytestmark = [
     pytest.mark.usefixtures("no_sync"),
@@ -554,13 +554,160 @@ def test_a_key_is_destroyed_at_the_end_or_when_releases_are_given_up(
     assert "release 0 of" in refused(capsys, retire) and folder.landed() == set()
     assert run([*retire, "--give-up", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found == {"schema": "fedtally-aggregate-retired/1", "folder": str(folder.path)}
+    made_of = {"schema": "fedtally-aggregate-retired/1", "folder": str(folder.path)}
+    assert found == made_of | {"unread": []}
     assert not folder.settings.key.exists() and folder.is_retired
     found, text = shown(capsys, side, folder.path)
     assert found["retired"] and "its key was destroyed" in text
     # a process that died in between had marked it, and the key goes the next time
     shutil.copy(tmp_path / f"{side}.key.pub", tmp_path / "other.pub")
     assert "was destroyed before" in refused(capsys, [*retire, "--give-up"])
+
+
+def begun(place: Path, side: Any) -> AggregateFolder:
+    """Return a folder that a process has run: its databases have writes, and its marks say so."""
+    plan_of(place)
+    folder = made(place, side)
+    folder.claim(clock=lambda: NOW, random=bytes)
+    assert (folder.path / "books.db").exists() and (folder.path / "reports.db").exists()
+    return folder
+
+
+def names(folder: AggregateFolder) -> set[str]:
+    return {each.name for each in folder.path.iterdir()}
+
+
+def retired(
+    capsys: pytest.CaptureFixture[str], folder: AggregateFolder, side: str, *unread: str
+) -> None:
+    """Check that only `--give-up` destroys the key, and says which files it could not read."""
+    retire = ["aggregate", side, "retire", str(folder.path)]
+    refused(capsys, retire)
+    assert folder.settings.key.exists() and not folder.is_retired
+    assert run([*retire, "--give-up", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["unread"] == list(unread)
+    assert folder.is_retired and not folder.settings.key.exists()
+
+
+LOST = [["books.db"], ["reports.db"], ["books.db", "reports.db"]]
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("lost", LOST)
+def test_a_server_that_lost_its_disk_does_not_begin_again_and_its_key_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], side: Any, lost: list[str]
+) -> None:
+    check_lost(tmp_path, capsys, side, lost, with_marks=True)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("lost", LOST)
+def test_a_server_that_lost_its_marks_as_well_does_not_begin_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], side: Any, lost: list[str]
+) -> None:
+    """The files of the folder may come from a backup that is older than its reports."""
+    check_lost(tmp_path, capsys, side, lost, with_marks=False)
+
+
+def check_lost(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    side: Any,
+    lost: list[str],
+    *,
+    with_marks: bool,
+) -> None:
+    """Check that a server without its databases is refused: it could open a second sum."""
+    folder = begun(place, side)
+    mark = folder.settings.mark
+    for name in lost:
+        (folder.path / name).unlink()
+        if not with_marks:
+            (mark if name == "reports.db" else mark.with_name(f"{mark.name}.books")).unlink()
+    before = names(folder)
+    asked = ["aggregate", side, "run", str(folder.path), "--listen", f"unix:{place}/s"]
+    said = refused(capsys, asked + (["--leader-listen", "127.0.0.1:0"] * (side == "helper")))
+    what = f"has lost its {lost[0]}, and its mark" if with_marks else f"neither its {lost[0]} nor"
+    assert what in said and f"aggregate {side} retire {folder.path} --give-up" in said
+    assert names(folder) - before == {"lock"}  # no database that looks like a new one
+    assert run(["aggregate", side, "status", str(folder.path)]) == 2
+    out, err = capsys.readouterr()
+    assert "release 0: new" in out and err.startswith("run would be refused: ") and what in err
+    read = "reports.db" if side == "helper" else "books.db"
+    retired(capsys, folder, side, *([read] if read in lost else []))
+    assert run(["aggregate", side, "status", str(folder.path)]) == 0
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("with_mark", [True, False])
+def test_a_database_without_a_write_does_not_hide_that_the_old_one_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], side: Any, with_mark: bool
+) -> None:
+    folder = begun(tmp_path, side)
+    (folder.path / "books.db").unlink()
+    AggregateBooks.open(folder.path / "books.db", create=True)
+    if not with_mark:
+        mark = folder.settings.mark
+        mark.with_name(f"{mark.name}.books").unlink()
+    with pytest.raises(InvalidInputError, match=r"its books\.db") as error:
+        folder.claim(clock=lambda: NOW, random=bytes)
+    assert "--give-up" in str(error.value)
+    retired(capsys, folder, side, *(["books.db"] if side == "leader" else []))
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_process_that_died_while_it_made_a_database_began_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], side: Any, is_empty: bool
+) -> None:
+    plan_of(tmp_path)
+    folder = made(tmp_path, side)
+    for name, kind in (("books.db", AggregateBooks), ("reports.db", Batches)):
+        if is_empty:
+            (folder.path / name).touch()
+        else:
+            kind.open(folder.path / name, create=True)
+    found, _ = shown(capsys, side, folder.path)
+    assert found["releases"][0]["state"] == "new" and folder.landed() == set()
+    folder.claim(clock=lambda: NOW, random=bytes)
+    folder.claim(clock=lambda: NOW, random=bytes)
+
+
+@pytest.mark.parametrize(
+    ("side", "name", "is_gone"),
+    [
+        ("leader", "books.db", False),
+        ("leader", "closings.json", False),
+        ("leader", "closings.json", True),
+        ("helper", "reports.db", False),
+    ],
+)
+def test_giving_up_needs_no_file_that_says_what_is_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], side: Any, name: str, is_gone: bool
+) -> None:
+    folder = begun(tmp_path, side)
+    (folder.path / name).write_bytes(b"{damaged" * 1024)
+    if is_gone:
+        (folder.path / name).unlink()
+    said = refused(capsys, ["aggregate", side, "retire", str(folder.path)])
+    assert name in said
+    retired(capsys, folder, side, name)
+
+
+def test_giving_up_says_in_words_what_it_could_not_look_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = begun(tmp_path, "leader")
+    for name in ("books.db", "closings.json"):
+        (folder.path / name).unlink()
+    assert run(["aggregate", "leader", "retire", str(folder.path), "--give-up"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"destroyed {folder.settings.key}" in said
+    assert (
+        f"not looked at, being lost or damaged: closings.json and books.db of {folder.path}" in said
+    )
+    assert not folder.settings.key.exists()
 
 
 def test_what_is_lost_counts_as_over(tmp_path: Path) -> None:

@@ -30,12 +30,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from fedtally.answer.result import Result
 from fedtally.base import archive, toml, validate
 from fedtally.campaign.books import MemoryBooks
-from fedtally.campaign.closings import Closing, Closings, Schedule
+from fedtally.campaign.closings import CLOSINGS, Closing, Closings, Schedule
 from fedtally.campaign.enrolment import check_allow_list, load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_helper_key, load_leader_key, retire_key
 from fedtally.campaign.places import (
@@ -51,14 +51,14 @@ from fedtally.campaign.places import (
 )
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError
+from fedtally.errors import FedtallyError, InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Sums
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.two_server import BatchPolicy, MemoryJournal, Side
 from fedtally.sources import of_description
 from fedtally.store import AggregateBooks, Batch, Batches, BatchStore, Campaigns, Ledger
-from fedtally.store.marks import new_mark
+from fedtally.store.marks import new_mark, read_mark
 
 SCHEMA = "fedtally-aggregate/1"
 SETTINGS, PLAN, ALLOW_LIST = "aggregate.toml", "plan.toml", "clients.allow"
@@ -69,6 +69,8 @@ _POLICY = ("min_honest", "corrupt", "validity")
 _ENTRIES = ("schema", "side", *_PATHS, "ledger", "helper", "origins", "policy")
 _OPTIONAL = ("ledger", "helper", "origins")
 _LOADERS = {"leader": load_leader_key, "helper": load_helper_key}
+_OTHER = {"leader": "helper", "helper": "leader"}
+_Kept = TypeVar("_Kept", Batches, AggregateBooks)
 
 
 @dataclass(frozen=True)
@@ -302,9 +304,10 @@ class AggregateFolder:
             random: a cryptographic source; `random(n)` returns n uniform bytes.
 
         Raises:
-            InvalidInputError: a database does not agree with its mark; the key or the allow-list is
-                not the plan's; the mark is in the folder; the plan has privacy and the settings
-                name no ledger; or the plan has no privacy and the settings name a ledger.
+            InvalidInputError: a database is lost (see `check_kept`) or does not agree with its
+                mark; the key or the allow-list is not the plan's; the mark is in the folder; the
+                plan has privacy and the settings name no ledger; or the plan has no privacy and the
+                settings name a ledger.
             UnreadableFileError: a file, or the key, cannot be read.
             UnsafeParametersError: the policy refuses the plan.
             BatchRefusedError: the journal says that the key belongs to another plan, or that a
@@ -315,6 +318,8 @@ class AggregateFolder:
         self._check_places()
         mark, ledger = self.settings.mark, self._ledger()
         key = _LOADERS[self.side](self.settings.key)
+        # Before a database is made: an empty one would look as if the server had never run.
+        self.check_kept()
         books = AggregateBooks.open(self.path / BOOKS, create=True)
         kept = books.claim(
             self.plan,
@@ -352,11 +357,73 @@ class AggregateFolder:
             UnreadableFileError: another version of fedtally wrote a database.
             StoreError: a database cannot be used.
         """
-        kinds: tuple[tuple[str, type[Batches | Campaigns]], ...]
-        kinds = (REPORTS, Batches), (BOOKS, AggregateBooks)
-        for name, kind in kinds:
-            if (self.path / name).exists():
-                kind.open(self.path / name)
+        self._opened(Batches, REPORTS)
+        self._opened(AggregateBooks, BOOKS)
+
+    def _opened(self, kind: type[_Kept], name: str) -> _Kept | None:
+        """Open a database of the folder for reading, and return it.
+
+        Returns None if the file does not exist or is empty. If a process dies while it makes the
+        database, SQLite undoes its writes and leaves an empty file.
+
+        Args:
+            kind: the class of the database.
+            name: the name of its file.
+
+        Raises:
+            UnreadableFileError: the file is no such database, or of another version.
+            StoreError: the database cannot be used.
+        """
+        place = self.path / name
+        if not place.exists():
+            return None
+        try:
+            return kind.open(place)
+        except UnreadableFileError:
+            if place.stat().st_size:
+                raise
+            return None
+
+    def check_kept(self) -> None:
+        """Refuse a folder that has lost a database: with a new one a second sum could be opened.
+
+        `create` makes the marks, outside of the folder and empty. A process writes into them before
+        it takes a report. So only a mark that is there and counts no write shows that no client has
+        reported. If both the database and its mark are gone, nobody knows, and this function
+        refuses the folder. It writes nothing.
+
+        Raises:
+            InvalidInputError: a database is lost.
+            UnreadableFileError: a database or a mark cannot be read.
+            StoreError: a database cannot be used.
+        """
+        self._check_books()
+        self._check_reports()
+
+    def _check_books(self) -> None:
+        self._check_database(AggregateBooks, BOOKS, _books_mark(self.settings.mark))
+
+    def _check_reports(self) -> None:
+        self._check_database(Batches, REPORTS, self.settings.mark)
+
+    def _check_database(self, kind: type[_Kept], name: str, mark: Path) -> None:
+        # The mark is read first. If another process begins between the two reads, the second read
+        # finds the database. In the other order, a new folder could seem to have lost it.
+        marked, is_there = read_mark(mark, self.plan.fingerprint), mark.exists()
+        kept = self._opened(kind, name)
+        if (kept is not None and kept.is_claimed()) or (is_there and not marked):
+            return
+        what = (
+            f"{self.path} has lost its {name}, and its mark {mark} shows that it has begun"
+            if is_there
+            else f"{self.path} has neither its {name} nor its mark {mark}: mount the disk of the"
+            " mark, if that is what is missing"
+        )
+        raise InvalidInputError(
+            f"{what}; clients may have reported, and their open releases are lost: put no copy"
+            f" back, end both servers (fedtally aggregate {self.side} retire {self.path} --give-up,"
+            f" and so at the {_OTHER[self.side]}), and begin with new keys and a new plan"
+        )
 
     def runner(self) -> int | None:
         """Return the PID of the process that runs the server.
@@ -385,15 +452,16 @@ class AggregateFolder:
         """
         numbers = range(len(self.plan.releases))
         if self.side == "helper":
-            if not (self.path / REPORTS).exists():
+            if (store := self._opened(Batches, REPORTS)) is None:
                 return set()
-            kept = Batches.open(self.path / REPORTS).kept
-            return {each for each in numbers if kept(landed_name(self.plan.releases[each]))}
+            names = {each: landed_name(self.plan.releases[each]) for each in numbers}
+            return {each for each in numbers if store.kept(names[each])}
         found = Closings(self.path).read().releases
         lost = {each for each in numbers if found[each].lost is not None}
-        if not (self.path / BOOKS).exists():
+        books = self._opened(AggregateBooks, BOOKS)
+        if books is None or not books.is_claimed():
             return lost
-        rounds = Campaigns.open(self.path / BOOKS).status(self.plan).landed
+        rounds = books.status(self.plan).landed
         return lost | {each for each in numbers if self.plan.releases[each].start in rounds}
 
     def _untold(self) -> list[int]:
@@ -407,36 +475,31 @@ class AggregateFolder:
         found = Closings(self.path).read().releases
         return [number for number, each in enumerate(found) if not each.told]
 
-    def retire(self, number: int, *, give_up: bool = False) -> None:
+    def retire(self, number: int, *, give_up: bool = False) -> list[str]:
         """Destroy the server's private key, so that nobody can read a report of the plan any more.
 
         Args:
             number: the PID of this process, which locks the folder during the call.
             give_up: whether to destroy the key even if a release is not over. The reports of that
                 release are lost then. At a leader, `give_up` also destroys the key if the helper
-                does not know yet that a release is over.
+                does not know yet that a release is over. It needs no file that says which releases
+                are over.
+
+        Returns:
+            With `give_up`: the names of the files that say which releases are over, if they are
+            gone or damaged, so that they were not looked at. Otherwise an empty list.
 
         Raises:
             InvalidInputError: another process runs the server, or the key cannot be destroyed, or
                 was destroyed before. Without `give_up` also: a release is not over, or a leader has
                 not told the helper that a release is over.
-            UnreadableFileError: the key, or a file of the folder, is missing or damaged.
+            UnreadableFileError: the key is missing or damaged. Without `give_up` also: a file of
+                the folder is.
         """
         with held_by(self.path, number):
-            still = sorted(set(range(len(self.plan.releases))) - self.landed())
-            if still and not give_up:
-                raise InvalidInputError(
-                    f"release {still[0]} of {self.path} has not landed, and has no sum without the"
-                    f" key: fedtally aggregate {self.side} status {self.path}, or --give-up to lose"
-                    " it"
-                )
-            untold = [] if still else self._untold()
-            if untold and not give_up:
-                raise InvalidInputError(
-                    f"the helper has not heard that release {untold[0]} is over, and keeps its key"
-                    f" until it has: fedtally aggregate leader run {self.path} tells it, or"
-                    " --give-up to leave that out"
-                )
+            unread = self._unread() if give_up else []
+            if not give_up:
+                self._check_over()
             if self.is_retired and not self.settings.key.exists():
                 raise InvalidInputError(f"the key of {self.path} was destroyed before")
             # The file `retired` is made before the key is destroyed. If this process dies between
@@ -444,6 +507,38 @@ class AggregateFolder:
             # order, a process could start without a key.
             (self.path / RETIRED).touch()
             retire_key(self.settings.key)
+        return unread
+
+    def _check_over(self) -> None:
+        """Refuse to destroy the key while a release is not over.
+
+        A leader also refuses it if the helper does not know that a release is over.
+        """
+        still = sorted(set(range(len(self.plan.releases))) - self.landed())
+        if still:
+            raise InvalidInputError(
+                f"release {still[0]} of {self.path} has not landed, and has no sum without the key:"
+                f" fedtally aggregate {self.side} status {self.path}, or --give-up to lose it"
+            )
+        if untold := self._untold():
+            raise InvalidInputError(
+                f"the helper has not heard that release {untold[0]} is over, and keeps its key"
+                f" until it has: fedtally aggregate leader run {self.path} tells it, or --give-up"
+                " to leave that out"
+            )
+
+    def _unread(self) -> list[str]:
+        """Return the names of the files that `landed` reads and that are gone or damaged."""
+        looks: dict[str, Callable[[], object]] = {REPORTS: self._check_reports}
+        if self.side == "leader":
+            looks = {CLOSINGS: Closings(self.path).read, BOOKS: self._check_books}
+        found = []
+        for name, look in looks.items():
+            try:
+                look()
+            except FedtallyError:
+                found.append(name)
+        return found
 
     # ---- the answer ----
 

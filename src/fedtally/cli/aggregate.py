@@ -10,7 +10,14 @@ import click
 from fedtally.cli import console
 from fedtally.cli.campaign_nginx import front_options, give
 from fedtally.cli.help import Command, Decorator, Group, option, options
-from fedtally.cli.shared import check_ledger, json_option, origin_option, read_time, shared
+from fedtally.cli.shared import (
+    check_ledger,
+    json_option,
+    origin_option,
+    read_time,
+    shared,
+    would_run,
+)
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -465,8 +472,8 @@ def _status(side: Side) -> click.Command:
     def status(name: Path, as_json: bool) -> int:
         """Show the releases of NAME, and what closes them. It disturbs no process that runs it.
 
-        The exit code is 2 if this version cannot read the databases or the ledger of NAME, and 1 if
-        the ledger does not answer.
+        The exit code is 2 if run would be refused: a database is lost, or this version cannot read
+        the databases or the ledger of NAME. It is 1 if the ledger does not answer.
         """
         from fedtally.cli import aggregate_view as view
 
@@ -476,8 +483,11 @@ def _status(side: Side) -> click.Command:
             console.show_json(document)
         else:
             view.show_status(document)
-        # The campaign of a retired folder is charged no more, so its ledger is not needed.
-        return check_ledger(None if folder.is_retired else folder.settings.ledger, "run")
+        # A retired folder takes no reports and is charged no more: it needs no database or ledger.
+        if folder.is_retired:
+            return 0
+        kept = would_run(folder.check_kept, "run")
+        return kept or check_ledger(folder.settings.ledger, "run")
 
     return status
 
@@ -533,10 +543,14 @@ def _retire(side: Side) -> click.Command:
         import os
 
         folder = _opened(name, side)
-        folder.retire(os.getpid(), give_up=give_up)
+        unread = folder.retire(os.getpid(), give_up=give_up)
         if as_json:
-            console.show_json({"schema": "fedtally-aggregate-retired/1", "folder": str(name)})
+            document = {"schema": "fedtally-aggregate-retired/1", "folder": str(name)}
+            console.show_json(document | {"unread": unread})
         console.note(f"destroyed {folder.settings.key}: backups of it must go, too", as_json)
+        if unread:
+            gone = " and ".join(unread)
+            console.note(f"not looked at, being lost or damaged: {gone} of {name}", as_json)
 
     return retire
 

@@ -156,10 +156,21 @@ def check_ledger(ledger: str | None, command: str) -> int:
     """
     from fedtally.store import Ledger
 
-    if ledger is None:
-        return 0
+    return 0 if ledger is None else would_run(lambda: Ledger.open(ledger), command)
+
+
+def would_run(check: Callable[[], object], command: str) -> int:
+    """Make a check as a command would; if it fails, print why as a note.
+
+    Returns:
+        The exit code that the command would end with; 0: the check passes.
+
+    Args:
+        check: raises a `FedtallyError` if the command would be refused.
+        command: the name of the command, such as "resume".
+    """
     try:
-        Ledger.open(ledger)
+        check()
     except FedtallyError as error:
         note(f"{command} would be refused: {error}")
         return error.exit_code

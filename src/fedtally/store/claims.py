@@ -130,6 +130,11 @@ class ClaimedDatabase(Database):
             f" lost, {self._lost_mark}"
         )
 
+    def is_claimed(self) -> bool:
+        """Return whether a process ever claimed this file, for whichever plan."""
+        with self._transaction(write=False) as connection:
+            return connection.execute(sa.select(self._runs.c.plan)).first() is not None
+
     @contextmanager
     def _marked(self, plan: str, mark: Path) -> Iterator[sa.Connection]:
         """Run a writing transaction with the mark locked; after its commit, write the mark.
