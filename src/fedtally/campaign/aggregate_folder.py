@@ -29,6 +29,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -397,20 +398,19 @@ class AggregateFolder:
             UnreadableFileError: a database or a mark cannot be read.
             StoreError: a database cannot be used.
         """
-        self._check_books()
-        self._check_reports()
+        for name in (BOOKS, REPORTS):
+            self._check_database(name)
 
-    def _check_books(self) -> None:
-        self._check_database(AggregateBooks, BOOKS, _books_mark(self.settings.mark))
-
-    def _check_reports(self) -> None:
-        self._check_database(Batches, REPORTS, self.settings.mark)
-
-    def _check_database(self, kind: type[_Kept], name: str, mark: Path) -> None:
+    def _check_database(self, name: str) -> None:
+        mark = self.settings.mark if name == REPORTS else _books_mark(self.settings.mark)
         # The mark is read first. If another process begins between the two reads, the second read
         # finds the database. In the other order, a new folder could seem to have lost it.
         marked, is_there = read_mark(mark, self.plan.fingerprint), mark.exists()
-        kept = self._opened(kind, name)
+        kept: Batches | AggregateBooks | None = (
+            self._opened(Batches, REPORTS)
+            if name == REPORTS
+            else self._opened(AggregateBooks, BOOKS)
+        )
         if (kept is not None and kept.is_claimed()) or (is_there and not marked):
             return
         what = (
@@ -529,9 +529,12 @@ class AggregateFolder:
 
     def _unread(self) -> list[str]:
         """Return the names of the files that `landed` reads and that are gone or damaged."""
-        looks: dict[str, Callable[[], object]] = {REPORTS: self._check_reports}
+        looks: dict[str, Callable[[], object]] = {REPORTS: partial(self._check_database, REPORTS)}
         if self.side == "leader":
-            looks = {CLOSINGS: Closings(self.path).read, BOOKS: self._check_books}
+            looks = {
+                CLOSINGS: Closings(self.path).read,
+                BOOKS: partial(self._check_database, BOOKS),
+            }
         found = []
         for name, look in looks.items():
             try:
