@@ -268,10 +268,8 @@ def test_a_record_beyond_its_delta_is_shown_and_renews(owner: Owner) -> None:
         found = json.loads(owner.out)
         assert found["spent_in_all"] is None and len(found["parts"]) == 120 + new
         assert (found["spent"] is None) is not new
-    for delta in (
-        "1e-9",
-        "0.0",
-    ):  # the owner changes the settings, and asks for less than was spent
+    # The owner changes the settings, and asks for less than was spent.
+    for delta in ("1e-9", "0.0"):
         owner.write(epsilon="20.0", delta=delta)
         assert owner.run("show") == 0, owner.err
         words = f"Spent more than delta {float(delta):g} can cover Accepted"

@@ -194,7 +194,7 @@ def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
             {"Trust": "the server may lie, but did not choose the list of keys; at most "},
         ),
         (
-            ("--encoding", "histogram", "--secure-sum", "two-server", "--epsilon", "1"),
+            PRIVATE_BY_TWO,
             {
                 "Trust": "the two servers do not work together: epsilon then holds however many"
                 " clients are corrupt; for at least 45,000 honest clients in a sum, neither chose"
