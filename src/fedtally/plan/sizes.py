@@ -66,8 +66,8 @@ SHAPE = 1.5
 _FACTOR = (
     2.0  # trials are run if the predicted width is at most this many times their largest width
 )
-# If a decoder other than joint recovery decodes the answer, the error of joint recovery may be up
-# to tau / SHARE.
+# In `size_by_answer`, where another decoder than joint recovery decodes the answer, the error of
+# joint recovery may be up to tau / SHARE.
 SHARE = 0.9
 # The share of p that the decoder of the answer may use: its error may exceed tau with probability
 # TRUSTED * p. The share is small, because this error depends on rare items, about which a pilot

@@ -66,7 +66,8 @@ class Instruments(Observer):
         # The id of a running session -> the session as it was when its present phase was first
         # seen, and the time of this, Unix seconds.
         self._seen: dict[bytes, tuple[RunningSession, float]] = {}
-        # Sessions that have ended, but whose outcome was not read from the store yet
+        # Sessions that the driver ran no more at some step, and whose outcome was not read from the
+        # store yet. After an error of the store, such a session may run again.
         self._gone: set[bytes] = set()
         self.registry = CollectorRegistry()
         self._responses = self._counter("responses", "Responses, by their status", "status")

@@ -1,7 +1,7 @@
 """The distribution of the items' counts, learned from noisy values of these counts.
 
-The distribution is a mixture of points. Its weights are those of maximum likelihood (Kiefer and
-Wolfowitz 1956), found by expectation-maximization. A value far above its noise shows its count
+The distribution is a mixture of points. Steps of expectation-maximization bring its weights near
+those of maximum likelihood (Kiefer and Wolfowitz 1956). A value far above its noise shows its count
 without a prior. Therefore the distribution is learned only from values near the noise.
 """
 
