@@ -37,10 +37,11 @@ def next_round(folder: CampaignFolder, now: float) -> int | None:
 
 
 def is_full(folder: CampaignFolder, now: float) -> bool:
-    """Return whether no session runs, and no round may have another session, now or later.
+    """Return whether no session runs, and every round is full or over.
 
-    The result is False if the campaign has not begun. The stopping rule of the plan is not
-    considered. The process that runs the campaign uses `Driver.is_complete` instead.
+    The result is False if the campaign has not begun. The stopping rule of the plan, the releases
+    that were made and a cancellation are not considered. The process that runs the campaign uses
+    `Driver.is_complete` instead.
 
     Args:
         folder: the folder of the campaign.

@@ -13,10 +13,11 @@ found first.
 
 The searches `smallest`, `best` and `least_epsilon` have the names of the searches for a list of
 candidates in `fedtally.plan.search`. If the request states neither a number of rounds nor a
-schedule, the searches here choose the number of rounds. Without noise, more rounds cost nothing:
-each client spells fewer positions of a name, and all rounds can run at the same time. But the sum
-of each round then has fewer clients, and shows more of each client. With noise, more rounds cost
-accuracy: each opened sum holds noise of its own.
+schedule, the searches here choose the number of rounds. With more rounds, each client spells fewer
+positions of a name, so that its vector is shorter; but each position is spelled by fewer clients,
+so that beyond some number of rounds the vector is longer again. The sum of each round then has
+fewer clients, and shows more of each client. With noise, each opened sum holds noise of its own,
+but shorter vectors need less noise, so either number of rounds may give the smaller error.
 """
 
 from __future__ import annotations

@@ -30,8 +30,9 @@ from fedtally.sketch import CountSketch, SketchSpec
 
 LONGEST = 64  # the most rounds in a history
 Make = Callable[[list[int]], CampaignDecoder]  # makes the decoder of the landed rounds in the list
-# The largest product of candidates, rows and rounds of a history. With belief propagation this is
-# the number of its messages, which must fit into memory. Other decoders have the same limit.
+# A history is made no longer than its window if the product of candidates, rows and rounds would
+# exceed this. With belief propagation this bounds the number of messages, which must fit into
+# memory. Other decoders have the same limit.
 _ROOM = 1 << 24
 # The lengths of windows, in batches, that `shortest_enough` compares; the whole history is added.
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)

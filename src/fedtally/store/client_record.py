@@ -156,8 +156,8 @@ class ClientRecord(GrantDatabase):
     `open` makes one; each client identity has a file of its own. Its owner may set a `cap` on the
     total cost of all campaigns, whatever populations the servers name. The owner may also `grant` a
     budget to a population. Then a campaign is refused if the total cost of the population's
-    campaigns in this record would exceed the budget. A ledger has the same rule, but may find a smaller
-    total (`privacy.budget`).
+    campaigns in this record would exceed the budget. A ledger has the same rule, but may find a
+    smaller total (`privacy.budget`).
 
     If somebody puts an old copy of the file back, it lacks what the client did since the copy was
     made. A *mark* in another folder shows this (`store.marks`). Every write is counted in the mark

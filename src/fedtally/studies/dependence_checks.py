@@ -147,7 +147,10 @@ def _ranked(
 def _geometric_depth(
     drawn: F64, addends: Sequence[Distribution], number: int, variance: float
 ) -> F64:
-    """Return the depths of sums of geometric noise with a large variance, see `_ranked`.
+    """Return the depth of each sum of geometric noise, if the variance of a sum is above `_WIDE`.
+
+    The depth is the probability that another such sum is at least as far from 0. `_ranked` says why
+    these sums have a function of their own.
 
     Args:
         drawn: the sums, as continuous values: float64 [sums].
