@@ -166,7 +166,7 @@ class Tending:
 
         A release must begin to close if it has enough reports for a sum, and one of these holds:
         the time `found.at` has come; the release has `schedule.size` reports; or it has as many
-        reports as the plan allows.
+        reports as the plan allows. After a query was refused, more reports than it had are enough.
 
         Args:
             schedule: the contents of the file that says when releases close.

@@ -98,7 +98,7 @@ _BYTES = 12
 # The most messages that are stored. If all candidates would need more, only candidates whose values
 # stand out of the noise send messages: those that exceed a threshold, in standard deviations.
 MOST_MESSAGES = 1 << 24
-# The share of MOST_MESSAGES that would be sent with the first threshold if nobody held any
+# The share of MOST_MESSAGES that would be stored with the first threshold if nobody held any
 # candidate, so that only noise exceeds the threshold.
 _FILLED = 0.8
 # If only some candidates send messages, an item sends one to a row only if its value from the
@@ -301,7 +301,8 @@ class Messages:
         if self.whole:
             self.positions: I64 = np.arange(candidates.size)
         else:
-            # The first candidate always sends: otherwise the arrays could be empty.
+            # The first candidate sends at first: otherwise the arrays could be empty. `_admit` may
+            # drop it later.
             self.positions = np.union1d(positions, [0])
             self._least = float(ndtri(1.0 - _FILLED * self._room / candidates.size))
         self.sent = Sent(landed, candidates.ids(self.positions))

@@ -239,7 +239,8 @@ class _Ladder:
         # Equation (1) gives at least s at the low end of this step, and less at the high end.
         # `root` needs half the steps of halving.
         low, high = math.log(scales[first]), math.log(scales[first - 1])
-        # A single scale may be rounded differently than a block of scales: check the ends first.
+        # `at` iterates until all scales of a block have converged. So the result for a single scale
+        # may differ a little from that in a block: check the ends first.
         if (at_low := self._rise(low)) <= 0.0:
             return math.exp(low)
         if (at_high := self._rise(high)) >= 0.0:
