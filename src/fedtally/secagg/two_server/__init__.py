@@ -3,8 +3,8 @@
 The leader gets the client's vector under a mask, and the helper the seed of the mask. Each server
 gets its part sealed. A batch is opened once: the leader asks, and the helper answers with the sum
 of the masks. As long as the two servers do not collude, nothing of the vectors leaves them but a
-sum over at least `min_batch - corrupt` honest clients, even if one of the two lies. docs/protocol.md
-has every byte, and what is not claimed.
+sum over at least `min_batch - corrupt` honest clients, even if one of the two lies.
+docs/protocol.md has every byte, and what is not claimed.
 
 Without proofs nothing protects the sum from clients that report false vectors. With proofs,
 `make_proven_report` makes the reports, and `Leader` and `Helper` get a `ReportProof` in place of
