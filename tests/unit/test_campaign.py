@@ -1116,6 +1116,47 @@ def test_the_room_that_noise_leaves_to_liars_is_that_of_the_threat_model() -> No
     assert sizes.max() < plan.row_noise_bound(plan.width) < plan.noise_bound * 1000 / 5
 
 
+def test_a_lying_client_can_move_the_votes_of_others_as_the_threat_model_says() -> None:
+    """1,000 clients of one of 50 items, no noise, and a liar that knows the public law alone."""
+    domain = IntegerRange(1, 50)
+    plan = plan_of(
+        rows=1,
+        width=50,
+        encoding="histogram",
+        schedule="shared",
+        num_rounds=1,
+        num_clients=1000,
+        max_round_clients=1000,
+        domain=domain.describe(),
+    )
+    law = np.arange(1, 51) ** -1.1
+    law /= law.sum()
+    honest = CountSketch(plan.spec, 0)
+    honest.add(domain.encode(np.random.default_rng(1).choice(50, 999, p=law) + 1), num_clients=999)
+    server = server_of(plan)
+
+    def lands(*parts: tuple[int, int]) -> bool:
+        total = honest.counters.reshape(-1).copy()
+        for item, votes in parts:
+            one = CountSketch(plan.spec, 0)
+            one.add(domain.encode([item]))
+            total += votes * one.counters.reshape(-1)
+        try:
+            server._sketch(0, total, 1000)
+        except RejectedSumError:
+            return False
+        return True
+
+    # It takes four fifths of the votes that the law foresees for the five most frequent items.
+    taken = [(item, -int(0.8 * 999 * law[item - 1])) for item in range(1, 6)]
+    moved = 1 - sum(votes for _, votes in taken)
+    assert lands(*taken, (50, moved))
+    assert lands((50, 1))  # its own vote
+    assert not lands((50, 3))  # no room is left without noise: each client has a vote already
+    page = (Path(__file__).parents[2] / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    assert f"give {moved} votes to one item" in page, moved
+
+
 def test_a_client_that_counts_for_many_items_does_not_land() -> None:
     """Every counter stays far below the largest that one may be, and the row holds more than its
     clients can."""
