@@ -105,8 +105,8 @@ def read_positive(text: str) -> int:
 def read_share(text: str) -> float:
     """Return the share that a text means, such as 0.001 or 0.1%, as a float.
 
-    Whether it is from 0 to 1 is not checked here, but where the share is used. A text that is no
-    number raises ValueError.
+    Whether it is from 0 to 1 is not checked here, but where the share is used. So "nan" and "inf"
+    pass here. A text that is no number raises ValueError.
 
     >>> read_share("0.001"), read_share("0.1%"), read_share("0.1 %"), read_share("1e-3")
     (0.001, 0.001, 0.001, 0.001)

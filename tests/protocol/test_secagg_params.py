@@ -869,7 +869,7 @@ def test_a_client_accepts_what_the_planner_proposes() -> None:
         ),
         (
             {"corrupt": 49},
-            r"corrupt must be at least 50 by this client's policy \(corrupt\), got 49",
+            r"corrupt must be at least 50 by this client's policy \(max_corrupt\), got 49",
         ),
         ({"min_survivors": 749}, "min_survivors - corrupt must be at least 700 .* got 699"),
         ({"n_min": 899}, "n_min must be at least 900"),

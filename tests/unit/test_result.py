@@ -38,6 +38,16 @@ def test_top_is_sorted_bounded_and_filtered(result):
         result.top(-1)
 
 
+@pytest.mark.parametrize("share", [0.07, 0.14, 0.28, 0.56])
+def test_an_item_with_exactly_the_least_frequency_is_listed(share):
+    held = round(share * 100)
+    assert share * 100 > held  # the product of floating-point numbers is rounded up
+    held = [1] * held + [2] * (100 - held)
+    result = fedtally.estimate(held, domain="range:0..9", encoding="histogram")
+    assert 1 in [e.item for e in result.top(min_frequency=share)]
+    assert 1 not in [e.item for e in result.top(min_frequency=share + 1e-6)]
+
+
 def test_a_list_is_not_filled_up_with_items_that_nobody_holds():
     codes = [200] * 500 + [404] * 60 + [503] * 5
     result = fedtally.estimate(codes, domain="range:0..599", max_bytes=4000, seed=1, evaluate=True)

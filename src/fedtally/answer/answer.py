@@ -267,7 +267,9 @@ class Answer(Tabular):
         floor = LEAST
         if min_frequency is not None:
             least = validate.share(min_frequency=min_frequency)
-            floor = max(floor, least * self.num_contributions)
+            # The product may be rounded up, and would then leave out an item with exactly this
+            # frequency: 0.07 * 100 is a little above 7.
+            floor = max(floor, least * self.num_contributions * (1 - 2.0**-50))
         # Find one row more than asked for. The k listed rows had to reach the estimate of this row,
         # and the limits of a list depend on this threshold.
         rows = self.rows

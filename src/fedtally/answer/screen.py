@@ -287,7 +287,7 @@ def _how(
         listed: the estimates of the top items.
         named: the estimates of items that were asked for by name.
         charged: the sentence with which a ledger confirmed the campaign's privacy cost; "": no
-            ledger was charged.
+            ledger was charged, or it was not read.
     """
     plan = result.plan
     heading, sketch = sections.cost.encoded(plan)

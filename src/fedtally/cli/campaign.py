@@ -356,7 +356,8 @@ def result(
     """Show the most frequent items of the campaign NAME, once it is over.
 
     --so-far shows the rounds that have landed, at any time, also while a process runs it. Under a
-    trusted aggregator these are the closed days of a calendar, each with its noise drawn once.
+    trusted aggregator the plan needs a calendar for this: it shows the closed periods, each with
+    its noise drawn once.
     """
     from fedtally.answer.result import Result
     from fedtally.campaign.folder import RESULT, CampaignFolder

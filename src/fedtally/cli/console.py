@@ -504,9 +504,10 @@ class _Lines:
 
 
 def _of_all(stage: str, total: int | None) -> str:
-    """Return the size of a stage in words, as " 12 rounds", to follow its name; "": unknown.
+    """Return the size of a stage in words, as " 12 rounds", to follow its name.
 
-    For "recover" the words have no number.
+    The result is "" if the size is unknown, or if the stage has no unit. For "recover" the words
+    have no number.
     """
     if stage == "recover":
         return ": all candidates are looked at several times"

@@ -417,7 +417,7 @@ class AggregateShareAad(Message):
     collection: CollectionJobReq
 
 
-# ---- the bytes that bind keys and ciphertexts to this draft; the forms of uploads ----
+# ---- the bytes that bind keys and ciphertexts to this draft; the body of an upload ----
 
 
 def vdaf_context(task_id: bytes) -> bytes:

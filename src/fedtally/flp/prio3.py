@@ -351,8 +351,9 @@ class Prio3:
             message: the message from `verifier_shares_to_message`.
 
         Raises:
-            ReportRefusedError: the message is not the seed in `state`. Either the client's public
-                share does not fit its input shares, or the message is of another report.
+            ReportRefusedError: the message is not the seed in `state`. For example, the client's
+                public share does not fit its input shares, a verifier share was altered, or the
+                message is of another report.
         """
         if message != state.joint_seed:
             raise ReportRefusedError("the joint randomness is not the one of this report")

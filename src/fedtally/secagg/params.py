@@ -629,9 +629,8 @@ class ClientPolicy:
                 f"adversary must be {self.adversary} by this client's policy (adversary), got"
                 f" {parameters.adversary}"
             )
-        corrupt = max(
-            self.corrupt, -(-ppm_of(max_corrupt=self.max_corrupt) * parameters.n_max // PPM)
-        )
+        share = -(-ppm_of(max_corrupt=self.max_corrupt) * parameters.n_max // PPM)
+        corrupt = max((self.corrupt, "corrupt"), (share, "max_corrupt"))
         if self.least_known and parameters.adversary is Adversary.SEMI_HONEST:
             yield (
                 f"at least {self.least_known} of the known keys must be there by this client's"
@@ -642,7 +641,7 @@ class ClientPolicy:
         # A message names the parameter, and in brackets the entry of the policy. Whoever reads the
         # message may have written the policy, and know only the name of the entry.
         for name, value, least, demand in (
-            ("corrupt", parameters.corrupt, corrupt, "corrupt"),
+            ("corrupt", parameters.corrupt, *corrupt),
             ("min_survivors - corrupt", parameters.honest_survivors, self.min_honest, "min_honest"),
             ("n_min", parameters.n_min, self.min_clients, "min_clients"),
             ("n_max - 1", parameters.n_max - 1, self.least_known, "least_known"),

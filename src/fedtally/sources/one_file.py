@@ -27,10 +27,12 @@ def check_format(path: str, columns: Columns, format: str | None) -> Layout:
     Args:
         path: the path of the file.
         columns: the item's column, or its two columns.
-        format: a format that `open_source` takes; None: the suffix decides.
+        format: a format that `open_source` takes; None: the suffix decides, or, if the suffix is
+            not known, whether a column is named.
 
     Raises:
-        InvalidInputError: there is no such format.
+        InvalidInputError: there is no such format, or a column is named of a text file.
+        UnreadableFileError: files with this suffix cannot be read.
         MissingExtraError: the format needs PyArrow, which is not installed.
     """
     layout = Layout.detect(path, columns, format=format)

@@ -676,7 +676,8 @@ class Helper(_Server):
                 "this batch was answered; there is no second query, only the same again"
             )
         # Another process may have recorded the answer, and charged another ledger. So `reserve` is
-        # called also for a recorded answer, but not for a query that is refused.
+        # called also for a recorded answer. A query that differs from the recorded one was refused
+        # above.
         if not is_new:
             self._make_reservation()
         return answer

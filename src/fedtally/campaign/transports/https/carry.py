@@ -286,9 +286,9 @@ async def report(
             `Left.LATER` instead of waiting.
 
     Returns:
-        A `Fate`: how the report ended. A `Never`: why no report was made, and none will be. A
-            `Left`: why the report is not delivered yet, or not even made yet. After SIGTERM or
-            Ctrl-C it is `Left.TOLD`.
+        A `Fate`: how the report ended. A `Never`: why this call made no report, and stopped
+            trying. A `Left`: why the report is not delivered yet, or not even made yet. After
+            SIGTERM or Ctrl-C it is `Left.TOLD`.
 
     Raises:
         StoreError: the client's record could not be read or written.
