@@ -19,6 +19,7 @@ from cases import each_case
 from secagg_cohort import five, stream
 
 from fedtally.answer.provenance import planned_sum
+from fedtally.answer.result import Result
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder, check_begun, unrestorable
@@ -657,9 +658,9 @@ def test_a_campaign_that_ends_early_knows_its_candidates(operator: Path) -> None
 
 
 def test_a_result_of_days_says_that_a_client_may_be_in_several(
-    operator: Path, monkeypatch: pytest.MonkeyPatch
+    operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one of any two days, and so in two of all four."""
+    """In one of any two days, and so in two of days 0 and 2."""
     base = plan_of(trust="distributed", rounds=4)
     assert base.privacy is not None
     event = replace(base.privacy.event, per_rounds=2, num_rounds=4)
@@ -670,11 +671,30 @@ def test_a_result_of_days_says_that_a_client_may_be_in_several(
     folder = made(operator, plan, ledger=str(operator / "books.db"))
     # nothing ran: what its sessions would have said of the sums is what the plan says
     monkeypatch.setattr(CampaignFolder, "secure_sum", lambda self: dict(planned_sum(self.plan)))
-    sketch = CountSketch(folder.plan.spec, 0)
-    sketch.add(np.full(N, 1, np.uint64))
-    sketch.noise = folder.plan.noise_mark
-    result = campaign._result_of(folder, [sketch], Screening(Screen.OFF), [])
-    assert any("may be in up to 2 rounds" in text for text in result.warnings)
+    sums = {}
+    for round in (0, 1, 2):
+        sums[round] = CountSketch(folder.plan.spec, round)
+        sums[round].add(np.full(N, 1, np.uint64))
+        sums[round].noise = folder.plan.noise_mark
+
+    def result_of(*rounds: int) -> Any:
+        chosen = [sums[round] for round in rounds]
+        return campaign._result_of(folder, chosen, Screening(Screen.OFF), [])
+
+    share = np.array([0.25])
+    apart, near = result_of(0, 2), result_of(0, 1)
+    assert (near.unit, near.num_clients) == ("clients", 2 * N)  # nobody is in two days in a row
+    assert apart.unit == "contributions"
+    assert any("of how many clients, no sum shows" in text for text in apart.warnings)
+    # All may have come twice: two days have no more people than one.
+    assert apart.sampling_error(share) == result_of(0).sampling_error(share)
+    assert apart.sampling_error(share) > 1.3 * near.sampling_error(share)
+    apart.save(tmp_path / "apart.fed")
+    again = Result.load(tmp_path / "apart.fed")
+    assert (again.unit, again.repeats) == ("contributions", 2)
+    assert again.sampling_error(share) == apart.sampling_error(share)
+    window = result_of(0, 1, 2).window("0..1")
+    assert window.sampling_error(share) == near.sampling_error(share)
 
 
 def test_sessions_that_this_version_cannot_go_on_with_are_named() -> None:

@@ -105,7 +105,7 @@ class Part:
         warnings: notes that a reader of the numbers needs.
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
-            no client is in more than one round, or the numbers are private.
+            unknown, so any client may have been in as many rounds as the plan allows.
         num_silos: the number of silos, each counted once; None: no silo is in two of the sums. A
             silo is a client with many people behind it, such as a hospital.
         draw: how many items the bound on a client's items (max_items) dropped, JSON-able; None:
@@ -183,6 +183,9 @@ class Part:
             raise InvalidInputError(
                 "no client took part in any landed round: there is no frequency to estimate"
             )
+        # The server of a real campaign does not know whose vectors are in a sum, so it cannot count
+        # the clients.
+        self.repeats = self._allowed() if attendance is None else 1
         each_once = [self.num_contributions]
         self.attendance = each_once if attendance is None else [int(n) for n in attendance]
         # a client of k rounds makes k contributions
@@ -193,6 +196,15 @@ class Part:
                 f" sums, got {counted:,}"
             )
         self.num_clients = sum(self.attendance)
+
+    def _allowed(self) -> int:
+        """Return the most rounds of these sums that the plan allows one client to be in."""
+        of_sum = {number: rounds for rounds in self.plan.releases for number in rounds}
+        rounds = [of_sum[sketch.round] for sketch in self.sketches]
+        first, last = min(each[0] for each in rounds), max(each[-1] for each in rounds)
+        # rounds in between that did not land count for the bound, since it is for rounds in a row
+        allowed = self.plan.protection.most_of(last - first + 1)
+        return min(allowed, sum(map(len, rounds)))
 
     def prepare(self, progress: Progress | None = None, *, names: bool = True) -> None:
         """Fit the decoder and make the intervals now. Otherwise the first read would do this.
@@ -406,8 +418,8 @@ class Part:
         if self.repeats_are_private:  # at worst, each person counts as often as the plan allows
             assert self.plan.privacy is not None
             squares *= self.plan.privacy.event.contributions
-        elif self.span is not None:
-            squares *= self.span.repeats
+        else:
+            squares *= self._repeats
         return sampling_error(
             frequencies, max(1, self.num_contributions**2 // squares), self.confidence
         )
@@ -423,15 +435,27 @@ class Part:
 
     @property
     def repeats_are_unknown(self) -> bool:
-        """Whether it is private or unknown how many clients made the contributions."""
-        return self.repeats_are_private or (self.span is not None and self.span.repeats > 1)
+        """Whether it is private or unknown how many clients made the contributions.
+
+        If clients are silos, this is about the number of people.
+        """
+        return self.repeats_are_private or self._repeats > 1
+
+    @property
+    def _repeats(self) -> int:
+        """The most rounds that one client may be in, if this is unknown; 1: `attendance` is true.
+
+        It is not recorded who was in which round. So in a window it is unknown even where the
+        attendance of the whole campaign is known.
+        """
+        return self.repeats if self.span is None else self.span.repeats
 
     @property
     def unit(self) -> str:
         """The plural noun for what is counted: "clients", "people" or "contributions".
 
-        It is "contributions" if some client is in several rounds, or if this is unknown (in a
-        window). It is also "contributions" if people of silos may be in several rounds or several
+        It is "contributions" if some client is in several rounds, or may be, and nobody knows (in
+        a window, and in the sums of a real campaign). It is also "contributions" if people of silos may be in several rounds or several
         silos. Otherwise it is "people" for silos (clients with many people behind them), and
         "clients" for persons.
         """

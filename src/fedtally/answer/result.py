@@ -58,7 +58,7 @@ class Result(Part, Answer):
             or follows from a number of bytes.
         timings: the seconds of each stage.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
-            no client is in more than one round, or the numbers are private.
+            unknown, so any client may have been in as many rounds as the plan allows.
         num_silos: the number of silos, each counted once; None: no silo is in two of the sums.
         draw: how many items the bound on a client's items (max_items) dropped, JSON-able; None:
             no items were dropped, or the number is private.
@@ -83,9 +83,11 @@ class Result(Part, Answer):
         span: the window of rounds that the answer is about (see `window`); None: all landed rounds.
         decoding: how the sums are decoded, with the name of a decoder in place of "auto".
         num_clients: the number of clients that took part, each counted once. If clients are silos,
-            it is the number of people. It is the number of contributions instead in two cases: in a
-            window of rounds, since it is not recorded who was in which round, and for silos if it
-            is private how often a person counts.
+            it is the number of people. It is the number of contributions instead in three cases: in
+            a window of rounds, since it is not recorded who was in which round; for the sums of a
+            real campaign, whose server cannot count clients; and for silos if it is private how
+            often a person counts.
+        repeats: the most rounds of the sums that one client may be in; 1 if `attendance` was given.
         num_contributions: the number of contributions in the sums. Frequencies are shares of this
             number.
         num_silos: the number of silos that took part, each counted once; 0 if clients are no silos.
@@ -304,7 +306,9 @@ class Result(Part, Answer):
             chosen = self._by_round.chosen(asked)
             part = self._of(chosen)
             found = self._by_round.decoded(chosen, part.recovery, history)
-        numbers = len(found.history), len(found.prior), len(self.attendance)
+        # `part` was made without attendance, so it has the bound of the plan for its rounds.
+        most = len(self.attendance) if self.repeats == 1 else part.repeats
+        numbers = len(found.history), len(found.prior), most
         part.span = self._by_round.landed.window(asked, chosen, *numbers)
         part.recovered = found.limits  # fills the cached property, which would make another fit
         part.expected = None if found.decoder is found.limits else found.decoder
@@ -415,7 +419,7 @@ class Result(Part, Answer):
             "secure_sum": self.secure_sum,
             "sizing": self.sizing,
             "timings": self.timings,
-            "attendance": self.attendance,
+            "attendance": self.attendance if self.repeats == 1 else None,
             "draw": self.draw,
             "columns": self.columns,
             "words": list(self.words),

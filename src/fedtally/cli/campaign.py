@@ -716,19 +716,11 @@ def _result_of(
         folder: the folder of the campaign.
         sums: the sums, one sketch for each.
         screening: what was found out about cohorts whose sums look wrong.
-        warnings: warnings for the readers of the result; another one may be appended to this list.
+        warnings: warnings for the readers of the result.
         ended: how the campaign ended early; None: it did not end early.
     """
     from fedtally.answer.result import Result
 
-    most = folder.plan.protection.lifetime
-    if most > 1:
-        # Otherwise readers would take the number of contributions for the number of clients. The
-        # server cannot count the clients: it does not know whose vectors are in a sum.
-        warnings.append(
-            f"a {folder.plan.nouns[0]} may be in up to {most} rounds, and"
-            " counts as another one in each"
-        )
     return Result(
         folder.plan,
         folder.domain,

@@ -38,7 +38,7 @@ def contributions(part: Part) -> str:
 
 
 def _contributions(part: Part) -> str:
-    if part.span is not None and part.repeats_are_unknown:
+    if part.repeats_are_unknown and (part.span is not None or not part.num_silos):
         return amounts.counted(part.num_contributions, "contribution")
     by = part.columns.get("round")
     rounds = f" by {escaped(by[0])}" if by else ""
@@ -315,6 +315,8 @@ def _attended(result: Result) -> str:
         return f"{result.num_clients:,} in {silos}{_each(result)}, {rounds}, {most}"
     if result.unit == "clients":
         return f"{result.num_clients:,} in {rounds}, {most}"
+    if result.repeats_are_unknown:
+        return f"{contributions(result)} in {rounds}, {most}"
     mean = result.num_contributions / result.num_clients
     return f"{result.num_clients:,}, each in {mean:.3g} of {rounds} on average, {most} in a round"
 
