@@ -25,7 +25,11 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class CheckpointError(UnreadableFileError):
-    """Report that bytes are no checkpoint of a session, or none that this program can read."""
+    """Report that a session cannot go on from some bytes.
+
+    They are no checkpoint, or none that this program can read, or the session had another
+    allow-list.
+    """
 
 
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
