@@ -85,4 +85,5 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
 
 def _bytes(array: npt.NDArray[Any]) -> memoryview | bytes:
     """Return the bytes of an array in C order; an array that is in C order is not copied."""
-    return array.reshape(-1).view(np.uint8).data if array.size else b""
+    whole = np.ascontiguousarray(array)
+    return whole.reshape(-1).view(np.uint8).data if array.size else b""
