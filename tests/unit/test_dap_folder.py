@@ -20,10 +20,11 @@ from fedtally.campaign.dap_folder import DapFolder, DapPolicy, DapSettings, keyr
 from fedtally.campaign.dap_noise import DapNoise
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.places import held_by, holder
+from fedtally.cli.app import run
 from fedtally.dap import Helper, Leader, TaskSecret
 from fedtally.dap.draft18 import Role
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.store import Ledger
+from fedtally.store import DapFile, Ledger
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 POLICY = DapPolicy(3)
@@ -227,6 +228,74 @@ def test_a_file_is_of_one_server(tmp_path: Path) -> None:
     folder.claim(clock=lambda: 7, random=secrets.token_bytes)
     with pytest.raises(InvalidInputError, match="is the file of the leader"):
         replace(folder, role=Role.HELPER).claim(clock=lambda: 7, random=secrets.token_bytes)
+
+
+ROLES = pytest.mark.parametrize("role", [Role.LEADER, Role.HELPER], ids=["leader", "helper"])
+
+
+def claimed(folder: DapFolder) -> Any:
+    return folder.claim(clock=lambda: 7, random=secrets.token_bytes)
+
+
+@ROLES
+@pytest.mark.parametrize("with_mark", [True, False])
+@pytest.mark.parametrize("is_made_anew", [True, False])
+def test_a_server_that_lost_its_disk_does_not_begin_again(
+    tmp_path: Path, role: Role, with_mark: bool, is_made_anew: bool
+) -> None:
+    """A server that began again would add the same reports to a second sum.
+
+    A database without a write, as a process that died may leave it, hides nothing.
+    """
+    folder = made(tmp_path, role)
+    claimed(folder)
+    place = folder.path / "reports.db"
+    place.unlink()
+    if is_made_anew:
+        DapFile.open(place, create=True)
+    if not with_mark:
+        folder.settings.mark.unlink()
+    files = sorted(os.listdir(folder.path))
+    what = "has lost its reports.db, and its mark" if with_mark else "neither its reports.db nor"
+    for _ in range(2):
+        with pytest.raises(InvalidInputError, match=what) as refused:
+            claimed(folder)
+        assert "put no copy back, and begin a new task" in str(refused.value)
+    assert sorted(os.listdir(folder.path)) == files  # no database that looks like a new one
+
+
+def test_the_process_of_a_server_that_lost_its_disk_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("uvicorn")
+    from fedtally.campaign.transports.https import dap_process
+
+    def served(*_: Any) -> Any:
+        raise AssertionError("the server began again")
+
+    monkeypatch.setattr(dap_process, "all_served", served)
+    folder = made(tmp_path)
+    claimed(folder)
+    (folder.path / "reports.db").unlink()
+    folder.settings.mark.unlink()
+    assert run(["dap", "leader", "run", str(folder.path), "--listen", f"unix:{tmp_path}/s"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "has neither its reports.db nor its mark" in said and "begin a new task" in said
+    assert not (folder.path / "reports.db").exists()
+
+
+@ROLES
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_process_that_died_while_it_made_the_database_began_nothing(
+    tmp_path: Path, role: Role, is_empty: bool
+) -> None:
+    folder = made(tmp_path, role)
+    if is_empty:
+        (folder.path / "reports.db").touch()
+    else:
+        DapFile.open(folder.path / "reports.db", create=True)
+    claimed(folder)
+    claimed(folder)
 
 
 def test_who_looks_at_a_server_finds_no_earlier_process(
