@@ -208,6 +208,20 @@ def test_a_helper_is_given_nothing_that_a_leader_alone_uses(
     assert {each.name for each in place.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("side", "helper"),
+    [("helper", "https://127.0.0.1:8443"), ("helper", ""), ("leader", None), ("leader", "")],
+)
+def test_a_leader_alone_has_the_address_of_a_helper(
+    place: Path, side: Any, helper: str | None
+) -> None:
+    before = {each.name for each in place.iterdir()}
+    says = f"at-{side} is of a {side}, and has {helper!r} as the address of its helper: a leader's"
+    with pytest.raises(InvalidInputError, match=says):
+        made(place, side, helper=helper)
+    assert {each.name for each in place.iterdir()} == before
+
+
 def test_a_plan_with_privacy_needs_a_ledger_that_covers_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,7 +321,7 @@ def test_a_damaged_folder_is_refused_in_a_line(place: Path) -> None:
     for changed, why in (
         ("not toml", "cannot read"),
         (text.replace("aggregate/1", "aggregate/0"), "run it with the fedtally that made it"),
-        (text.replace('side = "leader"', 'side = "helper"'), "in a leader's folder alone"),
+        (text.replace('side = "leader"', 'side = "helper"'), "and a helper's settings do not"),
         (f"kez = 1\n{text}", "unknown entries kez"),
         (text.replace('side = "leader"', "side = 3"), "needs the entry side, a text, got 3"),
         (text.replace("min_honest = 2", "min_honest = 1"), "min_honest must be at least 2"),

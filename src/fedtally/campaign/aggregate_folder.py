@@ -199,13 +199,15 @@ class AggregateFolder:
         Raises:
             InvalidInputError: the folder or a mark exists; the mark is in the folder; another
                 folder uses the key; a file or setting is missing; a file or setting does not fit
-                the plan; the ledger has too little budget for the plan; or a helper is given
-                `candidates` or `schedule`.
+                the plan; the ledger has too little budget for the plan; a helper is given
+                `candidates`, `schedule` or `settings.helper`; or a leader is not given
+                `settings.helper`.
             UnreadableFileError: a file cannot be read.
             UnsafeParametersError: the policy refuses the plan.
         """
         if path.exists():
             raise InvalidInputError(f"{path} exists already: name another folder")
+        _check_helper(path, side, settings.helper)
         if side == "helper":  # it reads no sum, and accepts reports whenever the leader does
             for name, value in {"candidates": candidates, "schedule": schedule}.items():
                 if value is not None:
@@ -695,11 +697,26 @@ def _read_settings(path: Path) -> dict[str, Any]:
     values = read_settings(path, SCHEMA, "aggregate", _ENTRIES, _OPTIONAL)
     for name in ("side", *_PATHS, *(each for each in ("ledger", "helper") if each in values)):
         text_in(SETTINGS, values, name)
-    if (values["side"] == "leader") != ("helper" in values):
-        raise InvalidInputError(
-            f"{path} must name the helper's address, in a leader's folder alone"
-        )
+    _check_helper(path, values["side"], values.get("helper"))
     return values
+
+
+def _check_helper(path: Path, side: str, helper: str | None) -> None:
+    """Refuse a leader that has no address of its helper, and a helper that has one.
+
+    Args:
+        path: the folder of the server, or its settings file.
+        side: the role of the server.
+        helper: the address of the helper; None: the settings have none.
+
+    Raises:
+        InvalidInputError: the address is refused.
+    """
+    if (side == "leader") != (helper is not None) or helper == "":
+        raise InvalidInputError(
+            f"{path} is of a {side}, and has {helper!r} as the address of its helper: a leader's"
+            " settings name it, as https://HOST:PORT, and a helper's settings do not"
+        )
 
 
 def _settings(values: dict[str, Any]) -> Settings:
