@@ -34,7 +34,7 @@ from fedtally.campaign.transports.https.standing import Standing
 from fedtally.cli import aggregate as commands
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.privacy.budget import OverspentError
+from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.store import AggregateBooks, Batches, Ledger
 
 pytestmark = [
@@ -268,6 +268,21 @@ def test_a_ledger_that_has_too_little_left_is_refused(
     monkeypatch.setattr(AggregateFolder, "_ledger", lambda _: Books())
     with pytest.raises(InvalidInputError, match="books.db does not cover this plan: phones is too"):
         charged._check_budget()
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_plan_that_another_run_charged_makes_no_folder(tmp_path: Path, side: Any) -> None:
+    """Clients would report to it, and no sum could ever be opened."""
+    plan = plan_of(tmp_path, epsilon=2.0)
+    assert plan.privacy is not None
+    books = Ledger.open(tmp_path / "books.db", create=True)
+    books.grant(plan.privacy.population, 5.0, plan.privacy.delta, 0)
+    charge = Charge(plan.privacy.population, plan.fingerprint, 0, plan.privacy.event)
+    books.reserve(charge, "another run", 1)
+    before = {each.name for each in tmp_path.iterdir()}
+    with pytest.raises(InvalidInputError, match="another run charged this plan"):
+        made(tmp_path, side, ledger=str(tmp_path / "books.db"))
+    assert {each.name for each in tmp_path.iterdir()} == before
 
 
 @pytest.mark.usefixtures("no_sync")

@@ -28,6 +28,7 @@ from fedtally.store import DapFile, Ledger
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 POLICY = DapPolicy(3)
+ROLES = pytest.mark.parametrize("role", [Role.LEADER, Role.HELPER], ids=["leader", "helper"])
 
 
 def settings_in(folder: Path, **changes: Any) -> DapSettings:
@@ -52,13 +53,17 @@ def made(folder: Path, role: Role = Role.LEADER, **changes: Any) -> DapFolder:
     return DapFolder.create(folder / "made", role, task=folder / "task.toml", settings=settings)
 
 
+def claimed(folder: DapFolder) -> Any:
+    return folder.claim(clock=lambda: 7, random=secrets.token_bytes)
+
+
 @pytest.mark.parametrize(
     ("role", "kind"), [(Role.LEADER, Leader), (Role.HELPER, Helper)], ids=["leader", "helper"]
 )
 def test_a_folder_is_opened_as_it_was_made(tmp_path: Path, role: Role, kind: type) -> None:
     first = made(tmp_path, role, origins=("https://a.example",), ca=tmp_path / "ca.pem")
     assert DapFolder.open(tmp_path / "made", role) == first
-    assert isinstance(first.claim(clock=lambda: 7, random=secrets.token_bytes), kind)
+    assert isinstance(claimed(first), kind)
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
     assert holder(first.path) is None
     with held_by(first.path, os.getpid()):
@@ -67,7 +72,7 @@ def test_a_folder_is_opened_as_it_was_made(tmp_path: Path, role: Role, kind: typ
             pass
 
 
-@pytest.mark.parametrize("role", [Role.LEADER, Role.HELPER], ids=["leader", "helper"])
+@ROLES
 def test_a_server_keeps_to_the_noise_of_its_settings(tmp_path: Path, role: Role) -> None:
     books = str(tmp_path / "books.db")
     noise = DapNoise.propose(make_task("histogram"), epsilon=1.0, delta=1e-6, ledger=books)
@@ -76,11 +81,29 @@ def test_a_server_keeps_to_the_noise_of_its_settings(tmp_path: Path, role: Role)
     Ledger.open(books, create=True).grant("clients", 1.0, 1e-6, 0)
     folder = made(tmp_path, role, noise=noise)
     assert DapFolder.open(tmp_path / "made", role).settings.noise == noise
-    server = folder.claim(clock=lambda: 7, random=secrets.token_bytes)
+    server = claimed(folder)
     assert server._noise is not None and server._noise.terms == noise.agreed
     exact = replace(folder, settings=replace(folder.settings, noise=None))
     with pytest.raises(InvalidInputError, match="begun with other noise"):
-        exact.claim(clock=lambda: 7, random=secrets.token_bytes)
+        claimed(exact)
+
+
+@ROLES
+def test_a_task_that_another_server_charged_makes_no_folder(tmp_path: Path, role: Role) -> None:
+    """Clients would report to it, and no sum would ever be given away."""
+    books = str(tmp_path / "books.db")
+    noise = DapNoise.propose(make_task("histogram"), epsilon=1.0, delta=1e-6, ledger=books)
+    Ledger.open(books, create=True).grant("clients", 1.0, 1e-6, 0)
+    folder = made(tmp_path, role, noise=noise)
+    server = claimed(folder)
+    assert server._noise is not None
+    server._noise.charge(0)
+    claimed(folder)  # the same server, after a restart
+    folder.path.rename(tmp_path / "before")
+    folder.settings.mark.unlink()
+    with pytest.raises(InvalidInputError, match="go on with the folder of that server, or begin a"):
+        made(tmp_path, role, noise=noise)
+    assert not folder.path.exists() and not folder.settings.mark.exists()
 
 
 def test_relative_paths_hold_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,16 +248,9 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
 
 def test_a_file_is_of_one_server(tmp_path: Path) -> None:
     folder = made(tmp_path)
-    folder.claim(clock=lambda: 7, random=secrets.token_bytes)
+    claimed(folder)
     with pytest.raises(InvalidInputError, match="is the file of the leader"):
-        replace(folder, role=Role.HELPER).claim(clock=lambda: 7, random=secrets.token_bytes)
-
-
-ROLES = pytest.mark.parametrize("role", [Role.LEADER, Role.HELPER], ids=["leader", "helper"])
-
-
-def claimed(folder: DapFolder) -> Any:
-    return folder.claim(clock=lambda: 7, random=secrets.token_bytes)
+        claimed(replace(folder, role=Role.HELPER))
 
 
 @ROLES

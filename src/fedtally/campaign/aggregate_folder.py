@@ -199,9 +199,9 @@ class AggregateFolder:
         Raises:
             InvalidInputError: the folder or a mark exists; the mark is in the folder; another
                 folder uses the key; a file or setting is missing; a file or setting does not fit
-                the plan; the ledger has too little budget for the plan; a helper is given
-                `candidates`, `schedule` or `settings.helper`; or a leader is not given
-                `settings.helper`.
+                the plan; the ledger has too little budget for the plan, or another run charged the
+                plan to it; a helper is given `candidates`, `schedule` or `settings.helper`; or a
+                leader is not given `settings.helper`.
             UnreadableFileError: a file cannot be read.
             UnsafeParametersError: the policy refuses the plan.
         """
@@ -623,7 +623,7 @@ class AggregateFolder:
         check_ledger(self.settings.ledger, self.plan)
 
     def _check_budget(self) -> None:
-        """Refuse a plan that costs more privacy budget than the ledger has left for the population.
+        """Refuse a plan that is above the budget in the ledger, or that another run has charged.
 
         Otherwise clients would send reports, and no sum could ever be opened.
         """

@@ -619,13 +619,6 @@ class CampaignFolder:
             raise InvalidInputError(
                 f"the ledger {self.ledger} does not cover this campaign: {error.marked}"
             ) from error
-        # A charge belongs to the run that made it. This campaign has not run yet, so another run
-        # made the charge.
-        if ledger.reserved(self.plan.fingerprint):
-            raise InvalidInputError(
-                f"another run charged this plan to the ledger {self.ledger}, and no other may open"
-                " its sums: resume that campaign, or begin this one with a new plan"
-            )
 
     def _check_screen(self) -> None:
         """Refuse `Screen.REFUSE` if no round can have enough cohorts to compare them."""
