@@ -288,7 +288,7 @@ def test_of_two_servers_that_charge_one_task_the_second_is_refused(tmp_path: Pat
 
 def test_a_server_of_a_population_without_a_grant_is_not_made(tmp_path: Path) -> None:
     books = Ledger.open(tmp_path / "ledger.db", create=True)
-    with pytest.raises(InvalidInputError, match="grant"):
+    with pytest.raises(InvalidInputError, match="granted to population 'clients' in .*ledger.db: "):
         server_noise(make_task("histogram"), books)
 
 

@@ -285,7 +285,7 @@ class Ledger(GrantDatabase):
         alike = self._look_alikes(connection, population)
         return (
             f"nothing was granted to population {population!r}"
-            f"{f', which looks like {_quoted(alike)}' if alike else ''}: "
+            f"{f', which looks like {_quoted(alike)},' if alike else ''} in {self.name}: "
             f"fedtally ledger grant --population {population} --epsilon ... --delta ..."
         )
 
