@@ -43,6 +43,7 @@ from fedtally.plan.calendar import DAY, Calendar
 from fedtally.privacy.config import propose
 from fedtally.privacy.mechanism import Noise
 from fedtally.simulation import round_sums, row_counts
+from fedtally.simulation.client_rows import Bounded
 from fedtally.sketch import CountSketch
 from fedtally.studies import dependence_checks as dependence
 from fedtally.studies import noise_checks
@@ -146,11 +147,10 @@ def audited(name: str, **changed: Any) -> AuditResult:
 # ---- what users run ----
 
 
-@pytest.mark.parametrize(("participations", "in_a_row"), [(1, 3), (2, 3), (2, None)])
-def test_clients_take_part_as_often_as_their_whole_life_allows(
-    participations: int, in_a_row: int | None
-) -> None:
-    """A plan by the calendar is charged for a life, and one week would show less than that."""
+LIVES = [(1, 3), (2, 3), (2, None)]  # the most rounds of a client, of how many in a row
+
+
+def by_the_calendar(participations: int, in_a_row: int | None) -> Plan:
     terms = propose(
         epsilon=1.0,
         delta=1e-6,
@@ -160,7 +160,7 @@ def test_clients_take_part_as_often_as_their_whole_life_allows(
         per_rounds=in_a_row,
         num_rounds=None if in_a_row is None else 8,
     )
-    plan = Plan(
+    return Plan(
         rows=3,
         width=40,
         schedule="fresh",
@@ -173,6 +173,16 @@ def test_clients_take_part_as_often_as_their_whole_life_allows(
         privacy=terms,
         calendar=Calendar(datetime(2100, 1, 1, tzinfo=UTC), DAY, 8),
     )
+
+
+@pytest.mark.parametrize(("participations", "in_a_row"), LIVES)
+def test_clients_take_part_as_often_as_their_whole_life_allows(
+    participations: int, in_a_row: int | None
+) -> None:
+    """A plan by the calendar is charged for a life, and one week would show less than that."""
+    plan = by_the_calendar(participations, in_a_row)
+    terms = plan.privacy
+    assert terms is not None
     design = Design(plan, np.random.default_rng(), clients=None, dropout=0.0)
     lives = [client.rounds for client in design.clients]
     assert max(map(len, lives)) == terms.event.lifetime
@@ -180,6 +190,16 @@ def test_clients_take_part_as_often_as_their_whole_life_allows(
         assert all(terms.event.allows(set(rounds) - {one}, one) for one in rounds)
     in_each = [sum(round in rounds for rounds in lives) for round in range(8)]
     assert len(set(in_each)) == 1
+
+
+@pytest.mark.promise
+@pytest.mark.parametrize(("participations", "in_a_row"), LIVES)
+def test_clients_of_a_calendar_are_in_all_rounds_of_their_lives(
+    participations: int, in_a_row: int | None
+) -> None:
+    """Otherwise the sums lack clients whom the audit counts, and it says that noise shows them."""
+    found = run(Audit(by_the_calendar(participations, in_a_row)))
+    assert found.failures == [] and set(found.bounds) == {"items"}
 
 
 @pytest.mark.promise
@@ -522,6 +542,34 @@ def test_a_draw_of_too_many_items_is_found(
     )
     found = run(Audit(plan, campaigns=2))
     assert any("(items) move a release" in failure for failure in found.failures), found.failures
+
+
+def late(first: int, most: int) -> Callable[..., Bounded]:
+    """Return a `bound_clients` that lets `most` items of a client through from a round on."""
+    draw = row_counts.bound_clients
+
+    def bounded(rows: Any, items: int, *rest: Any, **named: Any) -> Bounded:
+        is_late = rows[2] >> np.uint64(1) >= first
+        parts = (
+            draw(rows[:, own], number, *rest, **named)
+            for own, number in ((~is_late, items), (is_late, most))
+        )
+        return Bounded(*map(np.concatenate, zip(*parts, strict=True)))
+
+    return bounded
+
+
+@pytest.mark.promise
+@pytest.mark.parametrize("first", [0, 1, 7])
+@pytest.mark.parametrize(("participations", "in_a_row"), LIVES)
+def test_a_bound_that_is_kept_in_the_first_rounds_alone_is_found(
+    participations: int, in_a_row: int | None, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in rounds in which no client begins."""
+    plan = by_the_calendar(participations, in_a_row)
+    monkeypatch.setattr(row_counts, "bound_clients", late(first, 1000))
+    failures = run(Audit(plan, campaigns=2)).failures
+    assert any("(items) move a release" in failure for failure in failures), failures
 
 
 def test_tails_of_weighted_sums_are_bounds() -> None:

@@ -11,7 +11,7 @@ person in the silos here; see `studies.audit_silos`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -84,10 +84,9 @@ class Crowd(NamedTuple):
     Attributes:
         bound: the bound that the clients exceed: "items", "clip" or "silos".
         population: the clients.
-        towards: for each release, the sketch of one set of items: int64 [rows * width]. The clients
-            whose first round is in this release hold this set, in all their rounds. If the bound is
-            missing, each of them moves the release in this direction. If no client begins there,
-            nobody holds the set.
+        towards: for each release, the sketch of one set of items: int64 [rows * width]. All
+            clients hold this set in the rounds of this release. If the bound is missing, each of
+            them moves the release in this direction.
         most: for each release, the largest inner product of one contribution with this direction if
             the bound is enforced.
         campaigns: the number of campaigns after which a missing bound is noticed practically
@@ -112,6 +111,8 @@ class Population(NamedTuple):
             does not take part at all.
         outside: an item that is no candidate. Half of the clients without items hold this item
             instead.
+        of_round: for each round, the ids that all clients hold in it, in place of what `clients`
+            says. Empty: what a client holds does not depend on the round.
     """
 
     clients: Sequence[Client]
@@ -119,6 +120,7 @@ class Population(NamedTuple):
     names_rounds: bool
     is_hidden: bool
     outside: int
+    of_round: Mapping[int, tuple[int, ...]] = {}  # nobody changes it
 
     def holding(self) -> Iterator[tuple[int, Client, tuple[int, ...]]]:
         """Yield each client that takes part: its number, the client, and the ids that it holds.
@@ -141,7 +143,7 @@ class Population(NamedTuple):
             for round in client.rounds
             for silo in client.silos or (None,)
             # a missing item and an item outside the domain must give the same sketch
-            for item in items or (self.outside if i % 2 else None,)
+            for item in self.of_round.get(round, items) or (self.outside if i % 2 else None,)
         ]
         items, clients, rounds, silos = (list(column) for column in zip(*rows, strict=True))
         return from_items(
@@ -276,18 +278,10 @@ class Design:
         places = self._crowd_places(bound)
         if not places:
             return None
-        clients = []
-        for rounds, silos in places:
-            own = held[self._release_of[rounds[0]]]
-            clients.append(Client(rounds, own, own, silos=silos))
-        sets: list[set[tuple[int, ...]]] = [set() for _ in towards]
-        for client in clients:
-            for round in client.rounds:
-                sets[self._release_of[round]].add(client.held)
-        most = [
-            max(self._product(k, vector, own) for own in sets[k])
-            for k, vector in enumerate(towards)
-        ]
+        # Releases differ in their hashes, so a set of items that exceeds the bound by far in one of
+        # them does not in another. So clients hold other items in each release.
+        clients = [Client(rounds, (), (), silos=silos) for rounds, silos in places]
+        most = [self._product(k, vector, held[k]) for k, vector in enumerate(towards)]
         needed = [
             self._campaigns(bound, vector, most[k], self.number_in(clients, k))
             for k, vector in enumerate(towards)
@@ -301,6 +295,7 @@ class Design:
             self._names_rounds,
             self.is_hidden,
             len(self._ids) + 1,
+            {round: held[k] for round, k in self._release_of.items()},
         )
         return Crowd(bound, population, towards, most, max(seen))
 
