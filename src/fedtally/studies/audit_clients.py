@@ -31,6 +31,7 @@ _STARTS = 16  # how many first items the greedy choice of a crowd's items tries
 _CHOICES = 1024  # about the number of steps of the greedy choice for all releases; limits its time
 # The most campaigns for each kind of crowd; a crowd that needs more is left out.
 _MOST_OF_CROWDS = 16
+_FEW = 10  # the most items of a client of a crowd of which all sets are tried
 # If a bound is missing, its crowd must move a release by this many standard deviations of the
 # noise.
 _SEEN = 10.0
@@ -82,7 +83,9 @@ class Crowd(NamedTuple):
     """Clients that all hold more than a client may contribute, so that a missing bound is noticed.
 
     Attributes:
-        bound: the bound that the clients exceed: "items", "clip" or "silos".
+        bound: the bound that the clients exceed: "items", "clip", "repeats" or "silos". The
+            clients of "repeats" hold no more than they may, and name each item twice. An item
+            counts once, so it is known exactly how far they move a release.
         population: the clients.
         towards: for each release, the sketch of one set of items: int64 [rows * width]. All
             clients hold this set in the rounds of this release. If the bound is missing, each of
@@ -91,6 +94,7 @@ class Crowd(NamedTuple):
             the bound is enforced.
         campaigns: the number of campaigns after which a missing bound is noticed practically
             always. With geometric noise more may be needed.
+        numbers: for each release, the number of contributions that the clients make.
     """
 
     bound: str
@@ -98,6 +102,12 @@ class Crowd(NamedTuple):
     towards: Sequence[I64]
     most: Sequence[float]
     campaigns: int
+    numbers: Sequence[int]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether sound releases move by exactly `most` for each contribution."""
+        return self.bound == "repeats"
 
 
 class Population(NamedTuple):
@@ -113,6 +123,7 @@ class Population(NamedTuple):
             instead.
         of_round: for each round, the ids that all clients hold in it, in place of what `clients`
             says. Empty: what a client holds does not depend on the round.
+        copies: how often a client names each item.
     """
 
     clients: Sequence[Client]
@@ -121,6 +132,7 @@ class Population(NamedTuple):
     is_hidden: bool
     outside: int
     of_round: Mapping[int, tuple[int, ...]] = {}  # nobody changes it
+    copies: int = 1
 
     def holding(self) -> Iterator[tuple[int, Client, tuple[int, ...]]]:
         """Yield each client that takes part: its number, the client, and the ids that it holds.
@@ -144,6 +156,7 @@ class Population(NamedTuple):
             for silo in client.silos or (None,)
             # a missing item and an item outside the domain must give the same sketch
             for item in self.of_round.get(round, items) or (self.outside if i % 2 else None,)
+            for _ in range(self.copies)
         ]
         items, clients, rounds, silos = (list(column) for column in zip(*rows, strict=True))
         return from_items(
@@ -257,20 +270,21 @@ class Design:
         numbers = [more] if event.is_clipped else [more << i for i in range(9)]
         found = next(filter(None, (self._crowd("items", number, rng) for number in numbers)), None)
         clip = self._crowd("clip", event.max_items, rng) if event.is_clipped else None
-        return [crowd for crowd in (found, clip) if crowd is not None]
+        # with dropouts nobody knows how many contributions are in a sum of silos
+        repeats = None if self.alike else self._crowd("repeats", 1, rng)
+        return [crowd for crowd in (found, clip, repeats) if crowd is not None]
 
     def _crowd(self, bound: str, number: int, rng: np.random.Generator) -> Crowd | None:
         """Return a crowd whose clients hold `number` items each, to test a bound.
+
+        For "repeats" they hold as many as they may.
 
         Returns None if there can be no such crowd, or if it would not show that the bound is
         missing.
         """
         if number > len(self._ids):
             return None
-        held = [
-            self._together(rounds.start, number, -1 if bound == "items" else 1, rng)
-            for rounds in self._releases_of_plan
-        ]
+        held = [self._held(bound, rounds.start, number, rng) for rounds in self._releases_of_plan]
         towards = [
             self.sketch(rounds.start, own)
             for rounds, own in zip(self._releases_of_plan, held, strict=True)
@@ -282,9 +296,9 @@ class Design:
         # them does not in another. So clients hold other items in each release.
         clients = [Client(rounds, (), (), silos=silos) for rounds, silos in places]
         most = [self._product(k, vector, held[k]) for k, vector in enumerate(towards)]
+        numbers = [self.number_in(clients, k) for k in range(len(towards))]
         needed = [
-            self._campaigns(bound, vector, most[k], self.number_in(clients, k))
-            for k, vector in enumerate(towards)
+            self._campaigns(bound, vector, most[k], numbers[k]) for k, vector in enumerate(towards)
         ]
         seen = [number for number in needed if number is not None]
         if len(seen) < len(needed):
@@ -296,8 +310,17 @@ class Design:
             self.is_hidden,
             len(self._ids) + 1,
             {round: held[k] for round, k in self._release_of.items()},
+            2 if bound == "repeats" else 1,
         )
-        return Crowd(bound, population, towards, most, max(seen))
+        return Crowd(bound, population, towards, most, max(seen), numbers)
+
+    def _held(
+        self, bound: str, round: int, number: int, rng: np.random.Generator
+    ) -> tuple[int, ...]:
+        """Return the ids of the items that the clients of a crowd hold in a round."""
+        if bound == "repeats":
+            return self._worst([round], None, np.ones(len(self._ids), np.bool_))
+        return self._together(round, number, -1 if bound == "items" else 1, rng)
 
     # `studies.audit_silos` overrides some of the following methods.
 
@@ -339,6 +362,8 @@ class Design:
             most: the largest inner product of a contribution within the bound with the crowd's
                 direction.
         """
+        if bound == "repeats":  # a client that counts twice moves it as far again
+            return length**2
         # If only the bound on items is missing, a client contributes everything that it holds, but
         # only if its sketch is within the clip.
         is_whole = not self.terms.event.is_clipped or length <= math.sqrt(self._square())
@@ -409,8 +434,27 @@ class Design:
             axis=0
         )
         best = np.sort(each[each > 0])[::-1][: self.terms.event.max_items]
+        if self.terms.event.is_clipped and len(held) <= _FEW:
+            return self._product_of_some(release, each, held)
         # the Cauchy-Schwarz inequality, for a sketch that is clipped
         return min(float(best.sum()), math.sqrt(self._square() * float(towards @ towards)))
+
+    def _product_of_some(self, release: int, each: I64, held: Sequence[int]) -> float:
+        """Return the largest sum of `each` over some items of a client, within all bounds.
+
+        All sets of items are tried, at most 2**_FEW.
+
+        Args:
+            release: the number of the release.
+            each: an inner product for each item: int64 [items].
+            held: the ids of the client's items.
+        """
+        start = self._releases_of_plan[release].start
+        sketches = np.array([self.sketch(start, [item]) for item in held])
+        chosen = np.arange(1 << len(held))[:, None] >> np.arange(len(held)) & 1
+        squares = np.einsum("si,ij,sj->s", chosen, sketches @ sketches.T, chosen)
+        fits = (squares <= self._square()) & (chosen.sum(axis=1) <= self.terms.event.max_items)
+        return float((chosen[fits] @ each).max())
 
     def _together(
         self, round: int, number: int, sense: int, rng: np.random.Generator
