@@ -284,7 +284,13 @@ class Design:
         """
         if number > len(self._ids):
             return None
-        held = [self._held(bound, rounds.start, number, rng) for rounds in self._releases_of_plan]
+        every, sense = np.ones(len(self._ids), np.bool_), -1 if bound == "items" else 1
+        held = [
+            self._worst([rounds.start], None, every)
+            if bound == "repeats"
+            else self._together(rounds.start, number, sense, rng)
+            for rounds in self._releases_of_plan
+        ]
         towards = [
             self.sketch(rounds.start, own)
             for rounds, own in zip(self._releases_of_plan, held, strict=True)
@@ -313,14 +319,6 @@ class Design:
             2 if bound == "repeats" else 1,
         )
         return Crowd(bound, population, towards, most, max(seen), numbers)
-
-    def _held(
-        self, bound: str, round: int, number: int, rng: np.random.Generator
-    ) -> tuple[int, ...]:
-        """Return the ids of the items that the clients of a crowd hold in a round."""
-        if bound == "repeats":
-            return self._worst([round], None, np.ones(len(self._ids), np.bool_))
-        return self._together(round, number, -1 if bound == "items" else 1, rng)
 
     # `studies.audit_silos` overrides some of the following methods.
 
@@ -435,26 +433,12 @@ class Design:
         )
         best = np.sort(each[each > 0])[::-1][: self.terms.event.max_items]
         if self.terms.event.is_clipped and len(held) <= _FEW:
-            return self._product_of_some(release, each, held)
+            own_cells, own_signs = cells[:, places], signs[:, places]
+            meet = own_cells[:, :, None] == own_cells[:, None]
+            products = (meet * own_signs[:, :, None] * own_signs[:, None]).sum(axis=0)
+            return _most_of_some(each, products, self.terms.event.max_items, self._square())
         # the Cauchy-Schwarz inequality, for a sketch that is clipped
         return min(float(best.sum()), math.sqrt(self._square() * float(towards @ towards)))
-
-    def _product_of_some(self, release: int, each: I64, held: Sequence[int]) -> float:
-        """Return the largest sum of `each` over some items of a client, within all bounds.
-
-        All sets of items are tried, at most 2**_FEW.
-
-        Args:
-            release: the number of the release.
-            each: an inner product for each item: int64 [items].
-            held: the ids of the client's items.
-        """
-        start = self._releases_of_plan[release].start
-        sketches = np.array([self.sketch(start, [item]) for item in held])
-        chosen = np.arange(1 << len(held))[:, None] >> np.arange(len(held)) & 1
-        squares = np.einsum("si,ij,sj->s", chosen, sketches @ sketches.T, chosen)
-        fits = (squares <= self._square()) & (chosen.sum(axis=1) <= self.terms.event.max_items)
-        return float((chosen[fits] @ each).max())
 
     def _together(
         self, round: int, number: int, sense: int, rng: np.random.Generator
@@ -652,6 +636,23 @@ class Design:
         if round not in self._hashes:
             self._hashes[round] = self.plan.spec.hashes(round).cells(self._ids, self.plan.width)
         return self._hashes[round]
+
+
+def _most_of_some(each: I64, products: I64, max_items: int, square: float) -> float:
+    """Return the largest sum of `each` over some items whose sketch is within a clip.
+
+    All sets of items are tried.
+
+    Args:
+        each: a number for each item: int64 [items].
+        products: the inner products of the items' sketches: int64 [items, items].
+        max_items: the most items.
+        square: the largest squared l2 norm of the sketch of all chosen items.
+    """
+    chosen = np.arange(1 << len(each))[:, None] >> np.arange(len(each)) & 1
+    squares = np.einsum("si,ij,sj->s", chosen, products, chosen)
+    fits = (squares <= square) & (chosen.sum(axis=1) <= max_items)
+    return float((chosen[fits] @ each).max())
 
 
 def law_of(terms: PrivacyConfig, clients: int) -> Distribution:
