@@ -984,6 +984,10 @@ def test_what_cannot_be_audited(tmp_path: Path, capsys: pytest.CaptureFixture[st
     bare.save(tmp_path / "plan.toml")
     assert command(["audit", str(tmp_path / "plan.toml")]) == 2
     assert "no differential privacy, so there is no noise to audit" in capsys.readouterr().err
+    asked = ["--domain", "open", "--clients", "100000", "--tau", ".02", "--epsilon", "2"]
+    assert command(["plan", *asked, "--output", str(tmp_path / "open.toml")]) == 0
+    assert command(["audit", str(tmp_path / "open.toml")]) == 2
+    assert "the plan has an open domain" in capsys.readouterr().err
     assert command(["audit", str(tmp_path / "none.toml")]) == 2
     assert command(["audit", str(tmp_path / "plan.toml"), "--campaigns", "0"]) == 2
     with pytest.raises(InvalidInputError, match="campaigns must be at least 1, got 0"):
