@@ -90,13 +90,13 @@ def read_size(text: str) -> int:
 def read_positive(text: str) -> int:
     """Return the integer that a text means, from 1 to 10^18 - 1. Other texts raise ValueError.
 
-    >>> read_positive("12"), read_positive("1_000_000"), read_positive("1e6")
-    (12, 1000000, 1000000)
+    >>> [read_positive(text) for text in ("12", "1_000_000", "1e6", "1.500e2")]
+    [12, 1000000, 1000000, 150]
     """
     plain = text.strip().replace("_", "")
     # Expand powers of ten such as 2.5e6. Decimal is exact; a float would round large numbers.
     if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,15})?[eE][0-9]{1,2}", plain):
-        plain = f"{Decimal(plain):f}".removesuffix(".0")
+        plain = re.sub(r"\.0+$", "", f"{Decimal(plain):f}")
     if not re.fullmatch("[0-9]{1,18}", plain) or int(plain) < 1:
         raise ValueError(f"{text!r} is no integer of 1 or more")
     return int(plain)
@@ -133,8 +133,8 @@ def read_list(text: str) -> tuple[str, ...]:
 def read_window(text: str) -> str:
     """Return the text of a window of rounds without spaces around it, after checking its form.
 
-    The form is all, auto, last:K with a positive integer K, or A..B with any two texts A and B,
-    which name rounds. Other texts raise ValueError.
+    The form is all, auto, last:K with a positive integer K, or A..B with two texts A and B,
+    neither of them empty, which name rounds. Other texts raise ValueError.
 
     >>> read_window("last:7"), read_window("2026-12-01..2026-12-07")
     ('last:7', '2026-12-01..2026-12-07')
@@ -249,7 +249,7 @@ class Option:
         flag: the spelling in a shell, where `{name}` stands for the name; "": only Python has the
             option.
         is_often: whether the short help `-h` shows the option.
-        needs: the flag of another option, without which this one has no effect; "": none.
+        needs: another option as it is typed: commands refuse this one without it; "": none.
         section: the heading above the option in the help; "": the name of its section.
         places: a dict from each command and function that takes the option to the variant of the
             option there.

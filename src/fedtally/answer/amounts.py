@@ -98,7 +98,7 @@ def counted(number: int, noun: str) -> str:
 def seconds(number: float) -> str:
     """Return a duration as text, in the unit that suits it, from µs to h; "" if it is 0 or less.
 
-    It has two significant digits. From 100 units on, it is rounded to whole units.
+    It has at most two significant digits. From 100 units on, it is rounded to whole units.
 
     Args:
         number: the duration in seconds.

@@ -570,7 +570,7 @@ def _check_parts(parts: Sequence[Part]) -> None:
 def _no_candidates(answer: Answer, named: Sequence[str | int]) -> OutsideDomainError:
     """Return the error (to raise) which says that items are not in the answer's domain.
 
-    It names the first such item. In a small dictionary it also suggests a similar candidate.
+    It names the first such item. If a small dictionary has a similar candidate, it suggests that.
 
     Args:
         answer: an answer.

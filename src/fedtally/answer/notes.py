@@ -230,7 +230,7 @@ def on_draw(plan: Plan, draw: Mapping[str, Any] | None, has_rounds: bool) -> Ite
     Args:
         plan: the plan of the campaign.
         draw: the field `draw` of a result: how many items were left out; None: no item was left
-            out, or the number is private.
+            out, or the number is private or unknown.
         has_rounds: whether the input table has a column of rounds. Then the bound applies to the
             items of a client in each round.
     """

@@ -51,26 +51,26 @@ class Result(Part, Answer):
         decoding: how the sums are decoded.
         truth: the true counts, if a simulation knows them and evaluation was asked for; else None.
         warnings: notes that a reader of the numbers needs.
-        missing: the number of input rows that were dropped because they lacked an item, client or
-            round.
+        missing: the number of input rows that were dropped because they lacked an item, a client, a
+            silo or a round; 0 if it is private.
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         sizing: how the sketch's size was chosen for a target, JSON-able; None: the size was given,
-            or follows from a number of bytes.
+            in numbers or by a plan, or follows from a number of bytes.
         timings: the seconds of each stage.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
             unknown, so any client may have been in as many rounds as the plan allows.
-        num_silos: the number of silos, each counted once; None: no silo is in two of the sums.
+        num_silos: the number of silos, each counted once; None: the numbers of the sums are added.
         draw: how many items the bound on a client's items (max_items) dropped, JSON-able; None:
-            no items were dropped, or the number is private.
+            no items were dropped, or the number is private or unknown.
         ended: how the campaign ended before its last round, JSON-able, from `campaign.ending`;
-            None: it had all its rounds.
+            None: it did not end early.
         columns: the names of the input table's columns by role ("item", "client", "round",
             "count"). It has the roles that the source is known to have. A column without a name has
             an empty list.
         words: words of a public list whose hashes stand out, so that they may be names of these
             hashes (see `recognise`).
-        known_fit: a fit that joint recovery found in these sums before; None: a new one is made
-            when it is needed.
+        known_fit: a fit that a decoder found in these sums before; None: a new one is made when it
+            is needed.
         known_names: the names of an open domain that were read from these sums before; None: they
             are read when somebody asks for them.
         round_labels: the label of each round of the plan, if the input names its rounds; None:
@@ -96,9 +96,9 @@ class Result(Part, Answer):
 
     Raises:
         IncompatibleError: the sums, or an open domain, do not fit the plan.
-        InvalidInputError: nobody took part; `attendance` does not add up to the contributions in
-            the sums; `num_silos` is larger than the sum of the silos of all sums; or the plan
-            guarantees privacy, and a sum has no noise or another plan's noise.
+        InvalidInputError: there is no sum; two sums are of one round; nobody took part; the numbers
+            of clients or silos do not fit the sums; or the plan guarantees privacy, and a sum has
+            no noise or another plan's noise.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -512,9 +512,10 @@ class Result(Part, Answer):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write sums, plan and candidates to one file, whole or not at all.
 
-        Estimates and true counts are not written. If `evaluate` computed errors, they are written.
-        If the candidates were taken from the input, they are the clients' own items, and the file
-        has them.
+        True counts are not written. If `evaluate` computed errors, they are written. So are the
+        names that were read, and for 2^20 candidates or more a fit of joint recovery. If the
+        candidates were taken from the input, they are the clients' own items, and the file has
+        them.
 
         Raises:
             InvalidInputError: the answer is about a window, or the file cannot be written.

@@ -161,7 +161,8 @@ class Series(Table):
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` with a row for each point.
 
-        Its columns are the fields of `Point`. If the run is not private, a column `note` says so.
+        Its columns are the fields of `Point`. If `not_private` has a warning, a column `note`
+        repeats it.
 
         Args:
             memory: ignored: the rows are few.
@@ -302,7 +303,8 @@ class Trends(Table):
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` with a row for each item that changed.
 
-        Its columns are the fields of `Change`. If the run is not private, a column `note` says so.
+        Its columns are the fields of `Change`. If `not_private` has a warning, a column `note`
+        repeats it.
 
         Args:
             memory: ignored: the rows are few.
@@ -691,7 +693,7 @@ class _Rounds(ABC):
                 more sums. None: all columns before the window.
 
         Raises:
-            InvalidInputError: there is no column before the window.
+            InvalidInputError: there is no column before the window, or `number` is below 1.
         """
         first = int(np.flatnonzero(now)[0])
         if number is not None:

@@ -61,8 +61,8 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Return the rows on how the size of a sketch was chosen for a target; [] if `said` is None.
 
     Args:
-        said: the field `sizing` of a result; None: the size was given, or follows from a number of
-            bytes.
+        said: the field `sizing` of a result; None: the size was given, in numbers or by a plan, or
+            follows from a number of bytes.
 
     >>> sizing_rows({"sizing": "minimax", "tau": 0.001, "failure_probability": 0.1,
     ...              "predicted_linf": None, "pilot": None, "message": ""})[0][1]
