@@ -624,9 +624,9 @@ class Answer:
             "Choose what the confidence holds for: each interval, or all",
             _choice("auto", "pointwise", "simultaneous"),
             default="auto",
-            more='the kind of the intervals: "auto", for a list such that they allow for its'
-            ' choice, for named items pointwise; or for both "pointwise", each holds with the'
-            ' {confidence}, or "simultaneous", all hold at once',
+            more='the kind of the intervals: "pointwise", each holds with the {confidence},'
+            ' "simultaneous", all hold at once, or "auto", pointwise, but those of a list allow for'
+            " the choice of its items",
             door=Door.REQUEST,
         )
         .on("estimate", "demo")
@@ -1105,11 +1105,10 @@ class Trust:
         "Protect although SHARE of one sum, not of everybody, helps the server",
         _number("SHARE"),
         usual=str(MAX_CORRUPT),
-        more=f"the share of a cohort that may collude with the server ({MAX_CORRUPT}), and not of"
-        " all clients: of those drawn for several sums a smaller share may, which `fedtally plan`"
-        " says;"
-        " where the server may lie (active, two-server), no more than that number of the whole list"
-        " of clients may, since it picks who sums together",
+        more=f"the share of a cohort that may collude with the server ({MAX_CORRUPT}). If clients"
+        " are drawn for several sums, a smaller share of all clients may, which `fedtally plan`"
+        " says. If the server may lie (active, two-server), the number of clients for one cohort"
+        " holds for the whole list of clients, since the server picks who sums together",
         door=Door.REQUEST,
     ).on("estimate", "plan")
     max_cohort: int | None = option(
@@ -1124,9 +1123,9 @@ class Trust:
         "Ask for proofs that reports to two servers have the right form",
         _choice("auto", "proofs", "none"),
         usual="auto: where they can be had",
-        more='what "two-server" asks of a report: "proofs", so that one that has not the form of'
-        ' one item is refused by name, or "none"; by default ("auto") proofs where they can be'
-        " had: for one item a client",
+        more='what "two-server" asks of a report: "proofs", so that a report without the form of'
+        ' one item is refused, or "none"; by default ("auto") proofs where they can be had: for one'
+        " item a client",
         door=Door.REQUEST,
     ).on("estimate", "plan")
     screen: Any = option(
@@ -1294,8 +1293,8 @@ class Run:
             _size(),
             usual="1GiB; half of the machine's",
             more='the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients'
-            " beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a"
-            " smaller one, too; the libraries, and the distinct items and the answer, come on top",
+            " beyond it go to disk. Reading takes half a gigabyte of it, even if it is smaller; the"
+            " libraries, the distinct items and the answer come on top",
             door=Door.SIMULATION,
         )
         .on("estimate", "partial_tally")

@@ -484,8 +484,9 @@ def _threshold(answer: Answer, reached: float) -> float | None:
 
     Limits are made around the estimates of a part before shrinkage, which pulls noisy estimates
     together to lower their error. In an answer of one part without shrinkage, the same estimates
-    choose the list. Then the threshold is `reached` divided by the number of contributions. With
-    shrinkage or several parts, other numbers choose the list, so the threshold is unknown.
+    choose the list, or nearly the same in a window with a prior. Then the threshold is `reached`
+    divided by the number of contributions. With shrinkage or several parts, other numbers choose
+    the list, so the threshold is unknown.
 
     Args:
         answer: an answer.

@@ -140,9 +140,10 @@ def is_told_from_zero(estimate: Estimate) -> bool:
 def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> list[Estimate]:
     """Return the estimates, with the lower limit 0 for each item that does not stand above noise.
 
-    Most limits of a list hold on average over its items: at 95 %, one in twenty may be wrong. So in
-    a long list, an item may be pure noise although its own limits exclude 0. `above` rests on
-    limits that hold for all items at once. Estimates without limits do not change.
+    Unless they are simultaneous, the limits of a list hold on average over its items: at 95 %, one
+    in twenty may be wrong. So in a long list, an item may be pure noise although its own limits
+    exclude 0. `above` rests on limits that hold for all items at once. Estimates without limits do
+    not change.
 
     Args:
         estimates: the listed estimates.

@@ -52,7 +52,7 @@ class Result(Part, Answer):
         truth: the true counts, if a simulation knows them and evaluation was asked for; else None.
         warnings: notes that a reader of the numbers needs.
         missing: the number of input rows that were dropped because they lacked an item, a client, a
-            silo or a round; 0 if it is private.
+            silo or a round; 0 if the number is private.
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         sizing: how the sketch's size was chosen for a target, JSON-able; None: the size was given,
             in numbers or by a plan, or follows from a number of bytes.
@@ -278,8 +278,9 @@ class Result(Part, Answer):
                 rounds from A to B, both included, both given by numbers in the plan (from 0) or
                 both by labels; "auto": the last rounds, as many as give the best estimate of the
                 current frequencies.
-            history: the most landed rounds that the decoder may fit, up to 64; a large domain
-                allows fewer. A window with this many rounds or more is fitted alone.
+            history: the most landed rounds that the decoder may fit, up to 64, before batches are
+                completed. A sum of several rounds counts as one, and a large domain allows fewer. A
+                window with this many rounds or more is fitted alone.
             progress: called as in `prepare`.
 
         Raises:
@@ -308,8 +309,9 @@ class Result(Part, Answer):
             found = self._by_round.decoded(chosen, part.recovery, history)
         # `part` was made without attendance, so it has the bound of the plan for its rounds.
         most = len(self.attendance) if self.repeats == 1 else part.repeats
-        numbers = len(found.history), len(found.prior), most
-        part.span = self._by_round.landed.window(asked, chosen, *numbers)
+        landed = self._by_round.landed
+        used = landed.num_rounds(found.history), landed.num_rounds(found.prior)
+        part.span = landed.window(asked, chosen, *used, most)
         part.recovered = found.limits  # fills the cached property, which would make another fit
         part.expected = None if found.decoder is found.limits else found.decoder
         part._taken_from = self, history
@@ -361,7 +363,8 @@ class Result(Part, Answer):
                 all earlier sums in the history. A sum may add up several rounds. Sums with the same
                 hashes are not separated, so more sums than `against` may be used.
             alpha: the share of listed items that may be unchanged, above 0 and below 1.
-            history: the most landed rounds to examine, from 2 on; more than 64 mean 64.
+            history: the most landed rounds to examine, from 2 on; more than 64 mean 64. Sums with
+                the same hashes are not separated, so more may be examined.
             progress: called as in `prepare`.
 
         Raises:
@@ -394,7 +397,7 @@ class Result(Part, Answer):
             items: the items; a repeated item is used once.
             whole: whether the limits of an item hold in all rounds at once, and not just in each
                 round.
-            history: the most landed rounds, from 2 on; more than 64 mean 64.
+            history: the most landed rounds, as for `trends`.
             progress: called as in `prepare`.
 
         Raises:

@@ -561,7 +561,7 @@ class _Rounds(ABC):
 
         Args:
             sums: the landed sums by round.
-            history: the most rounds to read, at least 2.
+            history: the most rounds to read (see `Result.trends`).
 
         Raises:
             InvalidInputError: there can be no trend: for example, the answer is about a window, the

@@ -296,7 +296,7 @@ def rows(result: Result) -> list[tuple[str, str]]:
 
 
 def _ended(result: Result) -> list[tuple[str, str]]:
-    """Return the row "Rounds" on how many rounds took place; [] if it did not end early."""
+    """Return the row "Rounds" on how many rounds took place; [] without an early end."""
     if result.ended is None:
         return []
     by = {"rule": "the error was known", "operator": "an operator ended it"}[result.ended["by"]]

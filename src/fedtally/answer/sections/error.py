@@ -13,6 +13,7 @@ from fedtally.answer.estimates import (
 )
 from fedtally.answer.evaluation import Evaluation, NameEvaluation
 from fedtally.answer.sections import counted
+from fedtally.base.text import in_number, one_of
 from fedtally.plan import Plan
 
 if TYPE_CHECKING:
@@ -249,8 +250,8 @@ def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
         said = "most likely none: the plan's noise is small"
     if not most:
         return said
-    one = result.unit.removesuffix("s")
-    return f"{said}, though the limits allow {amounts.counted(most, one)} more or less"
+    number = in_number(most, f"1 {one_of(result.unit)}", f"{{}} {result.unit}")
+    return f"{said}, though the limits allow {number} more or less"
 
 
 def evaluated_names(found: NameEvaluation) -> list[str]:
