@@ -908,7 +908,7 @@ class Privacy:
     )
     delta: float | None = (
         option(
-            "Set the delta of the guarantee; 0 for histograms alone",
+            "Set the delta of the guarantee; only histograms allow 0",
             _number("D"),
             usual="1e-6, or 0.1/clients if less",
             more="the delta of the guarantee (1e-6, or a tenth of one over the number of clients if"
@@ -1173,7 +1173,7 @@ class Silos:
             _positive("N"),
             usual="as many as the largest has",
             more="the most people of a silo (as many as the largest has; with {epsilon} it must be"
-            " given, since that is private)",
+            " given, since the sizes of silos are private)",
             door=Door.MARK,
         )
         .on("estimate")

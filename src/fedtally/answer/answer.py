@@ -126,7 +126,7 @@ class Answer(Tabular):
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """The notes on data, privacy and early ends: they can change what the numbers mean.
+        """The notes that can change what the numbers mean, such as those on data and privacy.
 
         The first of them are the `alarms`. `warnings` begins with these notes.
         """

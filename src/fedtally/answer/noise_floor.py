@@ -29,7 +29,7 @@ class Standing:
         above: the positions in the domain of the candidates above noise, int64 [n], largest
             estimate first.
         shares: the estimates of the candidates above noise, float64 [n], in the same order.
-        confidence: the probability, 0 to 1, that `above` has no candidate that nobody holds.
+        confidence: the least probability, 0 to 1, that `above` has no candidate that nobody holds.
         is_exact: whether the estimates are exact counts, without noise.
     """
 

@@ -35,7 +35,7 @@ def alarms(part: Part) -> Iterator[str]:
 
 
 def cautions(part: Part) -> Iterator[str]:
-    """Yield the notes on a part that can change what the numbers mean: on data and on privacy.
+    """Yield the notes on a part that can change what the numbers mean: on data, privacy, targets.
 
     `alarms` come first. These notes are the first that `warnings` yields. No fit is started.
     """

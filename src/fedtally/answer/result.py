@@ -89,9 +89,9 @@ class Result(Part, Answer):
             often a person counts.
         repeats: the most rounds of the sums that one client may be in; 1 if `attendance` was given.
         num_contributions: the number of contributions in the sums. Frequencies are shares of this
-            number.
+            number. It is noisy if the plan hides who takes part ("add-remove").
         num_silos: the number of silos that took part, each counted once; 0 if clients are no silos.
-            In a window of rounds, it is an upper bound.
+            In a window of rounds, or if it was not given, it is an upper bound.
         command: the command that made the answer; "": no command did.
 
     Raises:

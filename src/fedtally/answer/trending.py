@@ -221,7 +221,7 @@ class Trends(Table):
         changed: the rows of the table.
         window: the rounds of the current shares.
         against: the earlier rounds with which the window is compared.
-        rounds: all rounds that were examined.
+        rounds: all examined rounds that have clients.
         earlier: the number of landed sums that were not examined, since they are older than the
             examined ones.
         tested: the number of items that were tested: all candidates.

@@ -239,7 +239,7 @@ def estimate(
         silo: the table's column of the silos, such as hospitals: then each holds the rows of its
             people, whom `client` names, and a person is what is counted and protected.
         people: the most people of a silo (as many as the largest has; with `epsilon` it must be
-            given, since that is private).
+            given, since the sizes of silos are private).
         silos_per_person: the most silos that one person is counted in (1), drawn uniformly; more
             costs more noise.
         silos: with a column of items, the silo of each row.

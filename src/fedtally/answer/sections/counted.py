@@ -238,7 +238,7 @@ def candidates_row(domain: Domain) -> tuple[str, str]:
 def part_of_sum(result: Result) -> str:
     """Return the singular noun for what a result's sums add up, such as client or silo.
 
-    It is "contribution" if a client or a silo may be in several of the sums.
+    It is "contribution" if a client may be in several of the sums, or a silo is known to be.
     """
     if not result.num_silos:
         return result.unit.removesuffix("s")
