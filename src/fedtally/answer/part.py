@@ -19,6 +19,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.plan.chosen_decoder import decoder_of
 from fedtally.privacy import NOT_PRIVATE
+from fedtally.privacy.events import most_rounds
 from fedtally.recovery.decoders.kind import CampaignDecoder
 from fedtally.recovery.decoding import AUTO, Decoding, check_enumerable, kind_of
 from fedtally.recovery.found import FoundFit
@@ -88,6 +89,19 @@ def fit(
     terms = part.plan.privacy
     found = kind.make(sketches, part.domain, progress=told, terms=terms, found=known)
     return found.instead if part.asked.recovery == AUTO else found
+
+
+def _allowed(plan: Plan, sketches: Sequence[CountSketch]) -> int:
+    """Return the most rounds of some landed sums that the plan allows one client to be in."""
+    if plan.privacy is None:
+        return 1
+    event = plan.privacy.event
+    of_sum = {number: rounds for rounds in plan.releases for number in rounds}
+    rounds = [of_sum[sketch.round] for sketch in sketches]
+    first, last = min(each[0] for each in rounds), max(each[-1] for each in rounds)
+    # Rounds in between that did not land count, since `per_rounds` is a number of rounds in a row.
+    allowed = most_rounds(event.participations, event.per_rounds, last - first + 1)
+    return min(allowed, sum(map(len, rounds)))
 
 
 class Part:
@@ -186,7 +200,7 @@ class Part:
             )
         # The server of a real campaign does not know whose vectors are in a sum, so it cannot count
         # the clients.
-        self.repeats = self._allowed() if attendance is None else 1
+        self.repeats = _allowed(self.plan, self.sketches) if attendance is None else 1
         each_once = [self.num_contributions]
         self.attendance = each_once if attendance is None else [int(n) for n in attendance]
         # a client of k rounds makes k contributions
@@ -197,15 +211,6 @@ class Part:
                 f" sums, got {counted:,}"
             )
         self.num_clients = sum(self.attendance)
-
-    def _allowed(self) -> int:
-        """Return the most rounds of these sums that the plan allows one client to be in."""
-        of_sum = {number: rounds for rounds in self.plan.releases for number in rounds}
-        rounds = [of_sum[sketch.round] for sketch in self.sketches]
-        first, last = min(each[0] for each in rounds), max(each[-1] for each in rounds)
-        # rounds in between that did not land count for the bound, since it is for rounds in a row
-        allowed = self.plan.protection.most_of(last - first + 1)
-        return min(allowed, sum(map(len, rounds)))
 
     def prepare(self, progress: Progress | None = None, *, names: bool = True) -> None:
         """Fit the decoder and make the intervals now. Otherwise the first read would do this.
@@ -420,7 +425,7 @@ class Part:
             assert self.plan.privacy is not None
             squares *= self.plan.privacy.event.contributions
         else:
-            squares *= self._repeats
+            squares *= self.repeats
         return sampling_error(
             frequencies, max(1, self.num_contributions**2 // squares), self.confidence
         )
@@ -440,16 +445,7 @@ class Part:
 
         If clients are silos, this is about the number of people.
         """
-        return self.repeats_are_private or self._repeats > 1
-
-    @property
-    def _repeats(self) -> int:
-        """The most rounds that one client may be in, if this is unknown; 1: `attendance` is true.
-
-        It is not recorded who was in which round. So in a window it is unknown even where the
-        attendance of the whole campaign is known.
-        """
-        return self.repeats if self.span is None else self.span.repeats
+        return self.repeats_are_private or self.repeats > 1
 
     @property
     def unit(self) -> str:

@@ -87,7 +87,8 @@ class Result(Part, Answer):
             a window of rounds, since it is not recorded who was in which round; for the sums of a
             real campaign, whose server cannot count clients; and for silos if it is private how
             often a person counts.
-        repeats: the most rounds of the sums that one client may be in; 1 if `attendance` was given.
+        repeats: the most rounds of the sums that one client may be in; 1 if `attendance` says how
+            many clients were in each number of rounds.
         num_contributions: the number of contributions in the sums. Frequencies are shares of this
             number. It is noisy if the plan hides who takes part ("add-remove").
         num_silos: the number of silos that took part, each counted once; 0 if clients are no silos.
@@ -307,11 +308,13 @@ class Result(Part, Answer):
             chosen = self._by_round.chosen(asked)
             part = self._of(chosen)
             found = self._by_round.decoded(chosen, part.recovery, history)
-        # `part` was made without attendance, so it has the bound of the plan for its rounds.
-        most = len(self.attendance) if self.repeats == 1 else part.repeats
         landed = self._by_round.landed
         used = landed.num_rounds(found.history), landed.num_rounds(found.prior)
-        part.span = landed.window(asked, chosen, *used, most)
+        part.span = landed.window(asked, chosen, *used)
+        if self.repeats == 1:
+            # The attendance of all rounds is known, but not who was in which of them. If it is
+            # unknown, `part` already has the bound of the plan for its own rounds.
+            part.repeats = min(len(self.attendance), len(part.span.rounds))
         part.recovered = found.limits  # fills the cached property, which would make another fit
         part.expected = None if found.decoder is found.limits else found.decoder
         part._taken_from = self, history

@@ -714,7 +714,7 @@ class _Rounds(ABC):
     def window(self, asked: str, places: Bools) -> Window:
         """Return a `Window` of the rounds in some columns.
 
-        Its `history` is the number of all columns, its `prior` is 0, and its `repeats` is 1.
+        Its `history` is the number of all columns, and its `prior` is 0.
 
         Args:
             asked: the window as it was asked for.
@@ -723,7 +723,7 @@ class _Rounds(ABC):
         sums = sorted(
             number for place in np.flatnonzero(places) for number in self.columns[place].sums
         )
-        return self._landed.window(asked, sums, len(self.columns), 0, 1)
+        return self._landed.window(asked, sums, len(self.columns), 0)
 
     def label(self, place: int) -> str | None:
         """Return the label of the first round of the column with the index `place`, from 0.

@@ -40,7 +40,6 @@ class Window:
             the window's own rounds. For trends it is the number of columns that were examined
             (`trending._Column`).
         prior: the number of rounds outside the window that its estimates use as a prior.
-        repeats: the most rounds of the window that one client may have taken part in.
     """
 
     asked: str
@@ -50,7 +49,6 @@ class Window:
     labels: tuple[str, str] | None = None
     history: int = 0
     prior: int = 0
-    repeats: int = 1
 
     def __str__(self) -> str:
         """Return the rounds in words. Long labels are shortened; control characters stay.
@@ -82,7 +80,7 @@ class Window:
         return escaped(str(self))
 
     def fields(self) -> dict[str, Any]:
-        """Return the attributes by name, as values for JSON documents; `repeats` is left out."""
+        """Return the attributes by name, as values for JSON documents."""
         return {
             "asked": self.asked,
             "rounds": list(self.rounds),
@@ -259,9 +257,7 @@ class LandedRounds:
         """Return the number of rounds that are added up in the sums with these numbers."""
         return sum(len(self._sums[each]) for each in sums)
 
-    def window(
-        self, asked: str, sums: Sequence[int], history: int, prior: int, most: int
-    ) -> Window:
+    def window(self, asked: str, sums: Sequence[int], history: int, prior: int) -> Window:
         """Return a `Window` of the rounds in some sums.
 
         Args:
@@ -269,7 +265,6 @@ class LandedRounds:
             sums: the numbers of the sums, ascending.
             history: the number of rounds that the decoder fitted together for the estimates.
             prior: the number of rounds outside the window that the estimates use as a prior.
-            most: the most rounds of the campaign that any client took part in.
         """
         rounds = [number for each in sums for number in self._sums[each]]
         there = set(rounds)
@@ -282,7 +277,6 @@ class LandedRounds:
             None if labels is None else (labels[rounds[0]], labels[rounds[-1]]),
             history,
             prior,
-            min(most, len(rounds)),
         )
 
 

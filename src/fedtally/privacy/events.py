@@ -420,14 +420,7 @@ class Event:
 
         Proof: docs/privacy-proofs/calendar.md.
         """
-        return self.most_of(self.num_rounds or 0)
-
-    def most_of(self, rounds: int) -> int:
-        """Return the most rounds that one client contributes to, of so many rounds in a row.
-
-        Without `per_rounds` the result is `participations`, which may be more than `rounds`.
-        """
-        return most_rounds(self.participations, self.per_rounds, rounds)
+        return most_rounds(self.participations, self.per_rounds, self.num_rounds or 0)
 
     @property
     def in_a_row(self) -> Event:

@@ -161,14 +161,6 @@ class Protection:
         """The most rounds of the whole campaign that one client may be in; 1 without privacy."""
         return 1 if self.terms is None else self.terms.event.lifetime
 
-    def most_of(self, rounds: int) -> int:
-        """Return the most of `rounds` rounds in a row that one client may be in; 1 without privacy.
-
-        Args:
-            rounds: the number of rounds, at least 1.
-        """
-        return 1 if self.terms is None else min(rounds, self.terms.event.most_of(rounds))
-
     def allows(self, taken: Collection[int], round: int) -> bool:
         """Return whether a client may take part in one more round.
 
