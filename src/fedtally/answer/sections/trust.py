@@ -519,6 +519,22 @@ def short_of_list(plan: Plan, asked: float) -> str:
     )
 
 
+def longer_than_list(plan: Plan) -> str:
+    """Return a warning if a campaign with all planned clients needs too long a list; else ""."""
+    from fedtally.secagg.allow_list import MAX_KEYS
+
+    fewest = plan.fewest_clients
+    if not plan.summing.is_listed or fewest <= MAX_KEYS:
+        return ""
+    # a simulation makes as many keys as its largest round has clients
+    simulated = "; a simulation is possible" if plan.max_round_clients <= MAX_KEYS else ""
+    return (
+        f"no real campaign can have all {fewest:,} {counted.who(plan)}s: an allow-list has at most"
+        f" {MAX_KEYS:,}; make several lists and plans, and fedtally merge joins the answers"
+        f"{simulated}"
+    )
+
+
 def short_of_all(plan: Plan, asked: float) -> str:
     """Return a warning if fewer of all clients may be corrupt than asked for; else "".
 
