@@ -42,8 +42,8 @@ _LARGEST_COHORT = {Adversary.SEMI_HONEST: MAX_CLIENTS, Adversary.ACTIVE: MAX_ACT
 # If the user gives only one of the two sizes of a cohort, the smallest cohort has 4/5 of the
 # clients of a full one. This is a ratio of integers: 0.8 is not exact in floating point.
 _COMES, _FULL = 4, 5
-# The round number of clients that an error advises for a round of two servers. Rounds that are drawn
-# at random with this mean have at most `MAX_CLIENTS`: that is 48 standard deviations more.
+# The round number of clients that an error advises for a round of two servers. Rounds of this mean,
+# drawn at random, have at most `MAX_CLIENTS`: that is 48 standard deviations more.
 _OF_A_ROUND = 1_000_000
 # The fewest honest clients that a sum must have. With only one honest client, the corrupt clients
 # learn this client's vector.
@@ -232,19 +232,21 @@ def _sizes(summation: Summation, num_clients: Sequence[int]) -> tuple[int, int]:
 
 def _check_largest(summation: Summation, n_max: int) -> None:
     """Refuse sums of more clients than the protocol can sum, whoever drops out or is corrupt."""
-    if summation.is_two_server:
-        bound = MAX_CLIENTS
-        way = (
-            f"have more rounds ({opt.num_rounds}), of at most {_OF_A_ROUND:,} clients each, and"
-            f" leave {opt.schedule} out: then each round has a sum of its own"
-        )
-    else:
+    bound = MAX_CLIENTS
+    if summation.has_cohorts:
         bound = _LARGEST_COHORT[Adversary.parse(summation.adversary)]
-        way = f"lower {opt.max_cohort} to at most {bound:,}"
-    if n_max > bound:
+    if n_max <= bound:
+        return
+    if summation.has_cohorts:
         raise InvalidInputError(
-            f"a secure sum has at most {bound:,} clients, and one would have {n_max:,}; {way}"
+            f"a secure sum has at most {bound:,} clients, and one would have {n_max:,}; lower"
+            f" {opt.max_cohort} to at most {bound:,}"
         )
+    raise InvalidInputError(
+        f"two servers sum at most {bound:,} clients at once, and here {n_max:,}; have more rounds"
+        f" ({opt.num_rounds}), of at most {_OF_A_ROUND:,} clients each, and leave {opt.schedule}"
+        " out: then each round has a sum of its own"
+    )
 
 
 def _way_to_safety(summation: Summation, n_min: int, n_max: int) -> str:
