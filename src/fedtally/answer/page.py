@@ -299,6 +299,8 @@ def changed(result: Result) -> dict[str, Any] | None:
     except InvalidInputError:  # one round, no fit or an open domain: the page leaves changes out
         return None
     said = [f"{sections.changed.line(found)}."]
+    if text := sections.changed.no_clients(found):
+        said.append(f"{_capital(text)}.")
     if not found.changed:
         return {"lines": said, "table": None, "figure": None}
     said.append(f"Now is {found.window.told}, and before is {found.against.told}.")
