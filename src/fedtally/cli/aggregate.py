@@ -306,7 +306,10 @@ _run_options = options(
     examples=[
         (
             "behind your nginx, which reaches the socket",
-            "fedtally aggregate leader run survey --listen unix:/run/fedtally/survey.sock",
+            (
+                "fedtally aggregate leader run survey"
+                " --listen unix:/run/fedtally/survey.aggregate.sock"
+            ),
         )
     ],
 )
@@ -324,8 +327,8 @@ def run_leader(name: Path, **given: Any) -> None:
         (
             "behind your nginx, which reaches the socket",
             (
-                "fedtally aggregate helper run survey --listen unix:/run/fedtally/survey.sock"
-                " --leader-listen 0.0.0.0:8443"
+                "fedtally aggregate helper run survey"
+                " --listen unix:/run/fedtally/survey.aggregate.sock --leader-listen 0.0.0.0:8443"
             ),
         )
     ],
