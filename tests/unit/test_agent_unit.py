@@ -77,7 +77,7 @@ def test_systemd_takes_the_unit_of_a_campaign(tmp_path):
 
 
 def test_services_of_both_kinds_on_one_host_have_sockets_of_their_own():
-    """The names of instances, %i or $1 of the shell, may be alike: sockets of both lie in one folder."""
+    """Sockets of both lie in one folder, with the name of the instance: %i, or $1 of the shell."""
     pattern = r"unix:(/run/fedtally/[^\s\"]+)"
     one, two = (
         {each.replace("$$1", "%i") for each in re.findall(pattern, unit.read_text())}
