@@ -842,9 +842,10 @@ class Plan:
                 " plan wrote (fedtally inspect says what is in another file of fedtally)"
             ) from error
         except (OSError, ValueError, RecursionError) as error:
+            shown, why = os.fspath(path) or "''", getattr(error, "strerror", None) or error
             raise UnreadableFileError(
-                f"cannot read the plan {os.fspath(path)}:"
-                f" {getattr(error, 'strerror', None) or error}"
+                f"cannot read the plan {shown} ({why}): give the file, .toml or .json,"
+                " that fedtally plan wrote"
             ) from error
 
 
