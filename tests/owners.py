@@ -141,8 +141,9 @@ def on_a_terminal(
         meanwhile()
         return True
 
-    monkeypatch.setattr(plan_facts, "is_attended", lambda: True)
+    # Last where it is defined: a command that this imports would keep what stands there meanwhile.
     monkeypatch.setattr("fedtally.cli.agent.is_attended", lambda: True)
     monkeypatch.setattr("fedtally.cli.keys.is_attended", lambda: True)
+    monkeypatch.setattr(plan_facts, "is_attended", lambda: True)
     monkeypatch.setattr("click.confirm", answer)
     return asked

@@ -269,13 +269,26 @@ def test_a_task_is_charged_once_and_each_batch_reserved(tmp_path: Path) -> None:
     assert spent is not None and 0.99 < spent.epsilon <= 1.0
     with pytest.raises(OverspentError):  # when the server is made, and not at its first batch
         server_noise(make_task("histogram", info=b"\7" * 16), books)
-    with pytest.raises(AlreadySpentError):  # a second store could open the same reports again
-        server_noise(task, books, random=np.random.default_rng(5).bytes).charge(52)
+    # A second store could open the same reports again: it is refused when the server is made, and
+    # not at its first batch, for which clients would report in vain.
+    with pytest.raises(InvalidInputError, match="another server charged this task to the ledger"):
+        server_noise(task, books, random=np.random.default_rng(5).bytes)
+
+
+def test_of_two_servers_that_charge_one_task_the_second_is_refused(tmp_path: Path) -> None:
+    """Also where both were made before the first of them charged it."""
+    task, books = make_task("histogram"), ledger(tmp_path)
+    first, second = (
+        server_noise(task, books, random=np.random.default_rng(seed).bytes) for seed in (4, 5)
+    )
+    first.charge(50)
+    with pytest.raises(AlreadySpentError):
+        second.charge(52)
 
 
 def test_a_server_of_a_population_without_a_grant_is_not_made(tmp_path: Path) -> None:
     books = Ledger.open(tmp_path / "ledger.db", create=True)
-    with pytest.raises(InvalidInputError, match="grant"):
+    with pytest.raises(InvalidInputError, match="granted to population 'clients' in .*ledger.db: "):
         server_noise(make_task("histogram"), books)
 
 

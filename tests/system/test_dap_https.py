@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -330,6 +331,42 @@ def test_a_batch_whose_noise_is_not_paid_waits(side: str) -> None:
     assert web.notes == ["a batch waits, whose noise is not paid: the budget is spent"]
     noise.limit = 1
     assert web.collected().result == [3, -16, -38, -58]
+
+
+@pytest.mark.parametrize("side", ["leader", "helper"])
+def test_a_batch_that_waits_is_noted_once_for_each_reason(side: str) -> None:
+    """The collector and the leader ask again every few minutes, for as long as it is not paid."""
+    web, why = Web(noise=True), "a batch waits, whose noise is not paid: "
+    noise = getattr(web, f"{side}_noise")
+    charge = noise.charge
+    reason = "spent"
+
+    def charged(_: int) -> None:
+        raise OverspentError(reason)
+
+    web.measure(0, 1, 1)
+    web.measure(2, 2, 3, hours=-1)
+    web.run_jobs()
+    queries = web.query(), web.query(-1)
+
+    def tried(query: CollectionJobReq) -> None:
+        for _ in range(3):
+            web.post_collection(query)
+            with contextlib.suppress(UnansweredError, Refused):
+                web.drive()
+            assert web.bring(web.report(0, hours=-2)).status_code == 200  # what else is asked
+
+    noise.charge = charged
+    tried(queries[0])
+    assert web.notes == [why + "spent"]
+    tried(queries[1])
+    assert web.notes == [why + "spent"] * 2  # another batch
+    reason = "gone"
+    tried(queries[0])
+    assert web.notes[2:] == [why + "gone"] * (1 if side == "leader" else 2)
+    noise.charge = charge
+    web.collected(), web.collected(-1)
+    assert len(web.notes) == (3 if side == "leader" else 4)
 
 
 @pytest.mark.parametrize("side", ["leader", "helper"])

@@ -34,7 +34,7 @@ from fedtally.campaign.transports.https.standing import Standing
 from fedtally.cli import aggregate as commands
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.privacy.budget import OverspentError
+from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.store import AggregateBooks, Batches, Ledger
 
 pytestmark = [
@@ -208,6 +208,20 @@ def test_a_helper_is_given_nothing_that_a_leader_alone_uses(
     assert {each.name for each in place.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("side", "helper"),
+    [("helper", "https://127.0.0.1:8443"), ("helper", ""), ("leader", None), ("leader", "")],
+)
+def test_a_leader_alone_has_the_address_of_a_helper(
+    place: Path, side: Any, helper: str | None
+) -> None:
+    before = {each.name for each in place.iterdir()}
+    says = f"at-{side} is of a {side}, and has {helper!r} as the address of its helper: a leader's"
+    with pytest.raises(InvalidInputError, match=says):
+        made(place, side, helper=helper)
+    assert {each.name for each in place.iterdir()} == before
+
+
 def test_a_plan_with_privacy_needs_a_ledger_that_covers_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +268,21 @@ def test_a_ledger_that_has_too_little_left_is_refused(
     monkeypatch.setattr(AggregateFolder, "_ledger", lambda _: Books())
     with pytest.raises(InvalidInputError, match="books.db does not cover this plan: phones is too"):
         charged._check_budget()
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_plan_that_another_run_charged_makes_no_folder(tmp_path: Path, side: Any) -> None:
+    """Clients would report to it, and no sum could ever be opened."""
+    plan = plan_of(tmp_path, epsilon=2.0)
+    assert plan.privacy is not None
+    books = Ledger.open(tmp_path / "books.db", create=True)
+    books.grant(plan.privacy.population, 5.0, plan.privacy.delta, 0)
+    charge = Charge(plan.privacy.population, plan.fingerprint, 0, plan.privacy.event)
+    books.reserve(charge, "another run", 1)
+    before = {each.name for each in tmp_path.iterdir()}
+    with pytest.raises(InvalidInputError, match="another run charged this plan"):
+        made(tmp_path, side, ledger=str(tmp_path / "books.db"))
+    assert {each.name for each in tmp_path.iterdir()} == before
 
 
 @pytest.mark.usefixtures("no_sync")
@@ -307,7 +336,7 @@ def test_a_damaged_folder_is_refused_in_a_line(place: Path) -> None:
     for changed, why in (
         ("not toml", "cannot read"),
         (text.replace("aggregate/1", "aggregate/0"), "run it with the fedtally that made it"),
-        (text.replace('side = "leader"', 'side = "helper"'), "in a leader's folder alone"),
+        (text.replace('side = "leader"', 'side = "helper"'), "and a helper's settings do not"),
         (f"kez = 1\n{text}", "unknown entries kez"),
         (text.replace('side = "leader"', "side = 3"), "needs the entry side, a text, got 3"),
         (text.replace("min_honest = 2", "min_honest = 1"), "min_honest must be at least 2"),

@@ -20,13 +20,15 @@ from fedtally.campaign.dap_folder import DapFolder, DapPolicy, DapSettings, keyr
 from fedtally.campaign.dap_noise import DapNoise
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.places import held_by, holder
+from fedtally.cli.app import run
 from fedtally.dap import Helper, Leader, TaskSecret
 from fedtally.dap.draft18 import Role
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.store import Ledger
+from fedtally.store import DapFile, Ledger
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 POLICY = DapPolicy(3)
+ROLES = pytest.mark.parametrize("role", [Role.LEADER, Role.HELPER], ids=["leader", "helper"])
 
 
 def settings_in(folder: Path, **changes: Any) -> DapSettings:
@@ -51,13 +53,17 @@ def made(folder: Path, role: Role = Role.LEADER, **changes: Any) -> DapFolder:
     return DapFolder.create(folder / "made", role, task=folder / "task.toml", settings=settings)
 
 
+def claimed(folder: DapFolder) -> Any:
+    return folder.claim(clock=lambda: 7, random=secrets.token_bytes)
+
+
 @pytest.mark.parametrize(
     ("role", "kind"), [(Role.LEADER, Leader), (Role.HELPER, Helper)], ids=["leader", "helper"]
 )
 def test_a_folder_is_opened_as_it_was_made(tmp_path: Path, role: Role, kind: type) -> None:
     first = made(tmp_path, role, origins=("https://a.example",), ca=tmp_path / "ca.pem")
     assert DapFolder.open(tmp_path / "made", role) == first
-    assert isinstance(first.claim(clock=lambda: 7, random=secrets.token_bytes), kind)
+    assert isinstance(claimed(first), kind)
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
     assert holder(first.path) is None
     with held_by(first.path, os.getpid()):
@@ -66,7 +72,7 @@ def test_a_folder_is_opened_as_it_was_made(tmp_path: Path, role: Role, kind: typ
             pass
 
 
-@pytest.mark.parametrize("role", [Role.LEADER, Role.HELPER], ids=["leader", "helper"])
+@ROLES
 def test_a_server_keeps_to_the_noise_of_its_settings(tmp_path: Path, role: Role) -> None:
     books = str(tmp_path / "books.db")
     noise = DapNoise.propose(make_task("histogram"), epsilon=1.0, delta=1e-6, ledger=books)
@@ -75,11 +81,29 @@ def test_a_server_keeps_to_the_noise_of_its_settings(tmp_path: Path, role: Role)
     Ledger.open(books, create=True).grant("clients", 1.0, 1e-6, 0)
     folder = made(tmp_path, role, noise=noise)
     assert DapFolder.open(tmp_path / "made", role).settings.noise == noise
-    server = folder.claim(clock=lambda: 7, random=secrets.token_bytes)
+    server = claimed(folder)
     assert server._noise is not None and server._noise.terms == noise.agreed
     exact = replace(folder, settings=replace(folder.settings, noise=None))
     with pytest.raises(InvalidInputError, match="begun with other noise"):
-        exact.claim(clock=lambda: 7, random=secrets.token_bytes)
+        claimed(exact)
+
+
+@ROLES
+def test_a_task_that_another_server_charged_makes_no_folder(tmp_path: Path, role: Role) -> None:
+    """Clients would report to it, and no sum would ever be given away."""
+    books = str(tmp_path / "books.db")
+    noise = DapNoise.propose(make_task("histogram"), epsilon=1.0, delta=1e-6, ledger=books)
+    Ledger.open(books, create=True).grant("clients", 1.0, 1e-6, 0)
+    folder = made(tmp_path, role, noise=noise)
+    server = claimed(folder)
+    assert server._noise is not None
+    server._noise.charge(0)
+    claimed(folder)  # the same server, after a restart
+    folder.path.rename(tmp_path / "before")
+    folder.settings.mark.unlink()
+    with pytest.raises(InvalidInputError, match="go on with the folder of that server, or begin a"):
+        made(tmp_path, role, noise=noise)
+    assert not folder.path.exists() and not folder.settings.mark.exists()
 
 
 def test_relative_paths_hold_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,9 +248,70 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
 
 def test_a_file_is_of_one_server(tmp_path: Path) -> None:
     folder = made(tmp_path)
-    folder.claim(clock=lambda: 7, random=secrets.token_bytes)
+    claimed(folder)
     with pytest.raises(InvalidInputError, match="is the file of the leader"):
-        replace(folder, role=Role.HELPER).claim(clock=lambda: 7, random=secrets.token_bytes)
+        claimed(replace(folder, role=Role.HELPER))
+
+
+@ROLES
+@pytest.mark.parametrize("with_mark", [True, False])
+@pytest.mark.parametrize("is_made_anew", [True, False])
+def test_a_server_that_lost_its_disk_does_not_begin_again(
+    tmp_path: Path, role: Role, with_mark: bool, is_made_anew: bool
+) -> None:
+    """A server that began again would add the same reports to a second sum.
+
+    A database without a write, as a process that died may leave it, hides nothing.
+    """
+    folder = made(tmp_path, role)
+    claimed(folder)
+    place = folder.path / "reports.db"
+    place.unlink()
+    if is_made_anew:
+        DapFile.open(place, create=True)
+    if not with_mark:
+        folder.settings.mark.unlink()
+    files = sorted(os.listdir(folder.path))
+    what = "has lost its reports.db, and its mark" if with_mark else "neither its reports.db nor"
+    for _ in range(2):
+        with pytest.raises(InvalidInputError, match=what) as refused:
+            claimed(folder)
+        assert "put no copy back, and begin a new task" in str(refused.value)
+    assert sorted(os.listdir(folder.path)) == files  # no database that looks like a new one
+
+
+def test_the_process_of_a_server_that_lost_its_disk_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("uvicorn")
+    from fedtally.campaign.transports.https import dap_process
+
+    def served(*_: Any) -> Any:
+        raise AssertionError("the server began again")
+
+    monkeypatch.setattr(dap_process, "all_served", served)
+    folder = made(tmp_path)
+    claimed(folder)
+    (folder.path / "reports.db").unlink()
+    folder.settings.mark.unlink()
+    assert run(["dap", "leader", "run", str(folder.path), "--listen", f"unix:{tmp_path}/s"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "has neither its reports.db nor its mark" in said and "begin a new task" in said
+    assert not (folder.path / "reports.db").exists()
+
+
+@ROLES
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_process_that_died_while_it_made_the_database_began_nothing(
+    tmp_path: Path, role: Role, is_empty: bool
+) -> None:
+    folder = made(tmp_path, role)
+    if is_empty:
+        (folder.path / "reports.db").touch()
+    else:
+        DapFile.open(folder.path / "reports.db", create=True)
+    claimed(folder)
+    claimed(folder)
 
 
 def test_who_looks_at_a_server_finds_no_earlier_process(

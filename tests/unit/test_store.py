@@ -322,7 +322,7 @@ def test_populations_that_look_alike(ledger: Ledger) -> None:
     assert ledger.look_alikes("caf\xe9 l") == ["Cafe-1"]
     with pytest.raises(
         InvalidInputError,
-        match="nothing was granted to population 'Phones', which looks like 'phones'",
+        match="nothing was granted to population 'Phones', which looks like 'phones', in",
     ):
         ledger.reserve(charge(population="Phones"), RUN, time=1)
     with pytest.raises(InvalidInputError, match=r"population must be in Unicode form NFC, 'café'"):

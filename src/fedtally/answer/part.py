@@ -454,10 +454,10 @@ class Part:
     def unit(self) -> str:
         """The plural noun for what is counted: "clients", "people" or "contributions".
 
-        It is "contributions" if some client is in several rounds, or may be, and nobody knows (in
-        a window, and in the sums of a real campaign). It is also "contributions" if people of silos may be in several rounds or several
-        silos. Otherwise it is "people" for silos (clients with many people behind them), and
-        "clients" for persons.
+        It is "contributions" if some client is in several rounds, or may be, and nobody knows (in a
+        window, and in the sums of a real campaign). It is also "contributions" if people of silos
+        may be in several rounds or several silos. Otherwise it is "people" for silos (clients with
+        many people behind them), and "clients" for persons.
         """
         if self.num_clients != self.num_contributions or self.repeats_are_unknown:
             return "contributions"

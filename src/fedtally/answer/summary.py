@@ -1,4 +1,4 @@
-"""The first sentences of a report: title and verdict, and the alternative texts of pictures."""
+"""The title and the verdict that begin a report, and the alternative texts of its bars and map."""
 
 from __future__ import annotations
 

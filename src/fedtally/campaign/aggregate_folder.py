@@ -45,6 +45,8 @@ from fedtally.campaign.places import (
     check_origins,
     held_by,
     holder,
+    how_lost,
+    opened_if_made,
     read_settings,
     text_in,
     texts_in,
@@ -52,14 +54,14 @@ from fedtally.campaign.places import (
 )
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
-from fedtally.errors import FedtallyError, InvalidInputError, UnreadableFileError
+from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.plan import Plan, Sums
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.two_server import BatchPolicy, MemoryJournal, Side
 from fedtally.sources import of_description
 from fedtally.store import AggregateBooks, Batch, Batches, BatchStore, Campaigns, Ledger
-from fedtally.store.marks import new_mark, read_mark
+from fedtally.store.marks import new_mark
 
 SCHEMA = "fedtally-aggregate/1"
 SETTINGS, PLAN, ALLOW_LIST = "aggregate.toml", "plan.toml", "clients.allow"
@@ -197,13 +199,15 @@ class AggregateFolder:
         Raises:
             InvalidInputError: the folder or a mark exists; the mark is in the folder; another
                 folder uses the key; a file or setting is missing; a file or setting does not fit
-                the plan; the ledger has too little budget for the plan; or a helper is given
-                `candidates` or `schedule`.
+                the plan; the ledger has too little budget for the plan, or another run charged the
+                plan to it; a helper is given `candidates`, `schedule` or `settings.helper`; or a
+                leader is not given `settings.helper`.
             UnreadableFileError: a file cannot be read.
             UnsafeParametersError: the policy refuses the plan.
         """
         if path.exists():
             raise InvalidInputError(f"{path} exists already: name another folder")
+        _check_helper(path, side, settings.helper)
         if side == "helper":  # it reads no sum, and accepts reports whenever the leader does
             for name, value in {"candidates": candidates, "schedule": schedule}.items():
                 if value is not None:
@@ -362,36 +366,19 @@ class AggregateFolder:
         self._opened(AggregateBooks, BOOKS)
 
     def _opened(self, kind: type[_Kept], name: str) -> _Kept | None:
-        """Open a database of the folder for reading, and return it.
-
-        Returns None if the file does not exist or is empty. If a process dies while it makes the
-        database, SQLite undoes its writes and leaves an empty file.
+        """Open a database of the folder for reading; None if it was never made: see `places`.
 
         Args:
             kind: the class of the database.
             name: the name of its file.
-
-        Raises:
-            UnreadableFileError: the file is no such database, or of another version.
-            StoreError: the database cannot be used.
         """
-        place = self.path / name
-        if not place.exists():
-            return None
-        try:
-            return kind.open(place)
-        except UnreadableFileError:
-            if place.stat().st_size:
-                raise
-            return None
+        return opened_if_made(kind.open, self.path / name)
 
     def check_kept(self) -> None:
         """Refuse a folder that has lost a database: with a new one a second sum could be opened.
 
-        `create` makes the marks, outside of the folder and empty. A process writes into them before
-        it takes a report. So only a mark that is there and counts no write shows that no client has
-        reported. If both the database and its mark are gone, nobody knows, and this function
-        refuses the folder. It writes nothing.
+        If both a database and its mark are gone, nobody knows whether a client has reported, and
+        this function refuses the folder (see `places.how_lost`). It writes nothing.
 
         Raises:
             InvalidInputError: a database is lost.
@@ -403,27 +390,22 @@ class AggregateFolder:
 
     def _check_database(self, name: str) -> None:
         mark = self.settings.mark if name == REPORTS else _books_mark(self.settings.mark)
-        # The mark is read first. If another process begins between the two reads, the second read
-        # finds the database. In the other order, a new folder could seem to have lost it.
-        marked, is_there = read_mark(mark, self.plan.fingerprint), mark.exists()
-        kept: Batches | AggregateBooks | None = (
-            self._opened(Batches, REPORTS)
-            if name == REPORTS
-            else self._opened(AggregateBooks, BOOKS)
-        )
-        if (kept is not None and kept.is_claimed()) or (is_there and not marked):
-            return
-        what = (
-            f"{self.path} has lost its {name}, and its mark {mark} shows that it has begun"
-            if is_there
-            else f"{self.path} has neither its {name} nor its mark {mark}: mount the disk of the"
-            " mark, if that is what is missing"
-        )
-        raise InvalidInputError(
-            f"{what}; clients may have reported, and their open releases are lost: put no copy"
-            f" back, end both servers (fedtally aggregate {self.side} retire {self.path} --give-up,"
-            f" and so at the {_OTHER[self.side]}), and begin with new keys and a new plan"
-        )
+
+        def has_begun() -> bool:
+            kept: Batches | AggregateBooks | None = (
+                self._opened(Batches, REPORTS)
+                if name == REPORTS
+                else self._opened(AggregateBooks, BOOKS)
+            )
+            return kept is not None and kept.is_claimed()
+
+        if how := how_lost(self.path / name, mark, self.plan.fingerprint, has_begun):
+            raise InvalidInputError(
+                f"{how}; clients may have reported, and their open releases are lost: put no copy"
+                f" back, end both servers (fedtally aggregate {self.side} retire {self.path}"
+                f" --give-up, and so at the {_OTHER[self.side]}), and begin with new keys and a new"
+                " plan"
+            )
 
     def runner(self) -> int | None:
         """Return the PID of the process that runs the server.
@@ -641,7 +623,7 @@ class AggregateFolder:
         check_ledger(self.settings.ledger, self.plan)
 
     def _check_budget(self) -> None:
-        """Refuse a plan that costs more privacy budget than the ledger has left for the population.
+        """Refuse a plan that is above the budget in the ledger, or that another run has charged.
 
         Otherwise clients would send reports, and no sum could ever be opened.
         """
@@ -715,11 +697,26 @@ def _read_settings(path: Path) -> dict[str, Any]:
     values = read_settings(path, SCHEMA, "aggregate", _ENTRIES, _OPTIONAL)
     for name in ("side", *_PATHS, *(each for each in ("ledger", "helper") if each in values)):
         text_in(SETTINGS, values, name)
-    if (values["side"] == "leader") != ("helper" in values):
-        raise InvalidInputError(
-            f"{path} must name the helper's address, in a leader's folder alone"
-        )
+    _check_helper(path, values["side"], values.get("helper"))
     return values
+
+
+def _check_helper(path: Path, side: str, helper: str | None) -> None:
+    """Refuse a leader that has no address of its helper, and a helper that has one.
+
+    Args:
+        path: the folder of the server, or its settings file.
+        side: the role of the server.
+        helper: the address of the helper; None: the settings have none.
+
+    Raises:
+        InvalidInputError: the address is refused.
+    """
+    if (side == "leader") != (helper is not None) or helper == "":
+        raise InvalidInputError(
+            f"{path} is of a {side}, and has {helper!r} as the address of its helper: a leader's"
+            " settings name it, as https://HOST:PORT, and a helper's settings do not"
+        )
 
 
 def _settings(values: dict[str, Any]) -> Settings:

@@ -29,6 +29,8 @@ from fedtally.campaign.key_files import load_aggregator_key
 from fedtally.campaign.places import (
     check_mark,
     check_origins,
+    how_lost,
+    opened_if_made,
     read_settings,
     text_in,
     texts_in,
@@ -237,14 +239,17 @@ class DapFolder:
             random: a cryptographic source; `random(n)` returns n uniform bytes.
 
         Raises:
-            InvalidInputError: a key or the secret cannot be used, the database does not agree with
-                the mark or the task, or the noise cannot be charged to the ledger.
+            InvalidInputError: a key or the secret cannot be used, the database is lost (see
+                `check_kept`) or does not agree with the mark or the task, or the noise cannot be
+                charged to the ledger.
             UnreadableFileError: a file cannot be read.
         """
         # imported here, because it loads SQLAlchemy, and only a running server needs it
         from fedtally.store import DapFile
 
         secret, keys = self.secret(), self.keyring()
+        # Before the database is made: an empty one would look as if the server had never run.
+        self.check_kept()
         file = DapFile.open(self.path / REPORTS, create=True)
         store = file.claim(self.task, self.role, mark=self.settings.mark)
         make, noise = Leader if self.role is Role.LEADER else Helper, self.settings.noise
@@ -252,6 +257,31 @@ class DapFolder:
             return make(self.task, secret, keys, store)
         added = LedgerNoise(noise, self.task, store, clock=clock, random=random)
         return make(self.task, secret, keys, store, added)
+
+    def check_kept(self) -> None:
+        """Refuse a folder that has lost its database: a new one could add reports to a second sum.
+
+        If both the database and its mark are gone, nobody knows whether a client has reported, and
+        this function refuses the folder (see `places.how_lost`). It writes nothing.
+
+        Raises:
+            InvalidInputError: the database is lost.
+            UnreadableFileError: the database or the mark cannot be read.
+            StoreError: the database cannot be used.
+        """
+        from fedtally.store import DapFile
+
+        place, mark = self.path / REPORTS, self.settings.mark
+
+        def has_begun() -> bool:
+            kept = opened_if_made(DapFile.open, place)
+            return kept is not None and kept.is_claimed()
+
+        if how := how_lost(place, mark, self.task.id.hex(), has_begun):
+            raise InvalidInputError(
+                f"{how}; clients may have reported, and what it held is lost: put no copy back, and"
+                " begin a new task with the other operator and the collector"
+            )
 
     def _to_toml(self) -> str:
         settings = self.settings

@@ -134,17 +134,31 @@ class DapNoise:
 
         return Charge(self.population, task.id.hex(), batch, self.terms(task).event)
 
-    def check(self, task: Task) -> None:
+    def check(self, task: Task, owner: str = "") -> None:
         """Refuse noise that cannot be charged to the ledger now.
 
         Call this before there are reports, when the operator can still correct the settings.
 
+        Args:
+            task: the task.
+            owner: the name under which the server charges the ledger; "" for a server that has
+                charged nothing yet.
+
         Raises:
             InvalidInputError: there is no ledger, the ledger grants no budget to the population or
-                has too little left, or `terms` refuses the noise.
+                has too little left, another server charged the task to it, or `terms` refuses the
+                noise.
             UnreadableFileError: the ledger cannot be read.
         """
-        self.open_ledger().check_charge(self.charge(task, 0))
+        from fedtally.privacy.budget import AlreadySpentError
+
+        try:
+            self.open_ledger().check_charge(self.charge(task, 0), owner)
+        except AlreadySpentError as error:
+            raise InvalidInputError(
+                f"another server charged this task to the ledger {self.ledger}, and no other may"
+                " give its sums away: go on with the folder of that server, or begin a new task"
+            ) from error
 
     def open_ledger(self) -> Ledger:
         """Open the operator's ledger of privacy budgets, and return it.
@@ -212,11 +226,12 @@ class LedgerNoise:
         clock: Callable[[], int],
         random: Callable[[int], bytes],
     ) -> None:
-        noise.check(task)
+        self._owner = _owner(store, random)
+        noise.check(task, self._owner)
         self.terms = noise.agreed
         self._noise, self._task = noise, task
         self._clock, self._random = clock, random
-        self._ledger, self._owner = noise.open_ledger(), _owner(store, random)
+        self._ledger = noise.open_ledger()
 
     def charge(self, batch: int) -> None:
         """Charge a batch to the ledger; only the first batch of a task costs budget.

@@ -37,7 +37,15 @@ from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
 from fedtally.campaign.ending import is_known
 from fedtally.campaign.enrolment import load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_server_key
-from fedtally.campaign.places import check_ledger, check_mark, locked, text_in, write_candidates
+from fedtally.campaign.places import (
+    check_ledger,
+    check_mark,
+    how_lost,
+    locked,
+    opened_if_made,
+    text_in,
+    write_candidates,
+)
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
@@ -211,15 +219,8 @@ class CampaignFolder:
         Raises:
             UnreadableFileError: the database cannot be read.
         """
-        place = self.path / STATE
-        try:
-            return place.exists() and place.stat().st_size > 0 and self.state().holds(self.plan)
-        except UnreadableFileError:
-            # If a process dies while it makes the database, SQLite undoes its writes and leaves an
-            # empty file. Such a campaign has not begun.
-            if place.stat().st_size == 0:
-                return False
-            raise
+        kept = opened_if_made(Campaigns.open, self.path / STATE)
+        return kept is not None and kept.holds(self.plan)
 
     def status(self) -> CampaignStatus:
         """Return how far the campaign is; it must have begun."""
@@ -288,25 +289,15 @@ class CampaignFolder:
 
         The text is "" if the database is there, or if the mark shows that no client was ever asked.
         If both the database and the mark are gone, nobody knows whether a client was asked, and the
-        text is not empty. The mark is a file outside of the folder: `create` makes it empty, and a
-        process counts its first write in the mark before it asks a client.
+        text is not empty (see `places.how_lost`).
 
         Raises:
             UnreadableFileError: the mark cannot be read, or is of another plan.
         """
-        # The mark is read first. If the campaign begins between the two reads, the second read
-        # finds the database. In the other order, a new campaign could seem lost.
-        marked, is_there = read_mark(self.mark, self.plan.fingerprint), self.mark.exists()
-        if self.has_begun or (is_there and not marked):
-            return ""
-        what = (
-            f"{self.path} has lost its {STATE}, and its mark {self.mark} shows that it has begun"
-            if is_there
-            else f"{self.path} has neither its {STATE} nor its mark {self.mark}: mount the disk of"
-            " the mark, if that is what is missing"
-        )
-        return (
-            f"{what}; clients may have taken part, so put a copy of {STATE} back, and then fedtally"
+        place, plan = self.path / STATE, self.plan.fingerprint
+        how = how_lost(place, self.mark, plan, lambda: self.has_begun)
+        return how and (
+            f"{how}; clients may have taken part, so put a copy of {STATE} back, and then fedtally"
             f" campaign restore {self.path}; without a copy, fedtally campaign cancel {self.path},"
             " and begin another campaign with a new plan"
         )
@@ -628,13 +619,6 @@ class CampaignFolder:
             raise InvalidInputError(
                 f"the ledger {self.ledger} does not cover this campaign: {error.marked}"
             ) from error
-        # A charge belongs to the run that made it. This campaign has not run yet, so another run
-        # made the charge.
-        if ledger.reserved(self.plan.fingerprint):
-            raise InvalidInputError(
-                f"another run charged this plan to the ledger {self.ledger}, and no other may open"
-                " its sums: resume that campaign, or begin this one with a new plan"
-            )
 
     def _check_screen(self) -> None:
         """Refuse `Screen.REFUSE` if no round can have enough cohorts to compare them."""

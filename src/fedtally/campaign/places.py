@@ -9,19 +9,21 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedtally.base import toml, validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
+from fedtally.store.marks import read_mark
 
 LOCK = "lock"  # a file in the folder, locked by the process that runs the folder, with its PID
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
 _BLOCK = 1 << 16  # how many candidates are written at a time
+_Kept = TypeVar("_Kept")
 
 
 @contextmanager
@@ -128,6 +130,63 @@ def _check_free(folder: Path) -> None:
 
 def _number_in(file: int) -> int:
     return int(os.pread(file, 20, 0).strip() or 0)
+
+
+def opened_if_made(open: Callable[[Path], _Kept], place: Path) -> _Kept | None:
+    """Open a database of a server for reading, and return it.
+
+    Returns None if the file does not exist or is empty. If a process dies while it makes the
+    database, SQLite undoes its writes and leaves an empty file.
+
+    Args:
+        open: opens a database that exists, such as `store.Batches.open`.
+        place: the path of the database.
+
+    Raises:
+        UnreadableFileError: the file is no such database, or of another version.
+        StoreError: the database cannot be used.
+    """
+    if not place.exists():
+        return None
+    try:
+        return open(place)
+    except UnreadableFileError:
+        if place.stat().st_size:
+            raise
+        return None
+
+
+def how_lost(place: Path, mark: Path, plan: str, has_begun: Callable[[], bool]) -> str:
+    """Say how a server lost a database of its folder; the text is "" if it did not.
+
+    The folder was made with an empty mark, a file outside of the folder. A process counts its first
+    write in the mark before anybody hears of it. So only a mark that is there and counts no write
+    shows that the server never began. If both the database and its mark are gone, nobody knows, and
+    the database counts as lost: with a new one, a second sum of the same clients could be opened.
+    This function writes nothing.
+
+    Args:
+        place: the path of the database.
+        mark: the path of the mark of the database.
+        plan: the name in the mark, as for `read_mark`.
+        has_begun: returns whether the database is there, and a process has claimed it. Its errors
+            are passed on.
+
+    Raises:
+        UnreadableFileError: the mark cannot be read, or is of another plan.
+    """
+    # The mark is read first. If another process begins between the two reads, the second read finds
+    # the database. In the other order, a new folder could seem to have lost it.
+    marked, is_there = read_mark(mark, plan), mark.exists()
+    if has_begun() or (is_there and not marked):
+        return ""
+    folder, name = place.parent, place.name
+    if is_there:
+        return f"{folder} has lost its {name}, and its mark {mark} shows that it has begun"
+    return (
+        f"{folder} has neither its {name} nor its mark {mark}: mount the disk of the mark, if that"
+        " is what is missing"
+    )
 
 
 def check_origins(origins: Iterable[str]) -> None:

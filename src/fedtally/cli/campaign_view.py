@@ -114,8 +114,8 @@ def show_given_up(ended: int, as_json: bool, then: str) -> None:
 
     Args:
         ended: the number of these sessions.
-        as_json: whether to print a JSON document.
-        then: what happens next, in words; not in the JSON document.
+        as_json: whether to print a JSON document instead of a line.
+        then: what happens next, in words, for the end of the line; the document does not have it.
     """
     from fedtally.answer import amounts
 

@@ -118,7 +118,7 @@ def complain(kind: str, message: str, as_json: bool) -> None:
     Args:
         kind: the name of the error's class, which only the JSON document has.
         message: the message.
-        as_json: whether to print a JSON document.
+        as_json: whether to print a JSON document instead of text.
     """
     text = f"error: {escaped(' '.join(message.split()))}"
     if as_json:

@@ -240,7 +240,7 @@ def _show(kind: str, name: str, facts: dict[str, Any], as_json: bool) -> None:
         kind: the kind of the file: "plan", "result" or "sketch".
         name: the name of the file, for the heading.
         facts: the fields. If they are printed as text, this dict is changed.
-        as_json: whether to print a JSON document.
+        as_json: whether to print a JSON document instead of text.
     """
     from fedtally.answer import field_names, sections, tables
     from fedtally.plan.calendar import noun_of

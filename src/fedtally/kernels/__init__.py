@@ -372,8 +372,8 @@ def _accumulate_parts(counters: I64, count: int, one: Callable[[I64, slice], Non
         one: a function of counters and a slice, which adds the ids with the indices of the slice to
             these counters.
     """
-    # Clearing and adding a thread's counters takes time. So each thread gets at least as many ids
-    # as a row has cells.
+    # Clearing and adding a thread's counters takes time. So if there are several threads, each gets
+    # about as many ids as a row has cells, or more.
     threads = min(
         num_threads(),
         max(1, count * len(counters) // PARALLEL_FROM),

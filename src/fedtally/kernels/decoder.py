@@ -224,7 +224,9 @@ class Decoder:
         if self._fold == "median":
             # The median can exceed the floor only if the values of this many rows exceed it.
             need = (rows + 1) // 2
-            codes: U8 = np.where(self._values > floor, -(-255 // need), 0).astype(np.uint8)
+            # NumPy would round a float of Python to float32, perhaps to a larger floor.
+            exceed = self._values > np.float64(floor)
+            codes: U8 = np.where(exceed, -(-255 // need), 0).astype(np.uint8)
             return codes
         # Values below `low` are raised to `low`, and codes are rounded up. Both can only increase
         # the sum of an id's codes, so no id above the floor is missed.

@@ -201,8 +201,9 @@ class Predictor:
         The safeguards of `modelled_failure` apply here, too.
         """
         found, known, narrower = 0.0, distribution, int(width / JUMP)
-        # `_careful` changes the frequencies of items that are rarer than the error, and so changes
-        # the error. Start with an error of 0, and repeat until the error hardly grows.
+        # After a pilot, `_careful` changes the frequencies of some items that are rarer than the
+        # error, and so changes the error. Start with an error of 0, and repeat until the error
+        # hardly grows.
         for _ in range(_STEPS):
             before = found
             found = self._linf(known, p, rows, width)

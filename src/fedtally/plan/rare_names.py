@@ -109,8 +109,8 @@ def of_plan(plan: Plan, sizes: Sequence[int], people: Sequence[int]) -> RareName
     Args:
         plan: the plan.
         sizes: the number of clients of each round.
-        people: the number of people behind the clients of each round: above `sizes` if clients are
-            silos, and otherwise equal to them.
+        people: the number of people behind the clients of each round: equal to `sizes` unless
+            clients are silos.
     """
     if plan.spelling is None or plan.privacy is not None:
         return None

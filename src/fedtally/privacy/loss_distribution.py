@@ -250,7 +250,7 @@ def _normal_loss(pair: _Normal) -> _Loss:
 
 
 def _integer_loss(pair: _Integer) -> _Loss:
-    """Return the privacy loss of integer noise against the same noise plus a shift.
+    """Return the privacy loss of integer noise against the same noise minus a shift.
 
     The noise is log-concave, so the loss rises with the outcome, and each delta is a difference of
     two tails.

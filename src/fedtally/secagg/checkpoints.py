@@ -25,7 +25,11 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class CheckpointError(UnreadableFileError):
-    """Report that bytes are no checkpoint of a session, or none that this program can read."""
+    """Report that a session cannot go on from some bytes.
+
+    They are no checkpoint, or none that this program can read, or the session had another
+    allow-list.
+    """
 
 
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
@@ -81,4 +85,5 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
 
 def _bytes(array: npt.NDArray[Any]) -> memoryview | bytes:
     """Return the bytes of an array in C order; an array that is in C order is not copied."""
-    return array.reshape(-1).view(np.uint8).data if array.size else b""
+    whole = np.ascontiguousarray(array)
+    return whole.reshape(-1).view(np.uint8).data if array.size else b""

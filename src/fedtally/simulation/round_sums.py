@@ -201,9 +201,9 @@ def encode(
     """
     for number, tally in enumerate(rounds):
         sketch = CountSketch(plan.spec, number)
-        # If clients hold many items of a range, adding the counts of the whole range in order is
-        # faster than adding counts by id.
-        if names is None and domain.first_id is not None and len(tally.ids) * 4 > domain.size:
+        # If clients hold nearly all items of a range, compiled kernels add the counts of the whole
+        # range in order faster than counts by id.
+        if names is None and domain.first_id is not None and len(tally.ids) * 4 > 3 * domain.size:
             dense = np.zeros(domain.size, np.int64)
             dense[(tally.ids - np.uint64(domain.first_id)).astype(np.int64)] = tally.counts
             sketch.add_range(domain.first_id, dense, tally.num_clients)

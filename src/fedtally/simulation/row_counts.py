@@ -218,9 +218,10 @@ class Tally:
 
     @property
     def most_clients(self) -> int:
-        """An upper bound on the number of clients: a client counts once for each of its rows.
+        """An upper bound on the number of clients that take part: each row counts as a client.
 
-        If no row names its client, this is the exact number of clients.
+        It is exact if no row names its client, and either no item is outside the domain or clients
+        without an item take part.
         """
         return int(self._most_clients)
 

@@ -271,9 +271,10 @@ class SketchSpec:
 
     @property
     def touched(self) -> int:
-        """The number of counters that one item changes by 1 or -1: one in each row of each part.
+        """The number of counters that one item changes by 1 or -1.
 
-        It is also the squared l2 norm of the vector of a client with one item.
+        It changes one in each row of the sketch of ids. If a vector spells names, it also changes
+        one in each row of the sketch of each position that the vector spells. The number is also the squared l2 norm of the vector of a client with one item.
         """
         return self.rows + self._spelled[0]
 

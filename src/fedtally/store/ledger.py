@@ -175,13 +175,16 @@ class Ledger(GrantDatabase):
             )
         return Reservation(charge.plan, charge.release)
 
-    def check_charge(self, charge: Charge) -> None:
+    def check_charge(self, charge: Charge, owner: str = "") -> None:
         """Refuse a campaign that could not be charged now; charge nothing.
 
         Args:
             charge: any release of the campaign.
+            owner: the name of the run that is to charge it, as for `reserve`; "" for a run that has
+                charged nothing yet, whatever its name will be.
 
         Raises:
+            AlreadySpentError: the campaign belongs to another owner.
             OverspentError: see `reserve`.
             InvalidInputError: the population has no grant; the plan was charged to another
                 population or with another event; or the costs cannot be added up.
@@ -192,6 +195,11 @@ class Ledger(GrantDatabase):
                 check_total(grant, _with(_total(connection, grant), grant, charge), charge.plan)
             else:
                 check_campaign(_charge_of(campaign), charge)
+                if campaign.owner != owner:
+                    raise AlreadySpentError(
+                        f"another run charged this plan to the ledger {self.name}, and no other may"
+                        " open its sums: go on with that run, or begin with a new plan"
+                    )
 
     def cautions(self, population: str, people: int, noun: str = "clients") -> list[str]:
         """Return a warning, in a list, if a population's delta is at least 1 / `people`.
@@ -277,7 +285,7 @@ class Ledger(GrantDatabase):
         alike = self._look_alikes(connection, population)
         return (
             f"nothing was granted to population {population!r}"
-            f"{f', which looks like {_quoted(alike)}' if alike else ''}: "
+            f"{f', which looks like {_quoted(alike)},' if alike else ''} in {self.name}: "
             f"fedtally ledger grant --population {population} --epsilon ... --delta ..."
         )
 

@@ -113,9 +113,9 @@ def dimensions(plan: Plan) -> str:
 def upload(plan: Plan) -> str:
     """Return the bytes that a client uploads, in words, with the bytes of exact encodings.
 
-    An exact encoding is a one-hot vector, or the item itself: the server would see which item it
-    is. In an open domain, the text has the numbers of counters for hashes and for names instead of
-    the exact encodings.
+    An exact encoding is a one-hot vector, which is left out if the plan has a histogram, or the
+    item itself, which the server would then see. In an open domain, the text has the numbers of
+    counters for hashes and for names instead of the exact encodings.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},

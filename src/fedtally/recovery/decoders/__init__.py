@@ -34,7 +34,8 @@ class Recovery(StrEnum):
 
     `JOINT` fits the heavy items together. `MEDIAN` is the decoder of the paper (see the module
     `median.median`). `BELIEF` is belief propagation between all items and all cells (counters).
-    `DIRECT` reads the counters of a histogram, which are the counts.
+    `DIRECT` reads the counters of a histogram: the counts, with the noise of privacy if there is
+    any.
 
     Joint recovery and belief propagation, which starts from it, need three rows. With one row,
     nothing distinguishes a heavy item from the other candidates in its cell. If two rows disagree,

@@ -137,7 +137,7 @@ class Driving:
         """
         leader = self.served.server
         try:
-            state = await self.served.ask(lambda: leader.collection(id))
+            state = await self.served.ask(lambda: leader.collection(id), id)
         except Problem as error:  # the collector gets the same error when it asks again
             # If the batch is too small, the job stays: more reports may come.
             if error.type is not ProblemType.INVALID_BATCH_SIZE:
@@ -163,7 +163,7 @@ class Driving:
             self.note(f"a batch is lost: {error}")
             return
         try:
-            await self.served.ask(lambda: leader.finish_collection(state.id, answer))
+            await self.served.ask(lambda: leader.finish_collection(state.id, answer), state.id)
         except (Problem, UnknownResourceError) as error:
             self.note(f"a batch is lost: {error}")
 

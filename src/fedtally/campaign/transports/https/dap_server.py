@@ -49,7 +49,7 @@ from fedtally.campaign.transports.https.web import (
     route_of_pages,
 )
 from fedtally.dap import Helper, Keyring, Leader, Problem, ProblemType, UnknownResourceError
-from fedtally.dap.aggregator import RESOURCE_BYTES, Resource
+from fedtally.dap.aggregator import RESOURCE_BYTES, Resource, resource_id
 from fedtally.dap.draft18 import (
     AggregateShare,
     AggregateShareReq,
@@ -118,6 +118,7 @@ class DapServer:
         self._room = Room(MOST_BODIES)
         self._configs = self.keys.configs.encode()
         self._why = ""
+        self._unpaid: dict[bytes, str] = {}  # which batch waits to be paid -> what was noted
 
     @property
     def task(self) -> Task:
@@ -249,10 +250,16 @@ class DapServer:
         with self._room.of(size):
             return await body_of(request)
 
-    async def ask(self, call: Callable[[], _T]) -> _T:
+    async def ask(self, call: Callable[[], _T], batch: bytes = b"") -> _T:
         """Run a call of the leader or helper in `self.thread`, which runs calls one by one.
 
-        It returns what `call` returns.
+        It returns what `call` returns. The collector and the leader try a batch that is not paid
+        again and again. So the operator is told of it once, and again if the reason is another one.
+
+        Args:
+            call: the call.
+            batch: the id of the resource for whose batch the call may charge the privacy budget;
+                empty if it charges for none.
 
         Raises:
             Refused: the store failed, another process uses it, or the privacy budget does not pay
@@ -270,9 +277,12 @@ class DapServer:
             self._why = str(error)
             raise Refused(503, "the store does not answer: send the same again", BUSY) from None
         except (AlreadySpentError, OverspentError, UnchargedError) as error:
-            self.note(f"a batch waits, whose noise is not paid: {error}")
+            if self._unpaid.get(batch) != str(error):
+                self.note(f"a batch waits, whose noise is not paid: {error}")
+            self._unpaid[batch] = str(error)
             raise Refused(503, "the budget of this server does not pay for it", _FULL) from None
         self._why = ""
+        self._unpaid.pop(batch, None)
         return found
 
     def _made(self, kind: str, resource: Resource, message: type[Message]) -> Response:
@@ -332,11 +342,11 @@ class DapLeader(DapServer):
                 self.server.make_job()
             return self.server.collect(body)
 
-        return self._state(await self.ask(begun))
+        return self._state(await self.ask(begun, resource_id(body)))
 
     async def _collection(self, request: Request) -> Response:
         id = _id(request)
-        return self._state(await self.ask(lambda: self.server.collection(id)))
+        return self._state(await self.ask(lambda: self.server.collection(id), id))
 
     def _state(self, state: CollectionState) -> Response:
         if state.answer:
@@ -397,7 +407,7 @@ class DapHelper(DapServer):
 
     async def _share(self, request: Request) -> Response:
         body = await self._read(request, AggregateShareReq, MOST_REQUEST)
-        made = await self.ask(lambda: self.server.share(body))
+        made = await self.ask(lambda: self.server.share(body), resource_id(body))
         return self._made("aggregate_shares", made, AggregateShare)
 
     async def _kept_share(self, request: Request) -> Response:

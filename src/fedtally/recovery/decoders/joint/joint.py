@@ -833,7 +833,7 @@ class JointDecoder(FittedDecoder):
         return self._counts(range(first_id, first_id + count))
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the leave-one-out values, whose noise is normal, and the noise of each item.
+        """Return the leave-one-out values and the noise of each, which is treated as normal.
 
         If the paper's decoder answers, its estimates and its noise are returned.
         """
