@@ -232,8 +232,8 @@ def checked_name(**named: str) -> str:
     if not unicodedata.is_normalized("NFC", name):
         composed = unicodedata.normalize("NFC", name)
         raise InvalidInputError(
-            f"{arg[what]} must be in Unicode form NFC, {composed!r} ({composed!a}), got {name!a}: type"
-            " it anew"
+            f"{arg[what]} must be in Unicode form NFC, {composed!r} ({composed!a}), got {name!a}:"
+            " type it anew"
         )
     return name
 
