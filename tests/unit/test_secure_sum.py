@@ -296,23 +296,20 @@ def test_a_sum_of_too_many_clients_names_what_helps(
 
 
 @each_case(
-    ("clients", "rounds", "said"),
+    ("clients", "asked", "is_said"),
     [
-        (2**20, 2, ""),
-        (2**20 + 1, 2, "; a simulation is possible"),
-        (2**21 + 20_000, 2, "joins the answers"),
+        (2**20, ACTIVE, False),
+        (2**20 + 1, ACTIVE, True),
+        (2**20 + 1, {"secure_sum": "two-server", "schedule": "fresh"}, True),
+        (2**20 + 1, {"secure_sum": "secagg"}, False),  # it needs no list
     ],
 )
 def test_a_plan_for_more_clients_than_a_list_has_says_so(
-    clients: int, rounds: int, said: str
+    clients: int, asked: dict[str, Any], is_said: bool
 ) -> None:
-    two_servers = {"secure_sum": "two-server", "schedule": "fresh"}
-    asked = two_servers if said.startswith(";") else ACTIVE
-    plan = proposed(clients, num_rounds=rounds, max_bytes=60_000, **asked).plan
-    warning = trust.longer_than_list(plan)
-    assert warning.endswith(said) and bool(warning) is bool(said)
-    if warning:
-        assert f"{clients:,} clients: an allow-list has at most {MAX_KEYS:,}" in warning
+    plan = proposed(clients, num_rounds=2, max_bytes=60_000, **asked).plan
+    said = f"all {clients:,} clients: an allow-list has at most {MAX_KEYS:,}; make several lists"
+    assert any(said in warning for warning in trust.cautions(plan)) is is_said
 
 
 def test_the_largest_share_of_corrupt_clients_is_that_of_the_threat_model() -> None:

@@ -401,8 +401,6 @@ def _facts(proposal: Proposal) -> list[str]:
     asked = proposal.design.spec.summation.max_corrupt
     short_of = (sections.trust.short_of_list, sections.trust.short_of_all)
     notes += [text for warn in short_of if (text := warn(proposal.plan, asked))]
-    if text := sections.trust.longer_than_list(proposal.plan):
-        notes.append(text)
     notes += sections.trust.cautions(proposal.plan)
     if proposal.plan.secure_sum is None:
         notes.append("for simulations: devices run plans of --secure-sum secagg or two-server")

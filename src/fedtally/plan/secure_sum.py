@@ -232,9 +232,7 @@ def _sizes(summation: Summation, num_clients: Sequence[int]) -> tuple[int, int]:
 
 def _check_largest(summation: Summation, n_max: int) -> None:
     """Refuse sums of more clients than the protocol can sum, whoever drops out or is corrupt."""
-    bound = MAX_CLIENTS
-    if summation.has_cohorts:
-        bound = _LARGEST_COHORT[Adversary.parse(summation.adversary)]
+    bound = _LARGEST_COHORT[Adversary.parse(summation.adversary)]
     if n_max <= bound:
         return
     if summation.has_cohorts:

@@ -79,16 +79,15 @@ def rate(trends: Trends) -> str:
     )
 
 
-def no_clients(trends: Trends) -> str:
-    """Return a sentence on the examined rounds without clients; "" if there are none."""
+def no_clients(trends: Trends) -> list[str]:
+    """Return a list with a sentence on the examined rounds without clients; [] without them."""
     if not trends.no_clients:
-        return ""
-    if len(trends.no_clients) > _FEW:
-        which = f"{len(trends.no_clients)} of the rounds"
-    else:
+        return []
+    which = f"{len(trends.no_clients)} of the rounds"
+    if len(trends.no_clients) <= _FEW:
         numbers = ", ".join(map(str, trends.no_clients))
         which = f"{in_number(len(trends.no_clients), 'round', 'rounds')} {numbers}"
-    return f"nobody took part in {which}: without shares, they are left out"
+    return [f"nobody took part in {which}: without shares, they are left out"]
 
 
 def stricter(trends: Trends) -> str:
@@ -109,8 +108,7 @@ def stricter(trends: Trends) -> str:
 def rows(trends: Trends) -> list[tuple[str, str]]:
     """Return rows of (name, text): the rounds that were compared, limits, and the list's rate."""
     compared = [("Now", trends.window.told), ("Before", trends.against.told)]
-    if text := no_clients(trends):
-        compared.append(("Note", text))
+    compared += [("Note", text) for text in no_clients(trends)]
     if not trends.changed:
         return [*compared, ("Rate", rate(trends))]
     return [
