@@ -1,8 +1,8 @@
 """The exceptions that fedtally raises on purpose, and how their messages name options.
 
-All of them derive from `FedtallyError`. The command line exits with their `exit_code`: 2 if the
-caller can correct the input, 1 if a run failed. It also exits with 1 if a disk is full. Any other
-exception that leaves the package is a bug.
+All of them derive from `FedtallyError`. The command line exits with their `exit_code`: 2 if another
+input or an installation helps, 1 if a run failed. It also exits with 1 if a disk is full. Apart
+from `MemoryError` and `OSError`, any other exception that leaves the package is a bug.
 
 The option "seed" is typed `--seed` in a shell, `seed=` in Python and `seed` in a file. So the text
 of a message has marks instead: placeholders with a name. `opt.seed` is the mark of an option.
@@ -22,7 +22,7 @@ from typing import Final, Literal, Self
 
 Audience = Literal["python", "shell", "file"]
 
-# A mark begins and ends with a high surrogate. Text that was decoded from bytes never has these. So
+# A mark begins and ends with a high surrogate. Text that was decoded from UTF-8 never has these. So
 # no file name, no word of a command line and no item can be mistaken for a mark.
 _OPTION, _ARGUMENT, _END = "\ud800", "\ud801", "\ud802"
 _MARK = re.compile(
@@ -30,7 +30,7 @@ _MARK = re.compile(
     f"(?P<comma>(?= {_OPTION}))?"
 )
 _NAME = re.compile("[a-z_]+")
-_BARE = re.compile(r"[0-9][0-9.]*|[A-Z]+|\.\.\.|True")  # values written without quotes in Python
+_BARE = re.compile(r"[0-9][0-9.]*|[A-Z]+|\.\.\.|True")  # values without quotes in Python and files
 _WORD = re.compile(r"[\w@%+:/.-]+")  # values that need no quotes in a shell
 _FLAGS = {"num_rounds": "--rounds"}  # keyword -> option in a shell, where the names differ
 # option -> keyword in Python and name in a file, where the names differ
@@ -196,7 +196,7 @@ class FedtallyError(Exception):
 class InvalidInputError(FedtallyError, ValueError):
     """An argument, a file or a combination of options was refused.
 
-    The message names the value, the bound, and a way out.
+    Its message should name the value, the bound, and a way out.
     """
 
     exit_code = 2
@@ -211,7 +211,7 @@ class IncompatibleError(InvalidInputError):
 
 
 class UnreadableFileError(InvalidInputError):
-    """A file is missing or damaged, has another format, or is from a newer version."""
+    """A file is missing or damaged, has another format or version, or cannot be read."""
 
 
 class MemoryLimitError(InvalidInputError):
@@ -219,7 +219,7 @@ class MemoryLimitError(InvalidInputError):
 
 
 class OvertakenError(FedtallyError):
-    """Another process has taken over this campaign.
+    """Another process has taken over this campaign, or the campaign was cancelled.
 
     This process must neither write nor send anything for the campaign from now on.
     """

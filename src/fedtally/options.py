@@ -91,13 +91,13 @@ def read_size(text: str) -> int:
 def read_positive(text: str) -> int:
     """Return the integer that a text means, from 1 to 10^18 - 1. Other texts raise ValueError.
 
-    >>> read_positive("12"), read_positive("1_000_000"), read_positive("1e6")
-    (12, 1000000, 1000000)
+    >>> [read_positive(text) for text in ("12", "1_000_000", "1e6", "1.500e2")]
+    [12, 1000000, 1000000, 150]
     """
     plain = text.strip().replace("_", "")
     # Expand powers of ten such as 2.5e6. Decimal is exact; a float would round large numbers.
     if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,15})?[eE][0-9]{1,2}", plain):
-        plain = f"{Decimal(plain):f}".removesuffix(".0")
+        plain = re.sub(r"\.0+$", "", f"{Decimal(plain):f}")
     if re.fullmatch("0*[1-9][0-9]{18,}", plain):
         raise ValueError(f"{shortened(text, 40)!r} is too large: at most {10**18 - 1:,}")
     if not re.fullmatch("[0-9]{1,18}", plain) or int(plain) < 1:
@@ -147,8 +147,8 @@ def read_list(text: str) -> tuple[str, ...]:
 def read_window(text: str) -> str:
     """Return the text of a window of rounds without spaces around it, after checking its form.
 
-    The form is all, auto, last:K with a positive integer K, or A..B with any two texts A and B,
-    which name rounds. Other texts raise ValueError.
+    The form is all, auto, last:K with a positive integer K, or A..B with two texts A and B,
+    neither of them empty, which name rounds. Other texts raise ValueError.
 
     >>> read_window("last:7"), read_window("2026-12-01..2026-12-07")
     ('last:7', '2026-12-01..2026-12-07')
@@ -263,7 +263,7 @@ class Option:
         flag: the spelling in a shell, where `{name}` stands for the name; "": only Python has the
             option.
         is_often: whether the short help `-h` shows the option.
-        needs: the flag of another option, without which this one has no effect; "": none.
+        needs: another option as it is typed: commands refuse this one without it; "": none.
         section: the heading above the option in the help; "": the name of its section.
         places: a dict from each command and function that takes the option to the variant of the
             option there.
@@ -638,9 +638,9 @@ class Answer:
             "Choose what the confidence holds for: each interval, or all",
             _choice("auto", "pointwise", "simultaneous"),
             default="auto",
-            more='the kind of the intervals: "auto", for a list such that they allow for its'
-            ' choice, for named items pointwise; or for both "pointwise", each holds with the'
-            ' {confidence}, or "simultaneous", all hold at once',
+            more='the kind of the intervals: "pointwise", each holds with the {confidence},'
+            ' "simultaneous", all hold at once, or "auto", pointwise, but those of a list allow for'
+            " the choice of its items",
             door=Door.REQUEST,
         )
         .on("estimate", "demo")
@@ -922,7 +922,7 @@ class Privacy:
     )
     delta: float | None = (
         option(
-            "Set the delta of the guarantee; 0 for histograms alone",
+            "Set the delta of the guarantee; only histograms allow 0",
             _number("D"),
             usual="1e-6, or 0.1/clients if less",
             more="the delta of the guarantee (1e-6, or a tenth of one over the number of clients if"
@@ -1119,11 +1119,10 @@ class Trust:
         "Protect although SHARE of one sum, not of everybody, helps the server",
         _number("SHARE"),
         usual=str(MAX_CORRUPT),
-        more=f"the share of a cohort that may collude with the server ({MAX_CORRUPT}), and not of"
-        " all clients: of those drawn for several sums a smaller share may, which `fedtally plan`"
-        " says;"
-        " where the server may lie (active, two-server), no more than that number of the whole list"
-        " of clients may, since it picks who sums together",
+        more=f"the share of a cohort that may collude with the server ({MAX_CORRUPT}). If clients"
+        " are drawn for several sums, a smaller share of all clients may, which `fedtally plan`"
+        " says. If the server may lie (active, two-server), the number of clients for one cohort"
+        " holds for the whole list of clients, since the server picks who sums together",
         door=Door.REQUEST,
     ).on("estimate", "plan")
     max_cohort: int | None = option(
@@ -1138,9 +1137,9 @@ class Trust:
         "Ask for proofs that reports to two servers have the right form",
         _choice("auto", "proofs", "none"),
         usual="auto: where they can be had",
-        more='what "two-server" asks of a report: "proofs", so that one that has not the form of'
-        ' one item is refused by name, or "none"; by default ("auto") proofs where they can be'
-        " had: for one item a client",
+        more='what "two-server" asks of a report: "proofs", so that a report without the form of'
+        ' one item is refused, or "none"; by default ("auto") proofs where they can be had: for one'
+        " item a client",
         door=Door.REQUEST,
     ).on("estimate", "plan")
     screen: Any = option(
@@ -1188,7 +1187,7 @@ class Silos:
             _positive("N"),
             usual="as many as the largest has",
             more="the most people of a silo (as many as the largest has; with {epsilon} it must be"
-            " given, since that is private)",
+            " given, since the sizes of silos are private)",
             door=Door.MARK,
         )
         .on("estimate")
@@ -1308,8 +1307,8 @@ class Run:
             _size(),
             usual="1GiB; half of the machine's",
             more='the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients'
-            " beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a"
-            " smaller one, too; the libraries, and the distinct items and the answer, come on top",
+            " beyond it go to disk. Reading takes half a gigabyte of it, even if it is smaller; the"
+            " libraries, the distinct items and the answer come on top",
             door=Door.SIMULATION,
         )
         .on("estimate", "partial_tally")

@@ -42,7 +42,8 @@ from fedtally.plan import Plan
 from fedtally.plan.calendar import DAY, Calendar
 from fedtally.privacy.config import propose
 from fedtally.privacy.mechanism import Noise
-from fedtally.simulation import round_sums, row_counts
+from fedtally.simulation import client_rows, item_ids, round_sums, row_counts
+from fedtally.simulation.client_rows import Bounded
 from fedtally.sketch import CountSketch
 from fedtally.studies import dependence_checks as dependence
 from fedtally.studies import noise_checks
@@ -74,6 +75,28 @@ CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "central, batches": (60, {"num_rounds": 4, "schedule": "batched:2"}, {}),
     "central, of a secure sum": (8, {"secure_sum": "secagg", "trust": "central", "width": 300}, {}),
     "central, several items": (40, {"clients": list(range(40)), "max_items": 5}, {}),
+    "central, several items in two rounds": (
+        2000,
+        {
+            "clients": [i // 8 for i in range(8000)],
+            "rounds": [i % 2 for i in range(8000)],
+            "max_items": 4,
+            "schedule": "fresh",
+            "width": 40,
+        },
+        {},
+    ),
+    "central, several items in two rounds at once": (
+        2000,
+        {
+            "clients": [i // 8 for i in range(8000)],
+            "rounds": [i % 2 for i in range(8000)],
+            "max_items": 4,
+            "schedule": "shared",
+            "width": 40,
+        },
+        {},
+    ),
     "central, two rounds of a client": (40, {**TWICE, "schedule": "fresh"}, {}),
     "central, two rounds at once": (40, {**TWICE, "schedule": "shared"}, {}),
     "replace-one": (60, {"neighbours": "replace-one"}, {}),
@@ -146,11 +169,10 @@ def audited(name: str, **changed: Any) -> AuditResult:
 # ---- what users run ----
 
 
-@pytest.mark.parametrize(("participations", "in_a_row"), [(1, 3), (2, 3), (2, None)])
-def test_clients_take_part_as_often_as_their_whole_life_allows(
-    participations: int, in_a_row: int | None
-) -> None:
-    """A plan by the calendar is charged for a life, and one week would show less than that."""
+LIVES = [(1, 3), (2, 3), (2, None)]  # the most rounds of a client, of how many in a row
+
+
+def by_the_calendar(participations: int, in_a_row: int | None) -> Plan:
     terms = propose(
         epsilon=1.0,
         delta=1e-6,
@@ -160,7 +182,7 @@ def test_clients_take_part_as_often_as_their_whole_life_allows(
         per_rounds=in_a_row,
         num_rounds=None if in_a_row is None else 8,
     )
-    plan = Plan(
+    return Plan(
         rows=3,
         width=40,
         schedule="fresh",
@@ -173,6 +195,16 @@ def test_clients_take_part_as_often_as_their_whole_life_allows(
         privacy=terms,
         calendar=Calendar(datetime(2100, 1, 1, tzinfo=UTC), DAY, 8),
     )
+
+
+@pytest.mark.parametrize(("participations", "in_a_row"), LIVES)
+def test_clients_take_part_as_often_as_their_whole_life_allows(
+    participations: int, in_a_row: int | None
+) -> None:
+    """A plan by the calendar is charged for a life, and one week would show less than that."""
+    plan = by_the_calendar(participations, in_a_row)
+    terms = plan.privacy
+    assert terms is not None
     design = Design(plan, np.random.default_rng(), clients=None, dropout=0.0)
     lives = [client.rounds for client in design.clients]
     assert max(map(len, lives)) == terms.event.lifetime
@@ -180,6 +212,16 @@ def test_clients_take_part_as_often_as_their_whole_life_allows(
         assert all(terms.event.allows(set(rounds) - {one}, one) for one in rounds)
     in_each = [sum(round in rounds for rounds in lives) for round in range(8)]
     assert len(set(in_each)) == 1
+
+
+@pytest.mark.promise
+@pytest.mark.parametrize(("participations", "in_a_row"), LIVES)
+def test_clients_of_a_calendar_are_in_all_rounds_of_their_lives(
+    participations: int, in_a_row: int | None
+) -> None:
+    """Otherwise the sums lack clients whom the audit counts, and it says that noise shows them."""
+    found = run(Audit(by_the_calendar(participations, in_a_row)))
+    assert found.failures == [] and set(found.bounds) == {"items", "repeats"}
 
 
 @pytest.mark.promise
@@ -499,6 +541,7 @@ def test_clients_that_hold_too_much_are_held_to_the_plan(name: str) -> None:
     found = audited(name, campaigns=2)
     several = "several items" in name
     assert found.failures == [] and set(found.bounds) >= ({"clip"} if several else {"items"})
+    assert name == "shares" or "repeats" in found.bounds  # five clients are too few for it
 
 
 @pytest.mark.parametrize("name", ["central, several items"])
@@ -507,6 +550,66 @@ def test_a_clip_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(round_sums, "clip_rounds", lambda plan, rounds, *_: list(rounds))
     found = run(Audit(plan, campaigns=2))
     assert any("(clip) move a release" in failure for failure in found.failures), found.failures
+
+
+@pytest.mark.promise
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(
+    "name",
+    ["central, several items in two rounds", "central, several items in two rounds at once"],
+)
+def test_a_clip_of_one_of_two_contributions_is_found(
+    name: str, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client is in both rounds, and clips its items in one of them alone."""
+    plan, clip = planned(name), round_sums.clip_rounds
+
+    def one_clipped(plan: Plan, rounds: Any, *rest: Any) -> Any:
+        clipped = clip(plan, rounds, *rest)
+        return [clipped[k] if k == place else own for k, own in enumerate(rounds)]
+
+    assert run(Audit(plan, campaigns=2)).failures == []
+    monkeypatch.setattr(round_sums, "clip_rounds", one_clipped)
+    found = run(Audit(plan, campaigns=2))
+    assert any("(clip) move a release" in failure for failure in found.failures), found.failures
+
+
+def repeated(rows: Any) -> Any:
+    """Return sorted rows, as `distinct_rows` does, with all that are equal."""
+    return rows[:, np.lexsort(rows[[1, *range(2, len(rows)), 0]])]
+
+
+def half_turned(sketch: CountSketch, ids: Any, counts: Any, *rest: Any) -> None:
+    """Add items, half of whose clients have the opposite signs."""
+    turned = np.random.default_rng().binomial(counts, 0.5)
+    other = CountSketch(sketch.spec, sketch.round)
+    item_ids.add_items(sketch, ids, counts - turned, *rest)
+    item_ids.add_items(other, ids, turned, *rest)
+    sketch.counters -= other.counters
+
+
+@pytest.mark.promise
+@pytest.mark.parametrize("name", ["central", "central, batches", "central, fresh rounds"])
+@pytest.mark.parametrize(
+    ("room", "function", "planted"),
+    [
+        (client_rows, "distinct_rows", repeated),
+        (
+            round_sums,
+            "clip_rounds",
+            lambda plan, rounds, *_: [own._replace(counts=2 * own.counts) for own in rounds],
+        ),
+        (round_sums, "add_items", half_turned),
+    ],
+    ids=["equal rows", "everybody twice", "signs of a client"],
+)
+def test_clients_that_do_not_count_once_are_found(
+    room: Any, function: str, planted: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(name)
+    monkeypatch.setattr(room, function, planted)
+    failures = run(Audit(plan, campaigns=2)).failures
+    assert "clients do not count once each, with their items and the plan's hashes" in failures
 
 
 @pytest.mark.parametrize("more", [1, 1000])
@@ -522,6 +625,34 @@ def test_a_draw_of_too_many_items_is_found(
     )
     found = run(Audit(plan, campaigns=2))
     assert any("(items) move a release" in failure for failure in found.failures), found.failures
+
+
+def late(first: int, most: int) -> Callable[..., Bounded]:
+    """Return a `bound_clients` that lets `most` items of a client through from a round on."""
+    draw = row_counts.bound_clients
+
+    def bounded(rows: Any, items: int, *rest: Any, **named: Any) -> Bounded:
+        is_late = rows[2] >> np.uint64(1) >= first
+        parts = (
+            draw(rows[:, own], number, *rest, **named)
+            for own, number in ((~is_late, items), (is_late, most))
+        )
+        return Bounded(*map(np.concatenate, zip(*parts, strict=True)))
+
+    return bounded
+
+
+@pytest.mark.promise
+@pytest.mark.parametrize("first", [0, 1, 7])
+@pytest.mark.parametrize(("participations", "in_a_row"), LIVES)
+def test_a_bound_that_is_kept_in_the_first_rounds_alone_is_found(
+    participations: int, in_a_row: int | None, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in rounds in which no client begins."""
+    plan = by_the_calendar(participations, in_a_row)
+    monkeypatch.setattr(row_counts, "bound_clients", late(first, 1000))
+    failures = run(Audit(plan, campaigns=2)).failures
+    assert any("(items) move a release" in failure for failure in failures), failures
 
 
 def test_tails_of_weighted_sums_are_bounds() -> None:
@@ -853,6 +984,10 @@ def test_what_cannot_be_audited(tmp_path: Path, capsys: pytest.CaptureFixture[st
     bare.save(tmp_path / "plan.toml")
     assert command(["audit", str(tmp_path / "plan.toml")]) == 2
     assert "no differential privacy, so there is no noise to audit" in capsys.readouterr().err
+    asked = ["--domain", "open", "--clients", "100000", "--tau", ".02", "--epsilon", "2"]
+    assert command(["plan", *asked, "--output", str(tmp_path / "open.toml")]) == 0
+    assert command(["audit", str(tmp_path / "open.toml")]) == 2
+    assert "the plan has an open domain" in capsys.readouterr().err
     assert command(["audit", str(tmp_path / "none.toml")]) == 2
     assert command(["audit", str(tmp_path / "plan.toml"), "--campaigns", "0"]) == 2
     with pytest.raises(InvalidInputError, match="campaigns must be at least 1, got 0"):

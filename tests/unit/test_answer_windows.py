@@ -107,6 +107,12 @@ def test_fits_are_kept(campaign: Result, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(made) == ROUNDS and len(result._by_round._fits) == 6
 
 
+def test_fits_of_one_window_by_two_decoders_are_kept_apart(campaign: Result) -> None:
+    rounds = campaign.decoded()._by_round
+    found = [str(rounds._fit_of([0, 1], name).recovery) for name in ("joint", "median", "joint")]
+    assert found == ["joint", "median", "joint"]
+
+
 def test_windows_are_named_by_length_numbers_and_labels(campaign: Result) -> None:
     gapped = without(campaign, 4, 7)
     spans = [
@@ -260,6 +266,11 @@ def test_rounds_that_were_added_up_before_they_were_opened_stay_together() -> No
         noised("shared").window("last:4")
     # the way out that the first refusal names
     assert noised("hybrid").window("last:3", history=0).span.rounds == (5, 6, 7)
+
+
+def test_a_window_of_sums_of_several_rounds_says_how_many_rounds_it_rests_on() -> None:
+    span = noised("batched:4").window("last:2").span  # four sums, of two rounds each
+    assert span is not None and span.prior == 6 and span.history in (2, 4, 8)
 
 
 def test_rounds_whose_clients_are_hidden_have_no_windows() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedtally.campaign import places
 from fedtally.campaign.books import LedgerBooks
 from fedtally.campaign.periods import last_day
+from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, render
 from fedtally.plan import Plan
 from fedtally.plan.calendar import (
@@ -24,6 +25,8 @@ from fedtally.plan.calendar import (
     read_time,
     time_text,
 )
+from fedtally.plan.design import Design
+from fedtally.plan.request import Request
 from fedtally.privacy import accounting
 from fedtally.privacy.config import exposure, least_noise, propose
 from fedtally.privacy.events import Event
@@ -219,6 +222,18 @@ def test_delta_is_compared_with_people_each_of_whom_counts_once():
     terms = propose(epsilon=1.0, delta=1.01 / 5000, rows=5, width=100, participations=4)
     with pytest.raises(InvalidInputError, match="must be below 1 / num_clients"):
         dataclasses.replace(PLAN, calendar=None, privacy=terms)
+
+
+@pytest.mark.parametrize(("in_a_row", "lifetime"), [(7, 4), (None, 1)])
+def test_the_default_delta_is_that_of_people_each_of_whom_counts_once(in_a_row, lifetime):
+    """A tenth of 1 / people, as docs/privacy.md says, and not of 1 / contributions."""
+    weeks = Recurring(calendar=WEEKS, per_rounds=in_a_row)
+    spec = Request(epsilon=1.0, num_rounds=28).resolve(recurring=weeks)
+    design = Design.for_fleet(spec, IntegerRange(1, 1000), 400_000, bytes(32))
+    plan = design.with_size(design.example, 5, 100).plan()
+    assert plan.protection.lifetime == lifetime
+    assert plan.fleet == 400_000
+    assert plan.privacy.delta == pytest.approx(0.1 / 400_000, rel=0.02)
 
 
 def test_an_event_of_fewer_rounds_than_the_plan_has_is_refused():

@@ -17,6 +17,7 @@ from scipy.optimize import brentq
 from scipy.special import erfinv, i0e, ive, ndtr
 from secagg_cohort import NOW, stream
 
+import fedtally
 from fedtally.answer import sections
 from fedtally.answer.result import Result
 from fedtally.base.encoding import Encoding
@@ -518,6 +519,14 @@ def test_what_is_printed_speaks_of_people() -> None:
     assert "if one person is there or is not (add-remove)" in said
     assert "the silos add shares of Skellam noise" in said
     assert "one person of the population, in at most 2 silos" in said
+
+
+def test_limits_allow_one_person_more() -> None:
+    who = {"silos": ["a", "b"] * 60, "clients": [str(number) for number in range(120)]}
+    asked: dict[str, Any] = {"width": 64, "rows": 5, "encoding": "sketch", "seed": 1}
+    result = fedtally.estimate(["tea", "milk", "tea"] * 40, **who, **asked)
+    said = sections.error.none_expected(result, result.top(2))
+    assert said.endswith("the limits allow 1 person more or less")
 
 
 def test_an_operator_sees_silos(capsys: pytest.CaptureFixture[str]) -> None:

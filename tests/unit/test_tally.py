@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedtally.domain import Dictionary, IntegerRange
 from fedtally.errors import InvalidInputError, OutsideDomainError
 from fedtally.kernels.reference import bucket_of
+from fedtally.privacy.events import Event
 from fedtally.simulation import item_ids
 from fedtally.simulation.client_rows import ClientRows, bound_clients
 from fedtally.simulation.item_ids import Declared, FromInput
@@ -242,6 +243,47 @@ def test_draws_are_those_of_the_definition(
     )
     expected = bounded(rows, max_items, keys.tolist(), num_rounds, max_rounds, rounds_each)
     assert [part.tolist() for part in found] == list(expected)
+
+
+@given(
+    st.lists(st.sets(st.integers(0, 14), min_size=1), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(0, 4),
+)
+def test_rounds_in_a_row_keep_the_rule_of_a_client_s_record(lives, most, more):
+    """`Event.allows` is that rule. No round is left out that it would allow beside those taken, and
+    a client's rounds do not depend on other clients."""
+    rule = Event(
+        "rounded-gaussian",
+        rows=1,
+        relation="zero-out",
+        participations=most,
+        per_rounds=most + more,
+        num_rounds=15,
+    )
+    keys = np.random.default_rng(6).integers(0, 2**64, 3, np.uint64)
+
+    def taken(own):
+        rows = [(i, 7, 2 * round) for i, life in own.items() for round in sorted(life)]
+        columns = np.array(rows, np.uint64).T.copy()
+        found = bound_clients(columns, 1, keys, None, most, per_rounds=rule.per_rounds)
+        return {i: set(found.rounds[found.clients == i].tolist()) for i in own}
+
+    every = taken(dict(enumerate(lives)))
+    for i, life in enumerate(lives):
+        kept = every[i]
+        assert kept <= life and {i: kept} == taken({i: life})
+        assert all(rule.allows(kept - {round}, round) for round in kept)
+        assert not any(rule.allows(kept, round) for round in life - kept)
+        assert taken({i: kept}) == {i: kept}
+
+
+def test_clients_of_all_rounds_are_spread_over_them():
+    """3,000 clients are in one of any 5 of 15 rounds: each round has 600 (sd 21.9; 5 sd)."""
+    rows = np.array([(i, 7, 2 * round) for i in range(3000) for round in range(15)], np.uint64).T
+    keys = np.random.default_rng(6).integers(0, 2**64, 3, np.uint64)
+    found = bound_clients(rows.copy(), 1, keys, None, 1, per_rounds=5)
+    assert np.all(np.abs(np.bincount(found.rounds, minlength=15) - 600) < 5 * 21.9)
 
 
 def test_the_draw_of_an_item_is_uniform():

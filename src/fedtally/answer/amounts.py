@@ -76,13 +76,14 @@ def size(number: float) -> str:
 
     Numbers below 1 kB are written as whole bytes, and numbers from 1,000 GB on as whole GB.
 
-    >>> size(17), size(31_987), size(282_878), size(1_500_000)
-    ('17 B', '32.0 kB', '283 kB', '1.50 MB')
+    >>> size(17), size(9_996), size(31_987), size(282_878), size(1_500_000)
+    ('17 B', '10.0 kB', '32.0 kB', '283 kB', '1.50 MB')
     """
     for unit, bytes_ in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if number >= 0.9995 * bytes_:  # what rounds to 1.00 of a unit is written in that unit
             value = number / bytes_
-            return f"{value:,.{max(0, 2 - math.floor(math.log10(max(value, 1))))}f} {unit}"
+            whole = math.floor(math.log10(max(float(f"{value:.3g}"), 1)))  # 9.996 is shown as 10.0
+            return f"{value:,.{max(0, 2 - whole)}f} {unit}"
     return f"{number:.0f} B"
 
 
@@ -98,7 +99,7 @@ def counted(number: int, noun: str) -> str:
 def seconds(number: float) -> str:
     """Return a duration as text, in the unit that suits it, from µs to h; "" if it is 0 or less.
 
-    It has two significant digits. From 100 units on, it is rounded to whole units.
+    It has at most two significant digits. From 100 units on, it is rounded to whole units.
 
     Args:
         number: the duration in seconds.

@@ -126,7 +126,7 @@ class Answer(Tabular):
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """The notes on data, privacy and early ends: they can change what the numbers mean.
+        """The notes that can change what the numbers mean, such as those on data and privacy.
 
         The first of them are the `alarms`. `warnings` begins with these notes.
         """
@@ -484,8 +484,9 @@ def _threshold(answer: Answer, reached: float) -> float | None:
 
     Limits are made around the estimates of a part before shrinkage, which pulls noisy estimates
     together to lower their error. In an answer of one part without shrinkage, the same estimates
-    choose the list. Then the threshold is `reached` divided by the number of contributions. With
-    shrinkage or several parts, other numbers choose the list, so the threshold is unknown.
+    choose the list, or nearly the same in a window with a prior. Then the threshold is `reached`
+    divided by the number of contributions. With shrinkage or several parts, other numbers choose
+    the list, so the threshold is unknown.
 
     Args:
         answer: an answer.
@@ -570,7 +571,7 @@ def _check_parts(parts: Sequence[Part]) -> None:
 def _no_candidates(answer: Answer, named: Sequence[str | int]) -> OutsideDomainError:
     """Return the error (to raise) which says that items are not in the answer's domain.
 
-    It names the first such item. In a small dictionary it also suggests a similar candidate.
+    It names the first such item. If a small dictionary has a similar candidate, it suggests that.
 
     Args:
         answer: an answer.

@@ -187,8 +187,8 @@ class Candidates(Rows):
 class Strings(Rows):
     """The strings of an open domain that can be listed, one row for each.
 
-    In an open domain nobody lists the strings beforehand. A string gets a row if its estimated
-    counts, added over all parts of the answer, are at least half a client (`part.LEAST`).
+    In an open domain nobody lists the strings beforehand. A string of `hashes` gets a row if its
+    estimated counts, added over all parts of the answer, are at least half a client (`part.LEAST`).
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -250,7 +250,7 @@ class Strings(Rows):
 
 
 class ReadStrings(Strings):
-    """The strings of an answer with several parts: every name that at least one part read.
+    """The strings of an answer with several parts, among the names that at least one part read.
 
     The rows are sorted by name. A string whose name no part read has no row. Each part has another
     hash for it, so nobody knows which counts to add.

@@ -44,7 +44,7 @@ class ByRound:
     def __init__(self, part: Part, labels: Sequence[str] | None) -> None:
         self.part, self.labels = part, labels
         self.landed = windows.LandedRounds(part.plan, part.sketches, labels)
-        self._fits: dict[tuple[int, ...], CampaignDecoder] = {}
+        self._fits: dict[tuple[str, tuple[int, ...]], CampaignDecoder] = {}
 
     def sums(self, rounds: Sequence[int]) -> list[CountSketch]:
         """Return the sums whose numbers are in `rounds`, in the order of the part's sums.
@@ -87,8 +87,7 @@ class ByRound:
         Args:
             rounds: the numbers of the window's sums (see `sums`).
             recovery: the name of the decoder.
-            history: the most landed rounds that the decoder may fit, up to 64; a large domain
-                allows fewer. A window with this many rounds or more is fitted alone.
+            history: the most landed rounds that the decoder may fit (see `Result.window`).
         """
         return decode(
             self.part.sketches,
@@ -175,10 +174,10 @@ class ByRound:
             rounds: the numbers of the sums (see `sums`).
             recovery: the name of the decoder.
         """
-        key = tuple(rounds)
-        if len(key) == len(self.part.sketches) and recovery == self.part.decoding.recovery:
+        if len(rounds) == len(self.part.sketches) and recovery == self.part.decoding.recovery:
             return self.part.recovered
-        found = self._fits.pop(key, None) or fit(self.part, self.sums(key), recovery)
+        key = (recovery, tuple(rounds))
+        found = self._fits.pop(key, None) or fit(self.part, self.sums(rounds), recovery)
         self._fits[key] = found
         while len(self._fits) > _MOST_FITS:
             del self._fits[next(iter(self._fits))]

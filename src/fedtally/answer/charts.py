@@ -335,8 +335,8 @@ def error_against_bytes(
     """Draw the largest error against the bytes per client, on logarithmic axes.
 
     Errors are given as shares of clients, and drawn in percentage points. Each method in `curves`
-    has a curve with a band. The axis of errors is linear if all errors are 0 and nothing is
-    marked.
+    has a curve with a band. The axis of errors is linear if all errors are 0, nothing is marked
+    and there is no target.
 
     Args:
         curves: each method's points: x is the bytes per client, and the other numbers are errors.
@@ -509,8 +509,8 @@ def lines_by_round(
 ) -> Figure:
     """Draw the shares of items by round: each item is a line with a band of limits.
 
-    A line is dotted where rounds are missing. A circle marks the round at which an item probably
-    reached a new level.
+    A line is dotted between points whose rounds do not follow each other. A circle marks the
+    round at which an item probably reached a new level.
 
     Args:
         series: the points of each item, at most seven items.

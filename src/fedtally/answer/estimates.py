@@ -53,9 +53,8 @@ class Uncertainty(NamedTuple):
             distance to the further limit.
         sampling: how far the share among these clients may be from the share in a wider population.
         population: how far the estimate may be from the share in the population. The errors
-            `clients` and `sampling` are independent. So if the estimate lies within its limits,
-            this is the root of the sum of their squares; otherwise it may be larger. It is never
-            less than `clients`.
+            `clients` and `sampling` are independent. So this is at least the root of the sum of
+            their squares.
         limits: the limits of the share in the population, within 0 and 1.
     """
 
@@ -141,9 +140,10 @@ def is_told_from_zero(estimate: Estimate) -> bool:
 def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> list[Estimate]:
     """Return the estimates, with the lower limit 0 for each item that does not stand above noise.
 
-    The limits of a list hold on average over its items: at 95 %, one in twenty may be wrong. So in
-    a long list, an item may be pure noise although its own limits exclude 0. `above` rests on
-    limits that hold for all items at once. Estimates without limits do not change.
+    Unless they are simultaneous, the limits of a list hold on average over its items: at 95 %, one
+    in twenty may be wrong. So in a long list, an item may be pure noise although its own limits
+    exclude 0. `above` rests on limits that hold for all items at once. Estimates without limits do
+    not change.
 
     Args:
         estimates: the listed estimates.

@@ -285,7 +285,7 @@ def _question(merged: Answer) -> str:
 def _holding(merged: Answer) -> str:
     """Return the verb between an item and the share of clients that have it, such as "is held by".
 
-    If some results drew each client's items at random, the verb says so.
+    If some results may have drawn each client's items at random, the verb says so.
     """
     found = {summary.holding(part) for part in merged.parts}
     if len(found) == 1 and merged.unit != "contributions":

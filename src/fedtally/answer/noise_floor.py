@@ -29,7 +29,7 @@ class Standing:
         above: the positions in the domain of the candidates above noise, int64 [n], largest
             estimate first.
         shares: the estimates of the candidates above noise, float64 [n], in the same order.
-        confidence: the probability, 0 to 1, that `above` has no candidate that nobody holds.
+        confidence: the least probability, 0 to 1, that `above` has no candidate that nobody holds.
         is_exact: whether the estimates are exact counts, without noise.
     """
 
@@ -44,9 +44,10 @@ class Standing:
         """The noise floor: the share below which an estimate may be noise alone.
 
         If n candidates stand above noise, it lies between the n-th largest estimate and the next,
-        so that n estimates exceed it. The candidates with these n estimates may be others than the
-        n candidates above noise, since limits differ a little from item to item. The floor is 0 if
-        all or no candidates stand above noise, or if estimates are exact.
+        so that n estimates exceed it, unless the two are equal. The candidates with these n
+        estimates may be others than the n candidates above noise, since limits differ a little from
+        item to item. The floor is 0 if all or no candidates stand above noise, or if estimates are
+        exact.
         """
         number = len(self.above)
         if self.is_exact or not 0 < number < len(self.frequencies):

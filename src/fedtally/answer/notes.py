@@ -35,7 +35,7 @@ def alarms(part: Part) -> Iterator[str]:
 
 
 def cautions(part: Part) -> Iterator[str]:
-    """Yield the notes on a part that can change what the numbers mean: on data and on privacy.
+    """Yield the notes on a part that can change what the numbers mean: on data, privacy, targets.
 
     `alarms` come first. These notes are the first that `warnings` yields. No fit is started.
     """
@@ -230,7 +230,7 @@ def on_draw(plan: Plan, draw: Mapping[str, Any] | None, has_rounds: bool) -> Ite
     Args:
         plan: the plan of the campaign.
         draw: the field `draw` of a result: how many items were left out; None: no item was left
-            out, or the number is private.
+            out, or the number is private or unknown.
         has_rounds: whether the input table has a column of rounds. Then the bound applies to the
             items of a client in each round.
     """

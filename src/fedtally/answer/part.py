@@ -106,11 +106,11 @@ class Part:
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
             unknown, so any client may have been in as many rounds as the plan allows.
-        num_silos: the number of silos, each counted once; None: no silo is in two of the sums. A
-            silo is a client with many people behind it, such as a hospital.
+        num_silos: the number of silos, each counted once; None: the numbers of the sums are added.
+            A silo is a client with many people behind it, such as a hospital.
         draw: how many items the bound on a client's items (max_items) dropped, JSON-able; None:
-            no items were dropped, or the number is private.
-        ended: how the campaign ended before its last round, JSON-able; None: it had all its rounds.
+            no items were dropped, or the number is private or unknown.
+        ended: how the campaign ended before its last round, JSON-able; None: it did not end early.
         columns: the names of the input table's columns, by role ("item", "client", "round",
             "count").
         words: words of a public list whose hashes stand out, so that they may be names of these
@@ -122,8 +122,9 @@ class Part:
 
     Raises:
         IncompatibleError: the sums, or an open domain, do not fit the plan.
-        InvalidInputError: nobody took part; the numbers of clients or silos do not fit the sums; or
-            the plan guarantees privacy, and a sum has no noise or another plan's noise.
+        InvalidInputError: there is no sum; two sums are of one round; nobody took part; the numbers
+            of clients or silos do not fit the sums; or the plan guarantees privacy, and a sum has
+            no noise or another plan's noise.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class Part:
             InvalidInputError: nobody took part, or the given numbers do not fit the sums.
         """
         silos = sum(sketch.num_silos for sketch in self.sketches)
-        self.num_silos = silos  # without a given number, no silo is in two of the sums
+        self.num_silos = silos  # without a given number, as if no silo were in two of the sums
         if num_silos is not None:
             self.num_silos = validate.integer(min(1, silos), silos, num_silos=num_silos)
         self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
@@ -227,7 +228,7 @@ class Part:
 
     span: Window | None = None  # the window that the answer is about; None: all landed rounds
     # The decoder of a window's estimates, if the rounds around the window are used as a prior. It
-    # is not used for limits, which rest on the window alone. None: `recovered` gives both.
+    # is not used for limits. None: `recovered` gives both.
     expected: CampaignDecoder | None = None
 
     # What `recovered` calls while it fits. `recovered` is a cached property and takes no arguments,
@@ -237,8 +238,8 @@ class Part:
     def ready(self, name: str) -> Any:
         """Return the value of the cached property `name` if it was computed before; else None.
 
-        So a caller can use a fit that exists already, without starting one. A name that is no
-        property gives None, too.
+        So a caller can use a fit that exists already, without starting one. An unknown name gives
+        None, too.
 
         >>> import fedtally
         >>> fedtally.estimate(["tea"], seed=1).ready("no such property") is None
@@ -362,7 +363,7 @@ class Part:
         """The decoder that gives the estimated counts: after shrinkage if the objective is "l2".
 
         The first read fits the sums, which may take long. It raises `MemoryLimitError` if the
-        domain is too large to enumerate, which joint recovery and shrinkage must do.
+        decoder or shrinkage must enumerate the domain, which is too large.
         """
         base = self.recovered if self.expected is None else self.expected
         if self.objective == "linf":
@@ -536,7 +537,7 @@ def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:
 
 
 def _check_planned(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> None:
-    """Raise IncompatibleError if the sums or the domain belong to another plan.
+    """Raise IncompatibleError if the sums, or an open domain, belong to another plan.
 
     Another plan puts items into other counters, so decoding would give wrong estimates.
     """

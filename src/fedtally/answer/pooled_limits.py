@@ -29,7 +29,7 @@ class PooledLimits:
       before shrinkage: shrinkage moves values the same way in all parts, so its errors are not
       independent.
     - All parts by the median: errors are not normal. The distribution of their sum is measured at
-      ids that nobody holds in any part.
+      ids that nobody holds in any part, or computed exactly.
     - Otherwise (such as a median beside joint recovery): each of K parts has limits of the
       confidence 1 - (1 - P) / K, and the limits are added. Then the sum has at least the confidence
       P (union bound).

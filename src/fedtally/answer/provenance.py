@@ -145,7 +145,7 @@ def draw(said: object) -> dict[str, Any] | None:
 def ended(said: object, plan: Plan) -> dict[str, Any] | None:
     """Check the field `ended` of a file: how a campaign ended early. Return it as a dict.
 
-    Returns None if the file has no such field: the campaign had all its rounds.
+    Returns None if the file has no such field: the campaign did not end early.
 
     Args:
         said: the field's value in the file; None: the file has none.

@@ -51,26 +51,26 @@ class Result(Part, Answer):
         decoding: how the sums are decoded.
         truth: the true counts, if a simulation knows them and evaluation was asked for; else None.
         warnings: notes that a reader of the numbers needs.
-        missing: the number of input rows that were dropped because they lacked an item, client or
-            round.
+        missing: the number of input rows that were dropped because they lacked an item, a client, a
+            silo or a round; 0 if the number is private.
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         sizing: how the sketch's size was chosen for a target, JSON-able; None: the size was given,
-            or follows from a number of bytes.
+            in numbers or by a plan, or follows from a number of bytes.
         timings: the seconds of each stage.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
             unknown, so any client may have been in as many rounds as the plan allows.
-        num_silos: the number of silos, each counted once; None: no silo is in two of the sums.
+        num_silos: the number of silos, each counted once; None: the numbers of the sums are added.
         draw: how many items the bound on a client's items (max_items) dropped, JSON-able; None:
-            no items were dropped, or the number is private.
+            no items were dropped, or the number is private or unknown.
         ended: how the campaign ended before its last round, JSON-able, from `campaign.ending`;
-            None: it had all its rounds.
+            None: it did not end early.
         columns: the names of the input table's columns by role ("item", "client", "round",
             "count"). It has the roles that the source is known to have. A column without a name has
             an empty list.
         words: words of a public list whose hashes stand out, so that they may be names of these
             hashes (see `recognise`).
-        known_fit: a fit that joint recovery found in these sums before; None: a new one is made
-            when it is needed.
+        known_fit: a fit that a decoder found in these sums before; None: a new one is made when it
+            is needed.
         known_names: the names of an open domain that were read from these sums before; None: they
             are read when somebody asks for them.
         round_labels: the label of each round of the plan, if the input names its rounds; None:
@@ -89,16 +89,16 @@ class Result(Part, Answer):
             often a person counts.
         repeats: the most rounds of the sums that one client may be in; 1 if `attendance` was given.
         num_contributions: the number of contributions in the sums. Frequencies are shares of this
-            number.
+            number. It is noisy if the plan hides who takes part ("add-remove").
         num_silos: the number of silos that took part, each counted once; 0 if clients are no silos.
-            In a window of rounds, it is an upper bound.
+            In a window of rounds, or if it was not given, it is an upper bound.
         command: the command that made the answer; "": no command did.
 
     Raises:
         IncompatibleError: the sums, or an open domain, do not fit the plan.
-        InvalidInputError: nobody took part; `attendance` does not add up to the contributions in
-            the sums; `num_silos` is larger than the sum of the silos of all sums; or the plan
-            guarantees privacy, and a sum has no noise or another plan's noise.
+        InvalidInputError: there is no sum; two sums are of one round; nobody took part; the numbers
+            of clients or silos do not fit the sums; or the plan guarantees privacy, and a sum has
+            no noise or another plan's noise.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -278,8 +278,9 @@ class Result(Part, Answer):
                 rounds from A to B, both included, both given by numbers in the plan (from 0) or
                 both by labels; "auto": the last rounds, as many as give the best estimate of the
                 current frequencies.
-            history: the most landed rounds that the decoder may fit, up to 64; a large domain
-                allows fewer. A window with this many rounds or more is fitted alone.
+            history: the most landed rounds that the decoder may fit, up to 64, before batches are
+                completed. A sum of several rounds counts as one, and a large domain allows fewer. A
+                window with this many rounds or more is fitted alone.
             progress: called as in `prepare`.
 
         Raises:
@@ -308,8 +309,9 @@ class Result(Part, Answer):
             found = self._by_round.decoded(chosen, part.recovery, history)
         # `part` was made without attendance, so it has the bound of the plan for its rounds.
         most = len(self.attendance) if self.repeats == 1 else part.repeats
-        numbers = len(found.history), len(found.prior), most
-        part.span = self._by_round.landed.window(asked, chosen, *numbers)
+        landed = self._by_round.landed
+        used = landed.num_rounds(found.history), landed.num_rounds(found.prior)
+        part.span = landed.window(asked, chosen, *used, most)
         part.recovered = found.limits  # fills the cached property, which would make another fit
         part.expected = None if found.decoder is found.limits else found.decoder
         part._taken_from = self, history
@@ -361,7 +363,8 @@ class Result(Part, Answer):
                 all earlier sums in the history. A sum may add up several rounds. Sums with the same
                 hashes are not separated, so more sums than `against` may be used.
             alpha: the share of listed items that may be unchanged, above 0 and below 1.
-            history: the most landed rounds to examine, from 2 on; more than 64 mean 64.
+            history: the most landed rounds to examine, from 2 on; more than 64 mean 64. Sums with
+                the same hashes are not separated, so more may be examined.
             progress: called as in `prepare`.
 
         Raises:
@@ -394,7 +397,7 @@ class Result(Part, Answer):
             items: the items; a repeated item is used once.
             whole: whether the limits of an item hold in all rounds at once, and not just in each
                 round.
-            history: the most landed rounds, from 2 on; more than 64 mean 64.
+            history: the most landed rounds, as for `trends`.
             progress: called as in `prepare`.
 
         Raises:
@@ -512,9 +515,10 @@ class Result(Part, Answer):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write sums, plan and candidates to one file, whole or not at all.
 
-        Estimates and true counts are not written. If `evaluate` computed errors, they are written.
-        If the candidates were taken from the input, they are the clients' own items, and the file
-        has them.
+        True counts are not written. If `evaluate` computed errors, they are written. So are the
+        names that were read, and for 2^20 candidates or more a fit of joint recovery. If the
+        candidates were taken from the input, they are the clients' own items, and the file has
+        them.
 
         Raises:
             InvalidInputError: the answer is about a window, or the file cannot be written.

@@ -60,8 +60,9 @@ class SavedResult(NamedTuple):
 def save(result: SavedResult, path: str | os.PathLike[str]) -> None:
     """Write sums, plan and candidates of a result to one file, whole or not at all.
 
-    Estimates are not written: whoever reads the file decodes the sums again, with any settings. If
-    there are at least 2^20 candidates and joint recovery has decoded the sums, its fit is written.
+    There is no list of estimates: whoever reads the file decodes the sums again, with any settings.
+    If there are at least 2^20 candidates and joint recovery has decoded the sums, its fit is
+    written, which has estimates of the items that it found.
     In an open domain, the names that were read are written. The errors of an evaluation are written
     if there was one.
     """
@@ -171,7 +172,7 @@ def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
         "attendance": meta["attendance"],
         "num_silos": meta["silos"],
         "draw": provenance.draw(meta["draw"]),
-        "ended": provenance.ended(meta.get("ended"), plan),  # missing if all rounds took place
+        "ended": provenance.ended(meta.get("ended"), plan),  # missing without an early end
         "columns": provenance.columns(meta["columns"]),
         "words": provenance.texts("words", meta["words"]),
         "known_names": names,

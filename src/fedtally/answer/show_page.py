@@ -136,7 +136,7 @@ def _table(shown: Mapping[str, Any], rows: int = 8) -> str:
     """Return the first `rows` words with their estimates as HTML, for readers without JavaScript.
 
     There is a column for each level of noise. An estimate that cannot be told from 0 is shown as
-    "lost". A last row has the largest probability that one phone is recognised. `shown` is as in
+    "lost". A last row bounds the probability that one phone is recognised. `shown` is as in
     `show_page`.
     """
     levels = shown["levels"]

@@ -161,7 +161,8 @@ class Series(Table):
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` with a row for each point.
 
-        Its columns are the fields of `Point`. If the run is not private, a column `note` says so.
+        Its columns are the fields of `Point`. If `not_private` has a warning, a column `note`
+        repeats it.
 
         Args:
             memory: ignored: the rows are few.
@@ -220,7 +221,7 @@ class Trends(Table):
         changed: the rows of the table.
         window: the rounds of the current shares.
         against: the earlier rounds with which the window is compared.
-        rounds: all rounds that were examined.
+        rounds: all examined rounds that have clients.
         earlier: the number of landed sums that were not examined, since they are older than the
             examined ones.
         no_clients: the examined rounds that have no clients, ascending. They have no shares, so the
@@ -305,7 +306,8 @@ class Trends(Table):
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` with a row for each item that changed.
 
-        Its columns are the fields of `Change`. If the run is not private, a column `note` says so.
+        Its columns are the fields of `Change`. If `not_private` has a warning, a column `note`
+        repeats it.
 
         Args:
             memory: ignored: the rows are few.
@@ -563,7 +565,7 @@ class _Rounds(ABC):
 
         Args:
             sums: the landed sums by round.
-            history: the most rounds to read, at least 2.
+            history: the most rounds to read (see `Result.trends`).
 
         Raises:
             InvalidInputError: there can be no trend: for example, the answer is about a window, the
@@ -707,7 +709,7 @@ class _Rounds(ABC):
                 more sums. None: all columns before the window.
 
         Raises:
-            InvalidInputError: there is no column before the window.
+            InvalidInputError: there is no column before the window, or `number` is below 1.
         """
         first = int(np.flatnonzero(now)[0])
         if number is not None:

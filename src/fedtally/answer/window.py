@@ -255,6 +255,10 @@ class LandedRounds:
     def _shown(self, number: int) -> str:
         return str(number) if self._labels is None else self._labels[number]
 
+    def num_rounds(self, sums: Sequence[int]) -> int:
+        """Return the number of rounds that are added up in the sums with these numbers."""
+        return sum(len(self._sums[each]) for each in sums)
+
     def window(
         self, asked: str, sums: Sequence[int], history: int, prior: int, most: int
     ) -> Window:

@@ -1,1 +1,1 @@
-"""The code that all packages use: checks of arguments, files, text and the kinds of encodings."""
+"""Code that the other packages share, such as checks of arguments, saved files and encodings."""

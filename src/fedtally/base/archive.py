@@ -30,7 +30,7 @@ _HEADER = "header"  # the name of the entry with the JSON
 # A small compressed file must not fill the memory of its reader. So an entry may unpack to at most
 # 1 MiB or 100 times its packed bytes, whichever is more. An entry that would shrink more is written
 # uncompressed. The header's limits are lower, since parsed JSON takes 20 times its length in
-# memory. Real files stay far below: arrays of consecutive ids shrink 6 times, headers 9 times.
+# memory. Arrays of consecutive ids shrink about 5 times, headers about 9 times.
 _ALWAYS, _RATIO = 1 << 20, 100
 _HEADER_ALWAYS, _HEADER_RATIO = 1 << 16, 16
 _ENTRY = 1 << 10  # the most bytes of the .npy header that each entry has before its values
@@ -186,11 +186,11 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
     def _existing_mode(self) -> int:
         """Return the permission bits for the new file.
 
-        If the file exists already, it keeps its bits. A new file is for its owner only if it is
-        private, and otherwise gets the default of new files.
+        If the file exists already, it keeps its bits. A new file gets the default of new files, or
+        is for its owner alone if it is private.
 
         Raises:
-            InvalidInputError: the path is a folder or a device, or the file is read-only.
+            InvalidInputError: the path is no regular file, or the file is read-only.
         """
         if not self._path.exists():
             if self._private:
@@ -280,7 +280,7 @@ def read(
 
     Raises:
         UnreadableFileError: the file does not exist, is damaged, or has a wrong format or schema;
-            an array is above its limit, or `limits` does not name it.
+            the header or an array is above its limit, or `limits` does not name an array.
     """
     with _opened(path) as archive:
         meta = archive.meta(schema)
@@ -314,8 +314,8 @@ def unpack(
             of `_most` apply.
 
     Raises:
-        UnreadableFileError: the bytes are damaged, or have a wrong format or schema; an array is
-            above its limit, or `limits` does not name it.
+        UnreadableFileError: the bytes are damaged, or have a wrong format or schema; the header or
+            an array is above its limit, or `limits` does not name an array.
     """
     archive = _Archive(io.BytesIO(data), name)
     return archive.meta(schema), archive.arrays(limits)

@@ -12,7 +12,7 @@ class Named(StrEnum):
     """Base class of an enumeration. A member's value is the text that users write to choose it.
 
     Args:
-        option: the name of the option without dashes, for error messages.
+        option: the name of the option in Python, such as secure_sum, for error messages.
 
     >>> class Colour(Named, option="colour"):
     ...     RED = "red"

@@ -1,8 +1,9 @@
-"""Checks of arguments: each raises an error that names the argument, or returns the value.
+"""Checks of arguments, and hints for messages about wrong arguments.
 
-The value is given by exactly one keyword, and the keyword is its name in the error message:
-``integer(1, width=width)``. In the message the name is marked as an argument. So a command shows
-its option `--width` instead. `flag` takes several keywords, and returns nothing.
+A check raises an error that names the argument, or returns the value. The value is given by exactly
+one keyword, and the keyword is its name in the error message: ``integer(1, width=width)``. In the
+message the name is marked as an argument. So a command shows its option `--width` instead. `flag`
+takes several keywords, and returns nothing. `table` takes the name as a text.
 """
 
 from __future__ import annotations
@@ -182,9 +183,9 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean_file(path: str) -> str:
-    """Return a hint to append to a message about a missing file: a file with a similar name.
+    """Return a hint to append to a message about a missing file: a similar name.
 
-    Only files in the same folder are compared. The hint is "" if no name is similar, or if there is
+    Only names in the same folder are compared. The hint is "" if no name is similar, or if there is
     a file or a folder of this name.
 
     >>> did_you_mean_file("no such folder/visits.csv")
@@ -204,7 +205,7 @@ def did_you_mean_file(path: str) -> str:
 
 
 def missing_file(path: str) -> UnreadableFileError:
-    """Return an error about a missing file; it suggests a file with a similar name if there is one.
+    """Return an error about a missing file; it suggests a similar name if the folder has one.
 
     >>> print(missing_file("no such folder/visits.csv"))
     there is no file no such folder/visits.csv

@@ -167,14 +167,15 @@ def _noise(found: AuditResult) -> list[tuple[str, str]]:
 def _bounds(found: AuditResult) -> str:
     """Return in words which bounds on a client were tested, and which were not.
 
-    The bounds limit how many items a client has, how large its clipped sketch is, and in how many
-    silos a person is. A bound is tested by clients that exceed it.
+    The bounds limit how many items a client has, how large its clipped sketch is, how often an item
+    of a client counts, and in how many silos a person is. A bound is tested by clients that exceed
+    it.
     """
     from fedtally.answer import amounts
 
     plan = found.audit.plan
     clipped = plan.privacy is not None and plan.privacy.event.is_clipped
-    planned = ["items", *["clip"] * clipped, *["silos"] * plan.is_of_silos]
+    planned = ["items", *["clip"] * clipped, "repeats", *["silos"] * plan.is_of_silos]
     _, many = plan.nouns
     tested = [
         f"{name} (in {amounts.counted(found.bounds[name], 'campaign')})"

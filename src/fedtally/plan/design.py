@@ -793,6 +793,7 @@ class Design(Setting):
             probability=spec.failure_probability * RISK,
             silos=spec.silos,
             per_rounds=None if spec.recurring is None else spec.recurring.per_rounds,
+            lifetime=spec.lifetime,
             population=spec.accounting.population,
             not_private=spec.accounting.is_not_private,
         )

@@ -126,6 +126,7 @@ class Privacy:
         probability: float = 0.5,
         silos: Silos | None = None,
         per_rounds: int | None = None,
+        lifetime: int = 1,
         **guaranteed: Any,
     ) -> PrivacyConfig:
         """Return the terms of privacy for a plan, with the least noise that is private enough.
@@ -151,6 +152,8 @@ class Privacy:
             silos: the options of silos; None: clients are persons.
             per_rounds: the length, in rounds, of each run of rounds that `participations` limits;
                 None: the whole campaign.
+            lifetime: with a calendar, the most rounds of one client, in each of which `num_clients`
+                counts it; else 1.
             guaranteed: the arguments `population` and `not_private` of `PrivacyConfig`.
 
         Raises:
@@ -161,7 +164,9 @@ class Privacy:
         people, each = (1, 1) if silos is None else (silos.most, silos.silos_per_person)
         delta = self.delta
         if delta is None:
-            delta = default_delta((self.max_clients or sum(num_clients)) * people)
+            # A client counts once, in however many rounds it is.
+            clients = self.max_clients or max(1, sum(num_clients) // lifetime)
+            delta = default_delta(clients * people)
         exposed = partial(
             exposure,
             rows=rows,

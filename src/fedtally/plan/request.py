@@ -175,6 +175,7 @@ class Request:
             return Accounting(
                 population=planned.population,
                 max_rounds=planned.event.participations,
+                per_rounds=planned.event.per_rounds,
                 is_not_private=not_private or planned.not_private,
             )
         population = POPULATION if self.population is None else self.population
@@ -445,11 +446,14 @@ class Accounting:
             all rounds. If the input names no rounds, each client takes part in one round.
         is_not_private: whether the run may use options that break privacy; then nothing is
             guaranteed.
+        per_rounds: the number of rounds in a row that `max_rounds` is about; None: it is about all
+            rounds.
     """
 
     population: str
     max_rounds: int | None
     is_not_private: bool
+    per_rounds: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

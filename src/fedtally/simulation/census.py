@@ -191,6 +191,7 @@ def _begun(
         simulation.row_bytes,
         keep_itemless=spec.is_private,
         max_rounds=spec.accounting.max_rounds if is_natural else None,
+        per_rounds=spec.accounting.per_rounds,
         silos_per_person=spec.silos.silos_per_person if spec.silos and spec.is_private else None,
     )
 

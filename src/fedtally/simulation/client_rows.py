@@ -234,12 +234,13 @@ def bound_clients(
     max_rounds: int | None,
     *,
     rounds_each: int = 1,
+    per_rounds: int | None = None,
 ) -> Bounded:
     """Return the clients of some rows, with their rounds and items limited.
 
     First, `max_rounds` rounds of each client are drawn, if it has more rounds. Then, in each of
     these rounds, `max_items` of its distinct items are drawn, if it has more items. All draws are
-    uniform.
+    uniform, except with `per_rounds`: see `_in_rounds_in_a_row`.
 
     What is drawn for a client depends only on its own rows and the keys. It does not depend on the
     order of the input or on other clients. Privacy needs this: the items of one client must not
@@ -259,6 +260,8 @@ def bound_clients(
             None: all of its rounds.
         rounds_each: the number of consecutive rounds that count as one round for `max_rounds`. With
             3, rounds 0 to 2 count as one round, rounds 3 to 5 as another.
+        per_rounds: the number of rounds in a row of which `max_rounds` count, wherever they begin;
+            None: all rounds. With it, `rounds_each` must be 1.
     """
     if not rows.shape[1]:
         nothing = np.empty(0, np.int64)
@@ -267,7 +270,7 @@ def bound_clients(
     if max_rounds is not None and len(rows) > 2:
         groups = rows[2] >> _ONE
         groups //= np.uint64(rounds_each)
-        rows = rows[:, _in_drawn_rounds(rows[0], groups, max_rounds, keys[2])]
+        rows = rows[:, _in_drawn_rounds(rows[0], groups, max_rounds, keys[2], per_rounds)]
     clients, ids = rows[:2]
     rounds = [rows[2] >> _ONE] if len(rows) > 2 else []
     first = np.flatnonzero(is_new(clients, *rounds))
@@ -351,7 +354,7 @@ def _mixed(start: np.uint64 | U64, *columns: U64) -> U64:
 
 
 def _in_drawn_rounds(
-    clients: U64, rounds: U64, max_rounds: int, key: np.uint64
+    clients: U64, rounds: U64, max_rounds: int, key: np.uint64, per_rounds: int | None
 ) -> npt.NDArray[np.bool_]:
     """Draw rounds for each client, if it has too many; return a mask of the rows in them: bool [n].
 
@@ -360,15 +363,63 @@ def _in_drawn_rounds(
         rounds: uint64 [n], the round of each row.
         max_rounds: the most rounds of a client. A client with no more rounds keeps all of them.
         key: the key of the draws.
+        per_rounds: the number of rounds in a row that `max_rounds` is about; None: all rounds.
     """
     starts = np.flatnonzero(is_new(clients, rounds))
     length = len(clients)
     clients, rounds = clients[starts], rounds[starts]
-    # Each client's rounds are shuffled, and the first `max_rounds` of them are drawn.
-    order = sort_order([clients, _mixed(key, clients, rounds)])
-    sorted_clients = clients[order]
-    first = np.searchsorted(sorted_clients, sorted_clients)
-    kept = np.zeros(len(starts), np.bool_)
-    kept[order] = np.arange(len(starts)) - first < max_rounds
+    if per_rounds is None:
+        # Each client's rounds are shuffled, and the first `max_rounds` of them are drawn.
+        order = sort_order([clients, _mixed(key, clients, rounds)])
+        sorted_clients = clients[order]
+        first = np.searchsorted(sorted_clients, sorted_clients)
+        kept = np.zeros(len(starts), np.bool_)
+        kept[order] = np.arange(len(starts)) - first < max_rounds
+    else:
+        kept = _in_rounds_in_a_row(clients, rounds.astype(np.int64), max_rounds, per_rounds, key)
     chosen: npt.NDArray[np.bool_] = np.repeat(kept, np.diff(starts, append=length))
     return chosen
+
+
+def _in_rounds_in_a_row(
+    clients: U64, rounds: I64, most: int, in_a_row: int, key: np.uint64
+) -> npt.NDArray[np.bool_]:
+    """Choose rounds for each client, at most `most` of any `in_a_row`; return a mask: bool [n].
+
+    One of the first `in_a_row` rounds is drawn for each client. From there on, the client takes
+    part whenever the rule allows it. Then the same is done with earlier rounds, backwards. So a
+    client that names all rounds does not always begin with the first one. A client whose rounds
+    keep the rule keeps all of them.
+
+    Args:
+        clients: uint64 [n], the client of each round; the rounds of a client are together.
+        rounds: int64 [n], the rounds; those of a client are distinct and rise.
+        most: the most rounds of a client in any `in_a_row` rounds in a row.
+        in_a_row: a number of rounds, at least `most`.
+        key: the key of the draws.
+    """
+    first = np.flatnonzero(is_new(clients))
+    ends = np.append(first[1:], len(clients))
+    begins = (_mixed(key, clients[first]) % np.uint64(in_a_row)).astype(np.int64)
+    is_before = rounds < np.repeat(begins, ends - first)
+    middle = first + np.add.reduceat(is_before, first, dtype=np.int64)
+    kept = np.zeros(len(clients), np.bool_)
+    # The rounds that client i has taken so far, rising: taken[low[i] : high[i]].
+    taken, low, high = np.zeros_like(rounds), middle.copy(), middle.copy()
+    for step in range(int((ends - middle).max())):
+        who = np.flatnonzero(middle + step < ends)
+        place, last = middle[who] + step, high[who] - most
+        is_free = last < low[who]
+        fits = is_free | (rounds[place] - taken[np.where(is_free, 0, last)] >= in_a_row)
+        who, place = who[fits], place[fits]
+        kept[place], taken[high[who]] = True, rounds[place]
+        high[who] += 1
+    for step in range(int((middle - first).max())):
+        who = np.flatnonzero(middle - step > first)
+        place, last = middle[who] - step - 1, low[who] + most - 1
+        is_free = last >= high[who]
+        fits = is_free | (taken[np.where(is_free, 0, last)] - rounds[place] >= in_a_row)
+        who, place = who[fits], place[fits]
+        low[who] -= 1
+        kept[place], taken[low[who]] = True, rounds[place]
+    return kept

@@ -166,9 +166,9 @@ def estimate(
         objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by
             shrinkage.
         confidence: the confidence of the intervals, below 1; 0 for none.
-        intervals: the kind of the intervals: "auto", for a list such that they allow for its
-            choice, for named items pointwise; or for both "pointwise", each holds with the
-            `confidence`, or "simultaneous", all hold at once.
+        intervals: the kind of the intervals: "pointwise", each holds with the `confidence`,
+            "simultaneous", all hold at once, or "auto", pointwise, but those of a list allow for
+            the choice of its items.
         max_bytes: the upload per client and round (32,000), where no `width` is given: bytes, or a
             text such as "16kB".
         tau: the largest error of any frequency; the sketch is made as small as it may be.
@@ -220,15 +220,15 @@ def estimate(
             (the default), or "active", which may lie.
         max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
             at least 0.05).
-        max_corrupt: the share of a cohort that may collude with the server (0.05), and not of all
-            clients: of those drawn for several sums a smaller share may, which `fedtally plan`
-            says; where the server may lie (active, two-server), no more than that number of the
-            whole list of clients may, since it picks who sums together.
+        max_corrupt: the share of a cohort that may collude with the server (0.05). If clients are
+            drawn for several sums, a smaller share of all clients may, which `fedtally plan` says.
+            If the server may lie (active, two-server), the number of clients for one cohort holds
+            for the whole list of clients, since the server picks who sums together.
         max_cohort: the most clients that sum together; larger rounds are split (2000; with the
             adversary active 200).
-        validity: what "two-server" asks of a report: "proofs", so that one that has not the form of
-            one item is refused by name, or "none"; by default ("auto") proofs where they can be
-            had: for one item a client.
+        validity: what "two-server" asks of a report: "proofs", so that a report without the form of
+            one item is refused, or "none"; by default ("auto") proofs where they can be had: for
+            one item a client.
         screen: what happens to cohorts of "secagg" whose sums honest clients cannot have: "refuse",
             "warn" or "off" ("warn", where the plan allows it; docs/threat-model.md).
         cohort: the clients of a full cohort of "secagg", instead of `max_cohort`: for a real
@@ -239,7 +239,7 @@ def estimate(
         silo: the table's column of the silos, such as hospitals: then each holds the rows of its
             people, whom `client` names, and a person is what is counted and protected.
         people: the most people of a silo (as many as the largest has; with `epsilon` it must be
-            given, since that is private).
+            given, since the sizes of silos are private).
         silos_per_person: the most silos that one person is counted in (1), drawn uniformly; more
             costs more noise.
         silos: with a column of items, the silo of each row.
@@ -247,8 +247,8 @@ def estimate(
             .toml or .json file.
         seed: the seed of hashes and draws: an int, text or bytes; None: from the operating system.
         memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients
-            beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a smaller
-            one, too; the libraries, and the distinct items and the answer, come on top.
+            beyond it go to disk. Reading takes half a gigabyte of it, even if it is smaller; the
+            libraries, the distinct items and the answer come on top.
 
     Returns:
         The estimates of all candidates.

@@ -91,8 +91,8 @@ def partial_tally(
             input, or clients are named. With `private` it is a secret of the workers, and the
             campaign has another.
         memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients
-            beyond it go to disk. Reading takes half a gigabyte of it, and takes that of a smaller
-            one, too; the libraries, and the distinct items and the answer, come on top.
+            beyond it go to disk. Reading takes half a gigabyte of it, even if it is smaller; the
+            libraries, the distinct items and the answer come on top.
         private: whether the campaign has an epsilon. If so, a row that cannot be read is no error,
             and clients without items take part.
 

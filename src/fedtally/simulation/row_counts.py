@@ -154,8 +154,10 @@ class Tally:
         keep_itemless: whether clients whose items are missing or outside the domain take part, and
             contribute nothing. Under privacy it must be True: leaving a client out would show what
             the client holds.
-        max_rounds: the most rounds that one client takes part in, drawn uniformly from the rounds
-            that its rows name; None: all of them.
+        max_rounds: the most rounds that one client takes part in, drawn from the rounds that its
+            rows name; None: all of them.
+        per_rounds: the number of rounds in a row that `max_rounds` is about; None: it is about all
+            rounds.
         silos_per_person: if rows name silos, the most silos that one person is counted in, drawn
             uniformly from the silos that its rows name; None: all of them.
 
@@ -180,6 +182,7 @@ class Tally:
         *,
         keep_itemless: bool = False,
         max_rounds: int | None = None,
+        per_rounds: int | None = None,
         silos_per_person: int | None = None,
     ) -> None:
         self._encoder = encoder
@@ -187,7 +190,7 @@ class Tally:
         self._max_items = max_items
         self._rng = rng
         self._keep_itemless = keep_itemless
-        self._max_rounds = max_rounds
+        self._max_rounds, self._per_rounds = max_rounds, per_rounds
         self._silos_per_person = silos_per_person
         # the key of names' fingerprints: a secret, so that nobody can choose names that collide
         self._client_key = rng.spawn(1)[0].integers(0, 2**64, 4, np.uint64).tobytes()
@@ -504,6 +507,7 @@ class Tally:
             lambda numbers: places[numbers.astype(np.intp)],
             individuals=individuals,
             max_rounds=self._max_rounds,
+            per_rounds=self._per_rounds,
             num_drawn=self._num_rounds,
         )
 
@@ -514,6 +518,7 @@ class Tally:
         *,
         individuals: bool,
         max_rounds: int | None,
+        per_rounds: int | None = None,
         num_drawn: int | None = None,
         rounds_each: int = 1,
     ) -> list[RoundTally]:
@@ -526,6 +531,7 @@ class Tally:
             place_of: a function from rounds' numbers to the rounds' places in the result.
             individuals: whether to return the members of each round, too.
             max_rounds: see `bound_clients`.
+            per_rounds: see `bound_clients`.
             num_drawn: the number of rounds from which each client's round is drawn; None: the rows
                 name the rounds.
             rounds_each: see `bound_clients`.
@@ -537,7 +543,13 @@ class Tally:
             for labels in rows[2:]:  # twice the round, plus 1 if there is no item
                 labels[:] = place_of(labels >> np.uint64(1)) << np.uint64(1) | labels & np.uint64(1)
             return bound_clients(
-                rows, self._max_items, keys, num_drawn, max_rounds, rounds_each=rounds_each
+                rows,
+                self._max_items,
+                keys,
+                num_drawn,
+                max_rounds,
+                rounds_each=rounds_each,
+                per_rounds=per_rounds,
             )
 
         rounds = _Bucketed(num_rounds, has_members=individuals, has_names=num_drawn is None)

@@ -64,7 +64,7 @@ class Audit:
     """The plan to audit, and the settings of the audit.
 
     Args:
-        plan: a plan with differential privacy.
+        plan: a plan with differential privacy, whose domain is not open.
         campaigns: the number of campaigns. There are two for each population, so an odd number is
             rounded up. None: enough for 12,000 counters of each release (at most 1,000 campaigns),
             and enough to find a counter without noise (at most 40 campaigns).
@@ -78,7 +78,7 @@ class Audit:
             clients.
 
     Raises:
-        InvalidInputError: the plan has no privacy, or a value is out of bounds.
+        InvalidInputError: the plan has no privacy or an open domain, or a value is out of bounds.
     """
 
     plan: Plan
@@ -91,6 +91,11 @@ class Audit:
             raise InvalidInputError(
                 "the plan has no differential privacy, so there is no noise to audit: make one with"
                 " epsilon (fedtally plan --epsilon E)"
+            )
+        if self.plan.is_open:
+            raise InvalidInputError(
+                "the plan has an open domain, and the clients that an audit makes up hold items of"
+                " a list: audit a plan for a list, with the same epsilon and clients"
             )
         if self.campaigns is not None:
             validate.integer(1, 1 << 20, campaigns=self.campaigns)

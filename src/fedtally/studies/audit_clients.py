@@ -11,7 +11,7 @@ person in the silos here; see `studies.audit_silos`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ _STARTS = 16  # how many first items the greedy choice of a crowd's items tries
 _CHOICES = 1024  # about the number of steps of the greedy choice for all releases; limits its time
 # The most campaigns for each kind of crowd; a crowd that needs more is left out.
 _MOST_OF_CROWDS = 16
+_FEW = 10  # the most items of a client of a crowd of which all sets are tried
 # If a bound is missing, its crowd must move a release by this many standard deviations of the
 # noise.
 _SEEN = 10.0
@@ -82,16 +83,18 @@ class Crowd(NamedTuple):
     """Clients that all hold more than a client may contribute, so that a missing bound is noticed.
 
     Attributes:
-        bound: the bound that the clients exceed: "items", "clip" or "silos".
+        bound: the bound that the clients exceed: "items", "clip", "repeats" or "silos". The
+            clients of "repeats" hold no more than they may, and name each item twice. An item
+            counts once, so it is known exactly how far they move a release.
         population: the clients.
-        towards: for each release, the sketch of one set of items: int64 [rows * width]. The clients
-            whose first round is in this release hold this set, in all their rounds. If the bound is
-            missing, each of them moves the release in this direction. If no client begins there,
-            nobody holds the set.
+        towards: for each release, the sketch of one set of items: int64 [rows * width]. All
+            clients hold this set in the rounds of this release. If the bound is missing, each of
+            them moves the release in this direction.
         most: for each release, the largest inner product of one contribution with this direction if
             the bound is enforced.
         campaigns: the number of campaigns after which a missing bound is noticed practically
             always. With geometric noise more may be needed.
+        numbers: for each release, the number of contributions that the clients make.
     """
 
     bound: str
@@ -99,6 +102,12 @@ class Crowd(NamedTuple):
     towards: Sequence[I64]
     most: Sequence[float]
     campaigns: int
+    numbers: Sequence[int]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether sound releases move by exactly `most` for each contribution."""
+        return self.bound == "repeats"
 
 
 class Population(NamedTuple):
@@ -112,6 +121,9 @@ class Population(NamedTuple):
             does not take part at all.
         outside: an item that is no candidate. Half of the clients without items hold this item
             instead.
+        of_round: for each round, the ids that all clients hold in it, in place of what `clients`
+            says. Empty: what a client holds does not depend on the round.
+        copies: how often a client names each item.
     """
 
     clients: Sequence[Client]
@@ -119,6 +131,8 @@ class Population(NamedTuple):
     names_rounds: bool
     is_hidden: bool
     outside: int
+    of_round: Mapping[int, tuple[int, ...]] = {}  # nobody changes it
+    copies: int = 1
 
     def holding(self) -> Iterator[tuple[int, Client, tuple[int, ...]]]:
         """Yield each client that takes part: its number, the client, and the ids that it holds.
@@ -141,7 +155,8 @@ class Population(NamedTuple):
             for round in client.rounds
             for silo in client.silos or (None,)
             # a missing item and an item outside the domain must give the same sketch
-            for item in items or (self.outside if i % 2 else None,)
+            for item in self.of_round.get(round, items) or (self.outside if i % 2 else None,)
+            for _ in range(self.copies)
         ]
         items, clients, rounds, silos = (list(column) for column in zip(*rows, strict=True))
         return from_items(
@@ -255,18 +270,25 @@ class Design:
         numbers = [more] if event.is_clipped else [more << i for i in range(9)]
         found = next(filter(None, (self._crowd("items", number, rng) for number in numbers)), None)
         clip = self._crowd("clip", event.max_items, rng) if event.is_clipped else None
-        return [crowd for crowd in (found, clip) if crowd is not None]
+        # with dropouts nobody knows how many contributions are in a sum of silos
+        repeats = None if self.alike else self._crowd("repeats", 1, rng)
+        return [crowd for crowd in (found, clip, repeats) if crowd is not None]
 
     def _crowd(self, bound: str, number: int, rng: np.random.Generator) -> Crowd | None:
         """Return a crowd whose clients hold `number` items each, to test a bound.
+
+        For "repeats" they hold as many as they may.
 
         Returns None if there can be no such crowd, or if it would not show that the bound is
         missing.
         """
         if number > len(self._ids):
             return None
+        every, sense = np.ones(len(self._ids), np.bool_), -1 if bound == "items" else 1
         held = [
-            self._together(rounds.start, number, -1 if bound == "items" else 1, rng)
+            self._worst([rounds.start], None, every)
+            if bound == "repeats"
+            else self._together(rounds.start, number, sense, rng)
             for rounds in self._releases_of_plan
         ]
         towards = [
@@ -276,21 +298,13 @@ class Design:
         places = self._crowd_places(bound)
         if not places:
             return None
-        clients = []
-        for rounds, silos in places:
-            own = held[self._release_of[rounds[0]]]
-            clients.append(Client(rounds, own, own, silos=silos))
-        sets: list[set[tuple[int, ...]]] = [set() for _ in towards]
-        for client in clients:
-            for round in client.rounds:
-                sets[self._release_of[round]].add(client.held)
-        most = [
-            max(self._product(k, vector, own) for own in sets[k])
-            for k, vector in enumerate(towards)
-        ]
+        # Releases differ in their hashes, so a set of items that exceeds the bound by far in one of
+        # them does not in another. So clients hold other items in each release.
+        clients = [Client(rounds, (), (), silos=silos) for rounds, silos in places]
+        most = [self._product(k, vector, held[k]) for k, vector in enumerate(towards)]
+        numbers = [self.number_in(clients, k) for k in range(len(towards))]
         needed = [
-            self._campaigns(bound, vector, most[k], self.number_in(clients, k))
-            for k, vector in enumerate(towards)
+            self._campaigns(bound, vector, most[k], numbers[k]) for k, vector in enumerate(towards)
         ]
         seen = [number for number in needed if number is not None]
         if len(seen) < len(needed):
@@ -301,8 +315,10 @@ class Design:
             self._names_rounds,
             self.is_hidden,
             len(self._ids) + 1,
+            {round: held[k] for round, k in self._release_of.items()},
+            2 if bound == "repeats" else 1,
         )
-        return Crowd(bound, population, towards, most, max(seen))
+        return Crowd(bound, population, towards, most, max(seen), numbers)
 
     # `studies.audit_silos` overrides some of the following methods.
 
@@ -344,6 +360,8 @@ class Design:
             most: the largest inner product of a contribution within the bound with the crowd's
                 direction.
         """
+        if bound == "repeats":  # a client that counts twice moves it as far again
+            return length**2
         # If only the bound on items is missing, a client contributes everything that it holds, but
         # only if its sketch is within the clip.
         is_whole = not self.terms.event.is_clipped or length <= math.sqrt(self._square())
@@ -414,6 +432,11 @@ class Design:
             axis=0
         )
         best = np.sort(each[each > 0])[::-1][: self.terms.event.max_items]
+        if self.terms.event.is_clipped and len(held) <= _FEW:
+            own_cells, own_signs = cells[:, places], signs[:, places]
+            meet = own_cells[:, :, None] == own_cells[:, None]
+            products = (meet * own_signs[:, :, None] * own_signs[:, None]).sum(axis=0)
+            return _most_of_some(each, products, self.terms.event.max_items, self._square())
         # the Cauchy-Schwarz inequality, for a sketch that is clipped
         return min(float(best.sum()), math.sqrt(self._square() * float(towards @ towards)))
 
@@ -613,6 +636,23 @@ class Design:
         if round not in self._hashes:
             self._hashes[round] = self.plan.spec.hashes(round).cells(self._ids, self.plan.width)
         return self._hashes[round]
+
+
+def _most_of_some(each: I64, products: I64, max_items: int, square: float) -> float:
+    """Return the largest sum of `each` over some items whose sketch is within a clip.
+
+    All sets of items are tried.
+
+    Args:
+        each: a number for each item: int64 [items].
+        products: the inner products of the items' sketches: int64 [items, items].
+        max_items: the most items.
+        square: the largest squared l2 norm of the sketch of all chosen items.
+    """
+    chosen = np.arange(1 << len(each))[:, None] >> np.arange(len(each)) & 1
+    squares = np.einsum("si,ij,sj->s", chosen, products, chosen)
+    fits = (squares <= square) & (chosen.sum(axis=1) <= max_items)
+    return float((chosen[fits] @ each).max())
 
 
 def law_of(terms: PrivacyConfig, clients: int) -> Distribution:

@@ -168,7 +168,7 @@ def points(value: float, digits: int, signed: bool = False) -> str:
     Args:
         value: the difference of two shares.
         digits: the decimals to show.
-        signed: whether a positive difference gets a plus sign.
+        signed: whether a difference of 0 or more gets a plus sign.
     """
     return amounts.points(value, digits, signed=signed).removesuffix(" points")
 

@@ -30,8 +30,8 @@ class _Words(NamedTuple):
         counters: returns the counters in words; its second argument says how many bits a counter
             has.
         dimensions: returns the size of the sketch or histogram in few words.
-        instead: returns what a client could send without a sketch, but in the clear; its second
-            argument is a text on the binary encoding of the items.
+        instead: returns what a client could send without a sketch; its second argument is a text on
+            the binary encoding of the items, which a server can read.
         beside: returns a text to append to the bytes of an upload: how many bytes a histogram
             takes. If the upload is a histogram, the text says instead that each candidate has a
             counter.

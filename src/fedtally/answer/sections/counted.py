@@ -120,7 +120,7 @@ def drawn_away(draw: Mapping[str, Any] | None) -> str:
 
     Args:
         draw: the field `draw` of a result: how many items were left out; None: no item was left
-            out, or the number is private.
+            out, or the number is private or unknown.
 
     Returns:
         the sentence; "" if no items were left out.
@@ -236,9 +236,9 @@ def candidates_row(domain: Domain) -> tuple[str, str]:
 
 
 def part_of_sum(result: Result) -> str:
-    """Return the singular noun for what a result's sums add up: such as client or silo.
+    """Return the singular noun for what a result's sums add up, such as client or silo.
 
-    It is "contribution" if a client or a silo may be in several of the sums.
+    It is "contribution" if a client may be in several of the sums, or a silo is known to be.
     """
     if not result.num_silos:
         return result.unit.removesuffix("s")
@@ -296,7 +296,7 @@ def rows(result: Result) -> list[tuple[str, str]]:
 
 
 def _ended(result: Result) -> list[tuple[str, str]]:
-    """Return the row "Rounds" on how many rounds took place; [] if the campaign had all of them."""
+    """Return the row "Rounds" on how many rounds took place; [] without an early end."""
     if result.ended is None:
         return []
     by = {"rule": "the error was known", "operator": "an operator ended it"}[result.ended["by"]]

@@ -13,6 +13,7 @@ from fedtally.answer.estimates import (
 )
 from fedtally.answer.evaluation import Evaluation, NameEvaluation
 from fedtally.answer.sections import counted
+from fedtally.base.text import in_number, one_of
 from fedtally.plan import Plan
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Return the rows on how the size of a sketch was chosen for a target; [] if `said` is None.
 
     Args:
-        said: the field `sizing` of a result; None: the size was given, or follows from a number of
-            bytes.
+        said: the field `sizing` of a result; None: the size was given, in numbers or by a plan, or
+            follows from a number of bytes.
 
     >>> sizing_rows({"sizing": "minimax", "tau": 0.001, "failure_probability": 0.1,
     ...              "predicted_linf": None, "pilot": None, "message": ""})[0][1]
@@ -249,8 +250,8 @@ def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
         said = "most likely none: the plan's noise is small"
     if not most:
         return said
-    one = result.unit.removesuffix("s")
-    return f"{said}, though the limits allow {amounts.counted(most, one)} more or less"
+    number = in_number(most, f"1 {one_of(result.unit)}", f"{{}} {result.unit}")
+    return f"{said}, though the limits allow {number} more or less"
 
 
 def evaluated_names(found: NameEvaluation) -> list[str]:

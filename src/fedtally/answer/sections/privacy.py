@@ -18,7 +18,7 @@ IN_NO_LEDGER = "this run is in no ledger"  # so begins the note on a private run
 
 
 def guarantee(fields: Mapping[str, Any], rounds: str = "rounds") -> str:
-    """Return the privacy guarantee in one line: epsilon, delta, trust and mechanism.
+    """Return the privacy guarantee in one line: numbers, neighbours, trust, mechanism.
 
     Args:
         fields: the JSON fields of a plan's privacy, as the function `fields` returns them.
