@@ -50,6 +50,7 @@ def plan_of(
     n_max: int = 8,
     validity: str = "proofs",
     rounds: int = 1,
+    schedule: str = "shared",
     domain: Domain = DOMAIN,
     allowed: AllowList = ALLOWED,
     **private: Any,
@@ -69,7 +70,7 @@ def plan_of(
         length=2 * 16, bits=16, n_max=n_max, min_batch=3, corrupt=0, validity=validity
     )
     made = fedtally.Plan(
-        rows=2, width=16, schedule="shared", num_rounds=rounds, num_clients=n_max * rounds,
+        rows=2, width=16, schedule=schedule, num_rounds=rounds, num_clients=n_max * rounds,
         max_round_clients=n_max, max_items=1, domain=domain.describe(), seed=bytes(32),
         secure_sum=terms,
     )  # fmt: skip

@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import Any, Self, dataclass_transform
 
 from fedtally.base import validate
+from fedtally.base.text import shortened
 from fedtally.errors import InvalidInputError
 
 # The names are copied from `fedtally.recovery.decoders.Recovery`, `fedtally.base.encoding.Encoding`
@@ -97,9 +98,22 @@ def read_positive(text: str) -> int:
     # Expand powers of ten such as 2.5e6. Decimal is exact; a float would round large numbers.
     if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,15})?[eE][0-9]{1,2}", plain):
         plain = re.sub(r"\.0+$", "", f"{Decimal(plain):f}")
+    if re.fullmatch("0*[1-9][0-9]{18,}", plain):
+        raise ValueError(f"{shortened(text, 40)!r} is too large: at most {10**18 - 1:,}")
     if not re.fullmatch("[0-9]{1,18}", plain) or int(plain) < 1:
         raise ValueError(f"{text!r} is no integer of 1 or more")
     return int(plain)
+
+
+def read_seed(text: str) -> str:
+    """Return the text of a seed. An empty text, as of an unset variable, raises ValueError.
+
+    >>> read_seed("7")
+    '7'
+    """
+    if not text:
+        raise ValueError("the seed is empty: write a number or a word, or leave --seed out")
+    return text
 
 
 def read_share(text: str) -> float:
@@ -1259,7 +1273,7 @@ class Run:
     seed: int | str | bytes | None = (
         option(
             "Repeat a run exactly",
-            _text("S"),
+            Check("read", "S", read_seed),
             usual="drawn by the operating system",
             more="the seed of hashes and draws: an int, text or bytes; None: from the operating"
             " system",

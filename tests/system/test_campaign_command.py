@@ -599,11 +599,22 @@ def test_status_says_that_this_version_cannot_go_on_with_an_open_session(
         assert run(["campaign", "status", str(place), *more]) == code
         return " ".join(capsys.readouterr().err.split())
 
+    def listed(code: int) -> tuple[str, bool]:
+        """Return the notes of `list`, and whether it says that the session can go on."""
+        capsys.readouterr()
+        assert run(["campaign", "list", str(world.folder)]) == code
+        out, err = capsys.readouterr()
+        assert run(["campaign", "list", str(world.folder), "--json"]) == code
+        [found] = json.loads(capsys.readouterr().out)["campaigns"]
+        [is_restorable] = [one["restorable"] for one in found["open"]]
+        assert ("1 (1 cannot go on)" in out) is not is_restorable
+        return " ".join(err.split()), is_restorable
+
     with agents(world, plan, N):
         killed(place, world.sockets, "run", "their items")
         [session] = CampaignFolder.open(place).status().open
         before = (place / "campaign.db").read_bytes()
-        assert said(0) == ""
+        assert said(0) == "" and listed(0) == ("", True)
         with monkeypatch.context() as patch:
             patch.setattr(checkpoints, "SCHEMA", "fedtally-secagg-checkpoint/99")
             err = said(2)
@@ -612,6 +623,7 @@ def test_status_says_that_this_version_cannot_go_on_with_an_open_session(
             assert f"is over, at {utc(session.not_after)} at the latest: its" in err
             assert f"fedtally campaign drain {place} ends the process then" in err
             assert said(2, "--json") == err
+            assert listed(2) == (err, False)
             # No version can go on with a session whose time is over.
             with monkeypatch.context() as later:
                 later.setattr(time, "time", lambda: session.not_after + 1.0)

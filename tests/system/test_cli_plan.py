@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from cases import each_case
 
 from fedtally.answer import amounts, screen, sections
 from fedtally.campaign.enrolment import save_allow_list
@@ -441,6 +442,62 @@ def test_clients_may_be_written_short(call: Call) -> None:
     assert code == 0 and "Plan for 50,000 clients and 2,000 candidates" in out
     code, _, err = call("--clients", "5e-4", "--domain-size", "2000")
     assert code == 2 and "'5e-4' is no integer of 1 or more" in err
+
+
+_SECAGG = ("--secure-sum", "secagg")
+_TWO_SERVERS = ("--secure-sum", "two-server")
+_NO_FILE = "cannot read '' (No such file or directory)"
+
+
+@each_case(
+    ("words", "said"),
+    [
+        # an unset variable of a shell is an empty text, and not an option that was left out
+        (("--server-key", "", *_SECAGG), f"{_NO_FILE}: give the 64 hexadecimal digits"),
+        (("--leader-key", "", *_TWO_SERVERS), f"{_NO_FILE}: give the 64 hexadecimal digits"),
+        (("--helper-key", "", *_TWO_SERVERS), f"{_NO_FILE}: give the 64 hexadecimal digits"),
+        (("--allow-list", "", *_TWO_SERVERS), f"{_NO_FILE}: give an allow-list"),
+        (("--start", "2130-01-01", "--rounds", "3", "--period", ""), "--period must be a whole"),
+        (("--seed", ""), "the seed is empty: write a number or a word, or leave --seed out"),
+        (("--population", "", "--epsilon", "1"), "--population must be 1 to 200 printable"),
+        (("--like", ""), "--like '': there is no such file; give a RESULT"),
+        (("--host", ""), "cannot read --host ''"),
+        # too large is no other kind of text
+        (("--clients", "99999999999999999999"), "is too large: at most 999,999,999,999,999,999"),
+        (("--rounds", "1e99"), "is too large: at most 999,999,999,999,999,999"),
+        (("--max-bytes", "99999999999999999999"), "no size from 1 byte to below 4,294,967,296 GiB"),
+        (("--max-bytes", "0"), "'0' is no size from 1 byte to below"),
+        (("--threads", "1e99"), "'1e99' is no integer of 1 to 1,024"),
+        (("--threads", "0"), "'0' is no integer of 1 to 1,024"),
+        (("--max-dropout", "10 parsecs", *_SECAGG), "is no number: write it as 0.05 or 1e-6"),
+        (("--max-corrupt", "nan", *_SECAGG), "--max-corrupt must be finite, got nan"),
+        (("--delta", "-1", "--epsilon", "1"), "--delta must be at least 0.0, got -1.0"),
+        # a folder where a file is meant
+        (("--domain", "folder"), "--domain folder is a folder: give a file in it, or FILE:COL"),
+        (("--host", "folder"), "cannot read --host folder: Is a directory; measure again:"),
+        (("--like", "folder"), "folder is not a file that fedtally saved"),
+        (("--output", "folder"), "cannot write folder: it is a folder; name a file"),
+        (("--server-key", "folder", *_SECAGG), "cannot read 'folder' (Is a directory): give the"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused_in_one_line(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    """The line names the value, what it may be, and a way out."""
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir(exist_ok=True)
+    own = {"--domain": (), "--like": ()}.get(words[0], ("--domain-size", "100"))
+    clients = () if words[0] == "--clients" else ("--clients", "1000")
+    code, out, err = call(*clients, *own, "--tau", "0.05", *words)
+    assert code == 2 and not out and said in err
+    assert err.replace("planning\n", "").count("\n") == 1
+
+
+def test_a_plan_to_continue_that_is_no_file_is_named(call: Call) -> None:
+    for path, shown in (("", "''"), ("nowhere.toml", "nowhere.toml"), (".", ".")):
+        code, _, err = call("--after", path)
+        assert code == 2 and f"cannot read the plan {shown} (" in err
+        assert "give the file, .toml or .json, that fedtally plan wrote" in err
 
 
 def test_the_document_holds_what_is_printed(call: Call) -> None:

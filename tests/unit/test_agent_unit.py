@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -73,6 +74,16 @@ def test_systemd_takes_the_unit_of_a_campaign(tmp_path):
     made = tmp_path / "fedtally-campaign@survey.service"
     shutil.copy(CAMPAIGN, made)
     assert verified(made) == ""
+
+
+def test_services_of_both_kinds_on_one_host_have_sockets_of_their_own():
+    """Sockets of both lie in one folder, with the name of the instance: %i, or $1 of the shell."""
+    pattern = r"unix:(/run/fedtally/[^\s\"]+)"
+    one, two = (
+        {each.replace("$$1", "%i") for each in re.findall(pattern, unit.read_text())}
+        for unit in (CAMPAIGN, AGGREGATE)
+    )
+    assert len(one) == len(two) == 2 and not one & two
 
 
 @needs_systemd

@@ -440,6 +440,32 @@ def test_close_says_when(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "at has no answer yet" in refused(capsys, ["aggregate", "leader", "result", "at"])
 
 
+def test_close_asks_which_of_several_open_releases(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The time of a release that is closing cannot be put off, so none closes unnamed."""
+    for key in place.glob("*er.key*"):
+        key.unlink()
+    plan_of(place, rounds=3, schedule="fresh")
+    assert run(words("leader")) == 0
+    closings, close = Closings(Path("at")), ["aggregate", "leader", "close", "at"]
+    for more in ([], ["--at", "2129-01-01T00:00Z"]):
+        said = refused(capsys, [*close, *more])
+        assert "at has 3 open releases (0 to 2)" in said
+        assert "--release N" in said and "--release all" in said
+    assert "or all, got 'every'" in refused(capsys, [*close, "--release", "every"])
+    assert closings.read().releases == (Closing(),) * 3
+    assert run([*close, "--at", "2129-01-01T00:00Z", "--release", "1"]) == 0
+    assert [each.at for each in closings.read().releases] == [None, 5_017_593_600, None]
+    assert run([*close, "--at", "2128-01-01T00:00Z", "--release", "all"]) == 0
+    assert [each.at for each in closings.read().releases] == [4_985_971_200] * 3
+    # of one open release it is clear which one closes
+    for number in (0, 2):
+        closings.change(number, since=NOW)
+    assert run([*close, "--at", "2129-01-01T00:00Z"]) == 0
+    assert closings.read().releases[1].at == 5_017_593_600
+
+
 # ---- what operators see ----
 
 

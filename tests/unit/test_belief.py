@@ -228,6 +228,7 @@ def test_joint_recovery_answers_where_belief_propagation_does_not_fit(
             patched.setattr(belief, name, value)
             decoder = BeliefDecoder(sketches, domain)
         assert decoder.fallback.startswith(reason)
+        assert len([*decoder.notes()]) == 1
         assert np.array_equal(decoder.range(1, SIZE), base.range(1, SIZE))
         assert np.array_equal(decoder.at(np.array([3], np.uint64)), base.range(3, 1))
     limits = [make_intervals(one, sketches, domain).at(range(1, 9)) for one in (decoder, base)]
@@ -275,6 +276,8 @@ def test_where_joint_recovery_gives_up_no_message_is_sent(monkeypatch: pytest.Mo
     decoder = BeliefDecoder(sketches, IntegerRange(1, 100))
     assert decoder.joint.fallback is not None and decoder.messages is None
     assert decoder.fallback == "nothing stands out of the noise"
+    assert [*decoder.notes()] == [*decoder.joint.notes()]  # one answer, and one note on it
+    assert len([*decoder.notes()]) == 1
     assert np.array_equal(decoder.range(1, 100), MedianDecoder(sketches).range(1, 100))
 
 

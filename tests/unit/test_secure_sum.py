@@ -16,6 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import fedtally
+from fedtally.answer.sections import trust
 from fedtally.campaign.cohort import CohortRun
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
@@ -27,7 +28,7 @@ from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
 from fedtally.plan.secure_sum import terms
 from fedtally.secagg import proposal
-from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.allow_list import MAX_KEYS, AllowList
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.params import ClientPolicy, Graph, Parameters, share_of
@@ -257,6 +258,58 @@ def test_the_smallest_size_that_fits_is_named(options: dict[str, Any]) -> None:
 
     assert fits(size)
     assert not fits(size - 1)
+
+
+@each_case(
+    ("clients", "options", "mended", "named"),
+    [
+        (
+            10**7,
+            {"secure_sum": "two-server", "num_rounds": 9},
+            {"num_rounds": 10},
+            {"num_rounds", "schedule"},
+        ),
+        (2002, {"max_cohort": 1001, **ACTIVE}, {"max_cohort": 1000}, {"max_cohort"}),
+        (
+            2 * (2**20 + 1),
+            {"secure_sum": "secagg", "max_cohort": 2**20 + 1},
+            {"max_cohort": 2**20},
+            {"max_cohort"},
+        ),
+    ],
+)
+def test_a_sum_of_too_many_clients_names_what_helps(
+    clients: int, options: dict[str, Any], mended: dict[str, Any], named: set[str]
+) -> None:
+    """Fewer dropouts or corrupt clients would not help: a protocol's sum has a largest size."""
+
+    def planned(asked: dict[str, Any]) -> int:
+        design = Design.for_fleet(Request(**asked).resolve(), DOMAIN, clients, bytes(32))
+        agreed = terms(design.spec.summation, design.sums(design.example), 1, 1, signed=True)
+        assert agreed is not None
+        return agreed.most_clients
+
+    with pytest.raises(InvalidInputError, match="(has|sum) at most [0-9,]+ clients") as e:
+        planned(options)
+    assert set(e.value.options) == named
+    assert planned(options | mended) <= 2**20
+
+
+@each_case(
+    ("clients", "asked", "is_said"),
+    [
+        (2**20, ACTIVE, False),
+        (2**20 + 1, ACTIVE, True),
+        (2**20 + 1, {"secure_sum": "two-server", "schedule": "fresh"}, True),
+        (2**20 + 1, {"secure_sum": "secagg"}, False),  # it needs no list
+    ],
+)
+def test_a_plan_for_more_clients_than_a_list_has_says_so(
+    clients: int, asked: dict[str, Any], is_said: bool
+) -> None:
+    plan = proposed(clients, num_rounds=2, max_bytes=60_000, **asked).plan
+    said = f"all {clients:,} clients: an allow-list has at most {MAX_KEYS:,}; make several lists"
+    assert any(said in warning for warning in trust.cautions(plan)) is is_said
 
 
 def test_the_largest_share_of_corrupt_clients_is_that_of_the_threat_model() -> None:

@@ -252,6 +252,54 @@ def test_a_folder_is_all_its_files_and_its_folders_name_rounds(
     }
 
 
+@pytest.mark.parametrize("format", ["csv", "parquet", "feather", "json"])
+@pytest.mark.parametrize("private", [False, True])
+def test_a_column_wins_over_a_folder_in_each_format(
+    tmp_path: Path, format: str, private: bool
+) -> None:
+    columns = {"item": ["tea", "rice"], "person": ["a", "b"], "day": ["9", "8"], "site": ["x", "y"]}
+    end = {"json": "jsonl"}.get(format, format)
+    place = tmp_path / "day=1" / "site=z" / f"t.{end}"
+    place.parent.mkdir(parents=True)
+    table = pa.table(columns)
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if format == "parquet":
+        parquet.write_table(table, place)
+    elif format == "feather":
+        feather.write_feather(table, place)
+    elif format == "csv":
+        write(place, "item,person,day,site\ntea,a,9,x\nrice,b,8,y\n")
+    else:
+        write(place, "".join(f"{json.dumps(row)}\n" for row in rows))
+    asked = Columns("item", client="person", round="day", silo="site")
+    batches = [*open_source(str(tmp_path), asked).batches(private=private)]
+    found = {
+        part: [value for each in batches if len(each) for value in getattr(each, part).to_pylist()]
+        for part in ("items", "rounds", "silos")
+    }
+    assert found == {"items": ["tea", "rice"], "rounds": ["9", "8"], "silos": ["x", "y"]}
+
+
+def test_a_row_of_json_decides_on_a_folder_for_itself_alone(tmp_path: Path) -> None:
+    """Under privacy nobody else's round may depend on what one row holds."""
+    place = tmp_path / "day=1" / "t.jsonl"
+    place.parent.mkdir()
+
+    def rounds(first: str) -> list[str]:
+        write(place, f'{first}\n{{"item": "rice"}}\nbroken\n{{"item": "milk", "day": null}}\n')
+        source = open_source(str(tmp_path), Columns("item", round="day"))
+        return [
+            value
+            for each in source.batches(private=True)
+            if len(each)
+            for value in each.rounds.to_pylist()
+        ]
+
+    of_others = rounds('{"item": "tea"}')
+    assert of_others == ["1", "1"]
+    assert rounds('{"item": "tea", "day": "9"}') == ["9", *of_others[1:]]
+
+
 def test_a_column_wins_over_a_folder_and_a_missing_folder_is_missing(tmp_path: Path) -> None:
     for day, row in [("day=1", "tea,9"), ("day=2", "rice,8")]:
         (tmp_path / day).mkdir()

@@ -172,15 +172,40 @@ def test_rounds_without_clients_have_no_shares(campaign: Result, is_histogram: b
     assert (found.window.rounds, found.against.rounds) == ((10, 11), (5, 8, 9))
     assert 5 in {change.item for change in found.changed} and found.earlier == 0
     for window, history, said in (
-        ("4..8", 64, "has rounds without clients .6, 7., .*: take a window without them$"),
-        ("7..7", 64, "has rounds without clients .7., .*: take a window without them$"),
-        ("0..1", 64, "has rounds without clients .0, 1."),
+        ("7..7", 64, "has only rounds without clients .7., .*: take a window with others$"),
+        ("0..1", 64, "has only rounds without clients .0, 1."),
         ("3..4", 6, "the last 6 rounds here, from round 6 on, got round 3$"),
     ):
         with pytest.raises(InvalidInputError, match=said):
             gapped.trends(window, history=history)
+    # a window leaves such rounds out
+    assert gapped.trends("4..8").window.rounds == (4, 5, 8)
+    assert found.no_clients == (0, 1, 6, 7)
+    assert "nobody took part in 4 of the rounds" in dict(sections.changed.rows(found))["Note"]
+    assert sections.changed.fields(found)["no_clients"] == [0, 1, 6, 7]
+    assert (
+        "Note" not in dict(sections.changed.rows(result.trends()))
+        and not result.trends().no_clients
+    )
     with pytest.raises(InvalidInputError, match="there is one set of them with clients here"):
         emptied(result, *range(1, ROUNDS)).trends()
+
+
+@pytest.mark.parametrize("window", ["last:1", "last:3", "9..11"])
+def test_a_last_round_without_clients_is_left_out(campaign: Result, window: str) -> None:
+    """The answer is that of the rounds with clients, as if the others had not landed."""
+    gapped = emptied(campaign, 10, 11)
+    found = gapped.trends(window)
+    assert found.window.rounds == (9,) and found.no_clients == (10, 11)
+    assert dict(sections.changed.rows(found))["Note"] == (
+        "nobody took part in rounds 10, 11: without shares, they are left out"
+    )
+    left = [sketch for sketch in campaign.sketches if sketch.round < 10]
+    fewer = Result(campaign.plan, DOMAIN, left, round_labels=campaign.round_labels)
+    assert {c.item: c.kind for c in found.changed} == {
+        c.item: c.kind for c in fewer.trends("last:1").changed
+    }
+    assert page.changed(gapped) is not None
 
 
 @pytest.mark.parametrize("noise", [None, 6.0])

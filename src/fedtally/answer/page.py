@@ -298,7 +298,8 @@ def changed(result: Result) -> dict[str, Any] | None:
         found = result.whole.trends()
     except InvalidInputError:  # one round, no fit or an open domain: the page leaves changes out
         return None
-    said = [f"{sections.changed.line(found)}."]
+    said = [sections.changed.line(found), *map(_capital, sections.changed.no_clients(found))]
+    said = [f"{text}." for text in said]
     if not found.changed:
         return {"lines": said, "table": None, "figure": None}
     said.append(f"Now is {found.window.told}, and before is {found.against.told}.")

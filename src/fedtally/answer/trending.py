@@ -224,6 +224,8 @@ class Trends(Table):
         rounds: all examined rounds that have clients.
         earlier: the number of landed sums that were not examined, since they are older than the
             examined ones.
+        no_clients: the examined rounds that have no clients, ascending. They have no shares, so the
+            windows leave them out.
         tested: the number of items that were tested: all candidates.
         alpha: the largest expected share of unchanged items in the list.
         confidence: the confidence of the limits of each item. They do not allow for selection: they
@@ -244,9 +246,10 @@ class Trends(Table):
         lines: Callable[[Sequence[str | int]], Series],
         since: dict[str | int, int],
         earlier: int = 0,
+        no_clients: Sequence[int] = (),
         not_private: str = "",
     ) -> None:
-        self.earlier = earlier
+        self.earlier, self.no_clients = earlier, tuple(no_clients)
         self.changed = list(changed)
         self.window, self.against, self.rounds = window, against, rounds
         self.tested, self.alpha, self.confidence = tested, alpha, confidence
@@ -389,6 +392,7 @@ def trends_of(
         lines=lambda items: _series(part, read_rounds, items, whole=False),
         since=_since(part, read_rounds, found, chosen),
         earlier=len(part.sketches) - read_rounds.num_sums,
+        no_clients=read_rounds.no_clients,
         not_private=part.not_private,
     )
 
@@ -595,6 +599,11 @@ class _Rounds(ABC):
         """The number of sums that were examined, with those of no clients."""
         return sum(len(one.sums) for one in [*self.columns, *self._empty])
 
+    @property
+    def no_clients(self) -> list[int]:
+        """The numbers of the examined rounds that have no clients, ascending."""
+        return sorted(number for one in self._empty for number in one.rounds)
+
     @abstractmethod
     def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
         """Return what `together` returns, but without the noise on the number of clients.
@@ -645,22 +654,28 @@ class _Rounds(ABC):
     def usual(self, window: str) -> str:
         """Return `window` unchanged, unless it is "last:1".
 
-        "last:1" becomes a window with all rounds of the last column, such as "last:4". A column is
-        one round, or several rounds with the same hashes.
+        "last:1" becomes a window with all rounds of the last column with clients, and the rounds
+        without clients after it, such as "last:4". A column is one round, or several rounds with
+        the same hashes.
         """
-        return f"last:{len(self.columns[-1].rounds)}" if window == _LAST else window
+        if window != _LAST:
+            return window
+        newest = self.columns[-1].rounds
+        after = sum(number > newest[-1] for number in self.no_clients)
+        return f"last:{len(newest) + after}"
 
     def places(self, sums: Sequence[int]) -> Bools:
         """Return which columns are in a window, bool [columns].
 
-        A column is one round, or several rounds with the same hashes.
+        A column is one round, or several rounds with the same hashes. Rounds without clients are in
+        no column, and are left out.
 
         Args:
             sums: the numbers of the window's sums (see `_Column.sums`).
 
         Raises:
-            InvalidInputError: the window has only a part of a column, a sum of rounds without
-                clients, or a sum that is older than the examined rounds.
+            InvalidInputError: the window has only a part of a column, no round with clients, or a
+                sum that is older than the examined rounds.
         """
         wanted = set(sums)
         for column in self.columns:
@@ -671,10 +686,11 @@ class _Rounds(ABC):
                     " a window holds all of them or none: take them in, or leave them out"
                 )
         bare = [str(each) for one in self._empty if wanted & {*one.sums} for each in one.rounds]
-        if bare:
+        wanted = wanted.difference(*(one.sums for one in self._empty))
+        if bare and not wanted:
             raise InvalidInputError(
-                f"the window has rounds without clients ({', '.join(bare)}), which have no shares"
-                " to compare: take a window without them"
+                f"the window has only rounds without clients ({', '.join(bare)}), which have no"
+                " shares to compare: take a window with others"
             )
         if early := wanted.difference(*(column.sums for column in self.columns)):
             rounds = [each for one in [*self.columns, *self._empty] for each in one.rounds]

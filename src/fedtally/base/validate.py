@@ -156,8 +156,10 @@ or a number of bytes
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmg]i?)?b?", value.strip().lower())
     number = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
     if not 0.5 < number < 2**62:  # a size that rounds to 0 bytes, or that no counter holds
+        bounds = " from 1 byte to below 4,294,967,296 GiB" if match else ""
         raise InvalidInputError(
-            f"{arg[name]} {value!r} is no size: write it as 32kB, 1.5MB, 64KiB or a number of bytes"
+            f"{arg[name]} {value!r} is no size{bounds}: write it as 32kB, 1.5MB, 64KiB or a number"
+            " of bytes"
         )
     return round(number)
 
@@ -183,13 +185,16 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 def did_you_mean_file(path: str) -> str:
     """Return a hint to append to a message about a missing file: a similar name.
 
-    Only names in the same folder are compared. The hint is "" if no name is similar.
+    Only names in the same folder are compared. The hint is "" if no name is similar, or if there is
+    a file or a folder of this name.
 
     >>> did_you_mean_file("no such folder/visits.csv")
     ''
     """
     folder, name = os.path.split(path)
     try:
+        if os.path.lexists(path):
+            return ""
         with os.scandir(folder or ".") as entries:
             known = [entry.name for entry in islice(entries, _MOST_FILES)]
     except (OSError, ValueError):  # a NUL in a path is a ValueError

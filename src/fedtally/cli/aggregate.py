@@ -306,7 +306,10 @@ _run_options = options(
     examples=[
         (
             "behind your nginx, which reaches the socket",
-            "fedtally aggregate leader run survey --listen unix:/run/fedtally/survey.sock",
+            (
+                "fedtally aggregate leader run survey"
+                " --listen unix:/run/fedtally/survey.aggregate.sock"
+            ),
         )
     ],
 )
@@ -324,8 +327,8 @@ def run_leader(name: Path, **given: Any) -> None:
         (
             "behind your nginx, which reaches the socket",
             (
-                "fedtally aggregate helper run survey --listen unix:/run/fedtally/survey.sock"
-                " --leader-listen 0.0.0.0:8443"
+                "fedtally aggregate helper run survey"
+                " --listen unix:/run/fedtally/survey.aggregate.sock --leader-listen 0.0.0.0:8443"
             ),
         )
     ],
@@ -364,6 +367,15 @@ def _run(
     Process(_opened(name, side), places, console.note, console.command_line(), leaves_out).run()
 
 
+def _release_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidInputError(
+            f"--release must be the number of a release, or all, got {text!r}"
+        ) from None
+
+
 @click.command(
     cls=Command,
     short_help="Close releases.",
@@ -378,28 +390,38 @@ def _run(
 @_folder
 @option("Closing", "--at", metavar="TIME", help="Close at this time, with its zone [now]")
 @option(
-    "Closing", "--release", type=int, metavar="N", help="Close this release of the plan [every one]"
+    "Closing",
+    "--release",
+    metavar="N|all",
+    help="Close this release of the plan, or all [the only open one]",
 )
 @json_option
-def close(name: Path, at: str | None, release: int | None, as_json: bool) -> None:
+def close(name: Path, at: str | None, release: str | None, as_json: bool) -> None:
     """Close releases of NAME: nobody begins a report, and after a grace the sum is opened.
 
     The process that runs NAME does it. A release closes once it has the fewest reports of a sum.
+    Once it is closing, its time cannot be changed.
     """
     import time
 
     from fedtally.campaign.closings import Closings
+    from fedtally.plan.silos import in_ranges
 
     folder = _opened(name, "leader")
     closings, when = Closings(folder.path), int(time.time()) if at is None else _time(at)
     known = closings.read().releases
-    chosen = range(len(known)) if release is None else [release]
+    chosen = range(len(known)) if release in (None, "all") else [_release_number(release)]
     changed = [
         number for number in chosen if not 0 <= number < len(known) or known[number].since is None
     ]
     if not changed:
         raise InvalidInputError(
             f"{name} is closing already, or is over: fedtally aggregate leader status {name}"
+        )
+    if release is None and len(changed) > 1:
+        raise InvalidInputError(
+            f"{name} has {len(changed)} open releases ({in_ranges(changed)}): name one with"
+            " --release N, or close them all with --release all"
         )
     for number in changed:
         closings.change(number, at=when)

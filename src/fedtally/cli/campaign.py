@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fedtally.campaign.transports.pace import Ending
     from fedtally.plan import Plan
     from fedtally.sketch import CountSketch
+    from fedtally.store.campaigns import SavedSession
 
 _SOME_LANDED, _FAILED = 3, 1  # exit codes; 0: every round has landed (is summed)
 
@@ -401,6 +402,7 @@ def status(name: Path, names: bool, as_json: bool) -> int:
 
     folder = CampaignFolder.open(name)
     document = _status(folder)
+    stuck = _unrestorable(folder, document)
     if names and folder.has_begun:
         state = folder.state()
         for one in document["open"]:
@@ -414,28 +416,31 @@ def status(name: Path, names: bool, as_json: bool) -> int:
     # Once the campaign is over, nothing is restored, and the ledger is not needed any more.
     if document["state"] in _OVER:
         return 0
-    sessions = _check_sessions(folder) if document["open"] else 0
-    return max(sessions, check_ledger(folder.ledger, "resume"))
+    return max(_say_stuck(folder, stuck), check_ledger(folder.ledger, "resume"))
 
 
 @click.command(name="list", cls=Command, short_help="List the campaigns in a folder.")
 @click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path), default=".")
 @json_option
-def list_(folder: Path, as_json: bool) -> None:
-    """List the campaigns whose folders lie in DIR (default: the working directory)."""
+def list_(folder: Path, as_json: bool) -> int:
+    """List the campaigns whose folders lie in DIR (default: the working directory).
+
+    The exit code is 2 if this version cannot go on with an open session of one of them.
+    """
     from fedtally.campaign.folder import SETTINGS, CampaignFolder
 
     if not folder.is_dir():
         raise InvalidInputError(f"there is no folder {folder}: name the one of the campaigns")
-    found = [
-        _status(CampaignFolder.open(place.parent)) for place in sorted(folder.glob(f"*/{SETTINGS}"))
-    ]
+    folders = [CampaignFolder.open(place.parent) for place in sorted(folder.glob(f"*/{SETTINGS}"))]
+    found = [_status(each) for each in folders]
+    stuck = [_unrestorable(each, one) for each, one in zip(folders, found, strict=True)]
     if as_json:
         console.show_json({"schema": "fedtally-campaigns/1", "campaigns": found})
     elif not found:
         console.note(f"{folder} holds no campaign: fedtally campaign init makes one")
     else:
         view.show_list(found)
+    return max(map(_say_stuck, folders, stuck), default=0)
 
 
 campaign.add_section("Run", init, run, resume, drain)
@@ -769,21 +774,46 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
     return f"{name} {why}; {landed} of {rounds} rounds landed{heard}; {ways}"
 
 
-def _check_sessions(folder: CampaignFolder) -> int:
-    """Print a note for each open session that this version cannot restore.
+def _unrestorable(
+    folder: CampaignFolder, document: dict[str, Any]
+) -> list[tuple[SavedSession, str]]:
+    """Return the open sessions that this version cannot restore, and mark them in the status.
 
-    Returns:
-        The exit code: 2 if there is such a session, else 0.
+    Once the campaign is over, nothing is restored, and the list is empty.
+
+    Args:
+        folder: the folder of the campaign.
+        document: what `_status` returned. Each open session gets an entry `restorable`.
     """
     import secrets
     import time
 
-    from fedtally.base.text import utc
     from fedtally.campaign.folder import unrestorable
+
+    stuck = []
+    if document["open"] and document["state"] not in _OVER:
+        stuck = unrestorable(folder, int(time.time()), random=secrets.token_bytes)
+    names = {saved.session.hex() for saved, _ in stuck}
+    for one in document["open"]:
+        one["restorable"] = one["session"] not in names
+    return stuck
+
+
+def _say_stuck(folder: CampaignFolder, stuck: list[tuple[SavedSession, str]]) -> int:
+    """Print a note for each open session that this version cannot restore.
+
+    Args:
+        folder: the folder of the campaign.
+        stuck: what `_unrestorable` returned.
+
+    Returns:
+        The exit code: 2 if there is such a session, else 0.
+    """
+    from fedtally.base.text import utc
     from fedtally.secagg.checkpoints import CheckpointError
 
     code = 0
-    for saved, why in unrestorable(folder, int(time.time()), random=secrets.token_bytes):
+    for saved, why in stuck:
         code = CheckpointError.exit_code
         console.note(
             f"resume would set aside round {saved.round}, session {saved.session.hex()[:8]}, which"

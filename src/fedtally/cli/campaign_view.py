@@ -97,11 +97,16 @@ def show_list(found: list[dict[str, Any]]) -> None:
         after=[
             tables.Column("state", [one["state"] for one in found], justify="left"),
             tables.Column("rounds landed", landed),
-            tables.Column("open sessions", [str(len(one["open"])) for one in found], rank=1),
+            tables.Column("open sessions", [_open_sessions(one["open"]) for one in found], rank=1),
         ],
         noun="names",
     )
     console.show(table)
+
+
+def _open_sessions(sessions: list[dict[str, Any]]) -> str:
+    stuck = sum(not one["restorable"] for one in sessions)
+    return f"{len(sessions)}" + f" ({stuck} cannot go on)" * bool(stuck)
 
 
 def show_given_up(ended: int, as_json: bool, then: str) -> None:

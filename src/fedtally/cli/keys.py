@@ -144,7 +144,7 @@ def read_keys(given: dict[str, Any]) -> GivenKeys:
     Raises:
         InvalidInputError: a key or the allow-list cannot be read, or a key is of another role.
     """
-    if not any(given[name] for name in (*_OF_PLAN, "allow_list")):
+    if all(given[name] is None for name in (*_OF_PLAN, "allow_list")):
         return GivenKeys({}, None)  # without the imports below, which are slow
     from fedtally.campaign.enrolment import load_allow_list
     from fedtally.campaign.key_files import read_public_key

@@ -422,7 +422,7 @@ def _recurring(options: dict[str, Any]) -> Recurring | None:
     check_ahead(start, time.time())
     if options["num_rounds"] is None:
         raise InvalidInputError("--start needs --rounds: how many periods does the plan have?")
-    period = read_period(options["period"] or "1d")
+    period = read_period("1d" if options["period"] is None else options["period"])
     calendar = Calendar(start, period, options["num_rounds"])
     kept = options["participations"] or 1
     return Recurring(calendar=calendar, participations=kept, per_rounds=options["per_rounds"])
@@ -553,9 +553,10 @@ def _distribution(
         population = Population.parse(like)
         return _of_population(population), like, population.size
     if not os.path.exists(like):
+        quoted = shlex.quote(like)
         raise InvalidInputError(
-            f"--like {like}: there is no such file; give a RESULT of --save, or one of "
-            f"{', '.join(f'{name}:' for name in FAMILIES)}"
+            f"--like {quoted}: there is no such file; give a RESULT of --save,"
+            f" or one of {', '.join(f'{name}:' for name in FAMILIES)}"
         )
     return _of_result(like, is_private and not options["not_private"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import click
 
 from fedtally.base import validate
+from fedtally.base.text import shortened
 from fedtally.cli.console import check_standard_input, note
 from fedtally.cli.help import Decorator, SectionOption, option, options
 from fedtally.errors import FedtallyError, InvalidInputError
@@ -75,6 +77,28 @@ class _Choice(click.Choice):  # type: ignore[type-arg]  # it takes a type since 
         super().fail(f"{message} {self.check.instead}".rstrip(), param, ctx)
 
 
+class _Range(click.IntRange):
+    """The type of an option whose value is an integer between two bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            bounds = f"{self.min} or more" if self.max is None else f"{self.min} to {self.max:,}"
+            self.fail(f"{shortened(str(value), 40)!r} is no integer of {bounds}", param, ctx)
+
+
+class _Float(click.types.FloatParamType):
+    """The type of an option whose value is a number; its bounds are checked where it is used."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            text = shortened(str(value), 40)
+            self.fail(f"{text!r} is no number: write it as 0.05 or 1e-6", param, ctx)
+
+
 # For each kind of `Check`: a function that returns arguments of `click.option`.
 _SETTINGS: dict[str, Callable[[Check], dict[str, Any]]] = {
     "flag": lambda check: {"is_flag": True},
@@ -82,8 +106,8 @@ _SETTINGS: dict[str, Callable[[Check], dict[str, Any]]] = {
     "path": lambda check: {"type": FILE},
     "choice": lambda check: {"type": _Choice(check)},
     "int": lambda check: {"type": click.INT},
-    "range": lambda check: {"type": click.IntRange(*check.bounds)},
-    "float": lambda check: {"type": click.FLOAT},
+    "range": lambda check: {"type": _Range(*check.bounds)},
+    "float": lambda check: {"type": _Float()},
     "read": lambda check: {"type": reader(check.read)},
 }
 
@@ -326,12 +350,15 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
         return "input"
     if text.startswith(WRITTEN):
         return parse(text)
+    quoted = shlex.quote(text)
     if not os.path.exists(list_path(text)[0]):
         meant = validate.did_you_mean(text, ("input", "open")) or validate.did_you_mean_file(text)
         raise InvalidInputError(
-            f"--domain {text}: there is no such file; give a FILE or FILE:COL, input, open,"
-            f" range:A..B or grid:S..N,W..E,STEP{meant}"
+            f"--domain {quoted}: there is no such file; give a FILE or FILE:COL,"
+            f" input, open, range:A..B or grid:S..N,W..E,STEP{meant}"
         )
+    if os.path.isdir(list_path(text)[0]):
+        raise InvalidInputError(f"--domain {quoted} is a folder: give a file in it, or FILE:COL")
     return read_candidates(text)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -842,9 +843,10 @@ class Plan:
                 " plan wrote (fedtally inspect says what is in another file of fedtally)"
             ) from error
         except (OSError, ValueError, RecursionError) as error:
+            shown, why = shlex.quote(os.fspath(path)), getattr(error, "strerror", None) or error
             raise UnreadableFileError(
-                f"cannot read the plan {os.fspath(path)}:"
-                f" {getattr(error, 'strerror', None) or error}"
+                f"cannot read the plan {shown} ({why}): give the file, .toml or .json,"
+                " that fedtally plan wrote"
             ) from error
 
 

@@ -42,6 +42,9 @@ _LARGEST_COHORT = {Adversary.SEMI_HONEST: MAX_CLIENTS, Adversary.ACTIVE: MAX_ACT
 # If the user gives only one of the two sizes of a cohort, the smallest cohort has 4/5 of the
 # clients of a full one. This is a ratio of integers: 0.8 is not exact in floating point.
 _COMES, _FULL = 4, 5
+# The round number of clients that an error advises for a round of two servers. Rounds of this mean,
+# drawn at random, have at most `MAX_CLIENTS`: that is 48 standard deviations more.
+_OF_A_ROUND = 1_000_000
 # The fewest honest clients that a sum must have. With only one honest client, the corrupt clients
 # learn this client's vector.
 MIN_HONEST = 2
@@ -170,13 +173,15 @@ def terms(
         signed: whether an item may subtract from a counter, as in a sketch (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: a sum has fewer than 3 clients, or no parameters of the protocol protect
-            against the number of corrupt clients and dropouts in `summation`.
+        InvalidInputError: a sum has fewer than 3 clients, or more than the protocol can sum; or no
+            parameters of the protocol protect against the number of corrupt clients and dropouts in
+            `summation`.
     """
     proposed = _PROPOSED.get(SecureSum.parse(summation.method))
     if proposed is None:
         return None
     n_min, n_max = _sizes(summation, num_clients)
+    _check_largest(summation, n_max)
     corrupt = corrupt_clients(summation.max_corrupt, n_max)
     try:
         bits = whole_bits(n_max, largest_entry, 0, folds=False, signed=signed)
@@ -223,6 +228,23 @@ def _sizes(summation: Summation, num_clients: Sequence[int]) -> tuple[int, int]:
             f" fewer rounds, or a larger {opt.max_cohort}"
         )
     return n_min, n_max
+
+
+def _check_largest(summation: Summation, n_max: int) -> None:
+    """Refuse sums of more clients than the protocol can sum, whoever drops out or is corrupt."""
+    bound = _LARGEST_COHORT[Adversary.parse(summation.adversary)]
+    if n_max <= bound:
+        return
+    if summation.has_cohorts:
+        raise InvalidInputError(
+            f"a secure sum has at most {bound:,} clients, and one would have {n_max:,}; lower"
+            f" {opt.max_cohort} to at most {bound:,}"
+        )
+    raise InvalidInputError(
+        f"two servers sum at most {bound:,} clients at once, and here {n_max:,}; have more rounds"
+        f" ({opt.num_rounds}), of at most {_OF_A_ROUND:,} clients each, and leave {opt.schedule}"
+        " out: then each round has a sum of its own"
+    )
 
 
 def _way_to_safety(summation: Summation, n_min: int, n_max: int) -> str:

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, arg
 from fedtally.privacy.accounting import MOST_ADAPTIVE, Composition, Guarantee
 from fedtally.privacy.events import Event, Relation, countable, under_demand
 
@@ -228,12 +228,12 @@ def checked_name(**named: str) -> str:
     """
     ((what, name),) = named.items()
     if not is_name(name):
-        raise InvalidInputError(f"{what} must be {NAME}, got {name!r}")
+        raise InvalidInputError(f"{arg[what]} must be {NAME}, got {name!r}")
     if not unicodedata.is_normalized("NFC", name):
         composed = unicodedata.normalize("NFC", name)
         raise InvalidInputError(
-            f"{what} must be in Unicode form NFC, {composed!r} ({composed!a}), got {name!a}: type"
-            " it anew"
+            f"{arg[what]} must be in Unicode form NFC, {composed!r} ({composed!a}), got {name!a}:"
+            " type it anew"
         )
     return name
 

@@ -41,8 +41,9 @@ def open_files(
 
     Hive, Spark and DuckDB write folders with names such as ``day=2026-11-24``. The column of the
     rounds or of the silos may be such a ``day``: all rows of a file then have the value in the name
-    of its folder. If the files themselves have a column ``day``, that column is used. But under
-    privacy JSON lines always get the folder's value, since no row may decide which is used.
+    of its folder. If the files themselves have a column ``day``, that column is used. Under privacy
+    no row of JSON lines may decide this for others: there, each row with an entry ``day`` has that
+    value, and each other row has the folder's.
 
     Args:
         pattern: a path with ``*``, ``?`` or ``[...]``; ``**`` stands for any number of folders. Or

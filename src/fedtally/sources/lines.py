@@ -231,15 +231,22 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
     """Return a function that takes a line of a file of JSON lines and returns its row.
 
     A row is a dict from the names of columns to values. A line that is no JSON object gives a row
-    without values. A blank line is no row, and gives None. A byte order mark at the start of a line
-    is ignored, because joined files have such marks.
+    without values of its own. A blank line is no row, and gives None. A byte order mark at the
+    start of a line is ignored, because joined files have such marks.
+
+    A row's round or silo is the value in the row. If the row has no entry of that name, it is the
+    value that a folder's name states. So a row decides this for itself alone, and for no other row.
 
     >>> row_of_json(Columns("item", client="user"))('{"user": 7, "item": "tea", "x": [1]}')
     {'item': 'tea', 'user': '7'}
     >>> row_of_json(Columns("item"))("oops")
     {}
+    >>> found = row_of_json(Columns("item", round="day", folders=(("day", "1"),)))
+    >>> found('{"item": "tea"}'), found('{"item": "tea", "day": 2}'), found("oops")
+    ({'item': 'tea', 'day': '1'}, {'item': 'tea', 'day': '2'}, {'day': '1'})
     """
     names = columns.names()
+    of_folders = dict(columns.with_folders(columns.items).given)
 
     def read(line: str) -> Row | None:
         if not line.strip():
@@ -251,8 +258,10 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
         except RecursionError:
             return read(_shallow(line))
         except ValueError:
-            return {}
-        return {name: found.get(name) for name in names} if isinstance(found, dict) else {}
+            return of_folders
+        if not isinstance(found, dict):
+            return of_folders
+        return {name: found.get(name, of_folders.get(name)) for name in names}
 
     return read
 

@@ -138,8 +138,6 @@ def read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
         name: the name of the file in messages.
     """
     _check_item(columns, name, f"'s ({opt.item})")
-    # A row must not decide whether the table or its path has a column.
-    columns = columns.with_folders()
     with _open_lines(path, layout) as stream:
         read = lines.row_of_json(columns)
         for table in lines.tables(

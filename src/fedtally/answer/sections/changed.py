@@ -13,6 +13,7 @@ from fedtally.base.text import escaped, in_number, shortened
 if TYPE_CHECKING:
     from fedtally.answer.trending import Change, Point, Series, Trends
 
+_FEW = 3  # up to this many rounds without clients are named one by one; more are counted
 _LONGEST = 16  # the most terminal columns of a round's label in a table
 
 
@@ -28,6 +29,7 @@ def fields(trends: Trends) -> dict[str, Any]:
         del told["history"], told["prior"]
     return {
         **windows,
+        "no_clients": list(trends.no_clients),
         "tested": trends.tested,
         "alpha": trends.alpha,
         "confidence": trends.confidence,
@@ -77,6 +79,17 @@ def rate(trends: Trends) -> str:
     )
 
 
+def no_clients(trends: Trends) -> list[str]:
+    """Return a list with a sentence on the examined rounds without clients; [] without them."""
+    if not trends.no_clients:
+        return []
+    which = f"{len(trends.no_clients)} of the rounds"
+    if len(trends.no_clients) <= _FEW:
+        numbers = ", ".join(map(str, trends.no_clients))
+        which = f"{in_number(len(trends.no_clients), 'round', 'rounds')} {numbers}"
+    return [f"nobody took part in {which}: without shares, they are left out"]
+
+
 def stricter(trends: Trends) -> str:
     """Return a sentence on how many listed items meet the stricter rule, and what it promises.
 
@@ -95,6 +108,7 @@ def stricter(trends: Trends) -> str:
 def rows(trends: Trends) -> list[tuple[str, str]]:
     """Return rows of (name, text): the rounds that were compared, limits, and the list's rate."""
     compared = [("Now", trends.window.told), ("Before", trends.against.told)]
+    compared += [("Note", text) for text in no_clients(trends)]
     if not trends.changed:
         return [*compared, ("Rate", rate(trends))]
     return [

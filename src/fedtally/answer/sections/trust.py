@@ -440,11 +440,13 @@ def _trust_in_two(plan: Plan, agreed: TwoServerConfig) -> str:
 
 
 def cautions(plan: Plan) -> list[str]:
-    """Return warnings if the plan loses a sum as soon as one client is missing or drops out.
+    """Return warnings of a real campaign of the plan: a list, empty if there is nothing to warn of.
 
-    The list is empty if there is nothing to warn of.
+    A plan may lose a sum as soon as one client is missing or drops out. Or it is for more clients
+    than can be registered.
     """
-    return [said for said in (_none_to_spare(plan), _bears_no_dropout(plan)) if said]
+    warnings = _longer_than_list(plan), _none_to_spare(plan), _bears_no_dropout(plan)
+    return [said for said in warnings if said]
 
 
 def _none_to_spare(plan: Plan) -> str:
@@ -516,6 +518,19 @@ def short_of_list(plan: Plan, asked: float) -> str:
         f"--max-corrupt {asked:g} is of one sum, and a server that lies picks who is in it: {who}"
         f" (at most {amounts.percent(terms.corrupt / fewest)}) may be corrupt; a larger"
         " --max-corrupt, or larger sums, bear more"
+    )
+
+
+def _longer_than_list(plan: Plan) -> str:
+    """Return a warning if a campaign with all planned clients needs too long a list; else ""."""
+    from fedtally.secagg.allow_list import MAX_KEYS
+
+    fewest = plan.fewest_clients
+    if not plan.summing.is_listed or fewest <= MAX_KEYS:
+        return ""
+    return (
+        f"no real campaign can have all {fewest:,} {counted.who(plan)}s: an allow-list has at most"
+        f" {MAX_KEYS:,}; make several lists and plans, and fedtally merge joins the answers"
     )
 
 

@@ -112,8 +112,8 @@ def read(folder: Path) -> Digests:
             text = file.read()
     except FileNotFoundError:
         raise InvalidInputError(
-            f"{folder} has no tokens, so no client could speak: fedtally campaign tokens mint"
-            f" {folder} --count N"
+            f"{folder} has no file {TOKENS!r}, so no client could speak: put the file back if there"
+            f" was one; else fedtally campaign tokens mint {folder} --count N"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no ASCII text"

@@ -698,10 +698,11 @@ class BeliefDecoder(FittedDecoder):
         return other
 
     def notes(self) -> Iterator[str]:
-        """Yield notes on which other decoder answered, and why; nothing if this one answered."""
-        if self.fallback:
+        """Yield a note on which other decoder answered, and why; nothing if this one answered."""
+        if self.joint.fallback is not None:  # then neither of the two answered, but the median
+            yield from self.joint.notes()
+        elif self.fallback:
             yield f"joint recovery answered instead of belief propagation: {self.fallback}"
-        yield from self.joint.notes()
 
     def beliefs(self, ids: Ids) -> Beliefs:
         """Return a noisy value of each id's count, and the standard deviation of its error.
