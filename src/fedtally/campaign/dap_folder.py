@@ -150,8 +150,8 @@ class DapFolder:
     ) -> Self:
         """Make the folder of a server, with a copy of the public file of the task, and its mark.
 
-        Everything is checked before the folder is made. If there is an error, there is no folder
-        and no mark.
+        Everything is checked before the folder is made. After an error, neither the folder nor the
+        mark was made.
 
         Args:
             path: the folder, which must not exist.

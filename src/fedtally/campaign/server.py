@@ -278,8 +278,9 @@ class FrequencyServer:
 
         Raises:
             UnsafeParametersError: `policy` refuses the plan.
-            InvalidInputError: two servers do not compute the plan's sums, there is no such release,
-                `random` is needed and missing, or the key or the allow-list is not the plan's.
+            InvalidInputError: two servers do not compute the plan's sums, the plan lacks a key,
+                there is no such release, `random` is needed and missing, or the key or the
+                allow-list is not the plan's.
             BatchRefusedError: the journal says that this key belongs to another plan, or has a
                 batch of these rounds with noise that this module did not draw.
         """
@@ -472,8 +473,8 @@ class FrequencyServer:
 
         If a trusted aggregator adds the noise, this method adds it. It charges each release, keeps
         the noised sum in the books, and erases the exact sums. Call it when all rounds have their
-        sums: a release that was made gets no more sums, and another call returns the same noised
-        sums.
+        sums: a release that was made gets no more sums, and each later call returns its noised sum
+        unchanged.
 
         If the plan allows it, the sums of cohorts are screened first for lying clients, and
         `screening` has the verdicts. With `Screen.REFUSE`, bad cohorts are left out, and a round

@@ -29,8 +29,8 @@ from fedtally.sketch.count_sketch import Identity, Part, RoundHash, SketchSpec
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-# The most items of one client. A larger limit would let squared norms reach 2^50, and the sort keys
-# of `_part_increments` reach 2^63.
+# The most items of one client. With this limit, squared norms and the sort keys of
+# `_part_increments` stay below 2^63.
 MAX_ITEMS = 1 << 20
 _BLOCK = 1 << 17  # items that are processed at once, to bound the memory
 _FEW = 16  # up to this number of items, comparing all pairs of them is faster than sorting
