@@ -29,8 +29,8 @@ session at the beginning of its current phase, and the clients send their answer
 session that it could not write, and sends nothing to the session's clients. Later it restores the
 session from its last checkpoint. If `Deadlines.session` is over by then, the session ends without a
 sum. Another process may take over the campaign. The first process notices this when the store
-raises `OvertakenError`, for instance in `tick` or `check_claim`. After an `OvertakenError` in one of
-these two, its driver never sends anything again.
+raises `OvertakenError`, for instance in `tick` or `check_claim`. After that error in either, its
+driver never sends anything again.
 
 **A process that was suspended is treated like one that was restarted.** A process may be suspended,
 for instance when a laptop is closed, while answers wait to be read. The driver assumes this if a
@@ -91,8 +91,8 @@ REPEAT_SECONDS = 10  # after how many seconds a client that asks again gets the 
 JITTER = 10
 # A round with a period (the window of time in which its sessions may open) waits for a full session
 # only until this many seconds before the period ends. In these last seconds, a tick opens a session
-# as soon as `n_min` clients may be drawn. Engines tick at least once a second, so there is a tick in
-# these seconds.
+# as soon as `n_min` clients may be drawn. Engines tick at least once a second, so there is a tick
+# in these seconds.
 LAST_SECONDS = 2
 # after an error in `tick`, the seconds before the driver reads the sessions in the store again
 RETRY_SECONDS = 3

@@ -105,7 +105,8 @@ class Farewells:
     def note_heard(self, client: ClientId) -> None:
         """Record that a client has handled all farewells that it got so far.
 
-        Farewells that `note_late` made due again are not among them. Nothing changes for a client that sends digests: `next` records what it has handled.
+        Farewells that `note_late` made due again are not among them. Nothing changes for a client
+        that sends digests: `next` records what it has handled.
         """
         if client not in self._owed:  # most clients: nothing is owed to them
             return
