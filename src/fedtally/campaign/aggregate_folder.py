@@ -132,8 +132,8 @@ class Claimed(NamedTuple):
     Attributes:
         server: the campaign's server. It charges releases, and adds sums to `books.db`.
         store: the database `reports.db`, with the journal and the reports.
-        batches: one `Batch` for each release of the plan, in order. It holds `store` and the object
-            that computes the sum of the release: a `Leader` or a `Helper`.
+        batches: one `Batch` for each release of the plan, in order. Each holds `store` and the
+            object that computes the sum of the release: a `Leader` or a `Helper`.
         books: the database `books.db`, to read which sums it has.
     """
 
@@ -420,8 +420,8 @@ class AggregateFolder:
     def is_retired(self) -> bool:
         """Whether the file `retired` exists: `retire` makes it, and then destroys the key.
 
-        If the process died between these two steps, the key is still there, until `retire` is
-        called again.
+        If `retire` ended between these two steps, by a crash or an error, the key is still there,
+        until `retire` is called again.
         """
         return (self.path / RETIRED).exists()
 

@@ -3,7 +3,7 @@
 A DAP task is what two servers sum for a collector. Each server has a folder of its own::
 
     NAME/
-      dap.toml    the paths of keys, secret and mark, the policy, the web pages that may report
+      dap.toml    the paths of keys, secret and mark; the policy; the web pages that may report
       task.toml   the public file of the task
       reports.db  the database of the server
       lock        locked by the process that serves the folder; contains its PID

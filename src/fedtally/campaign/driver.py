@@ -333,7 +333,7 @@ class Driver:
 
     Attributes:
         plan: the plan of the campaign.
-        refusals: how many frames were refused and how many Aborts came from clients, by the code of
+        refusals: the number of refused frames and of Aborts from clients together, by the code of
             the reason. The codes tell an operator why clients do not take part.
         invited: how many clients were drawn to get an Invite, in sessions whose first phase this
             driver closed. A client counts once for each such session.

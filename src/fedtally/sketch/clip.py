@@ -1,7 +1,8 @@
 """Limits one client's contribution to a round: the number of items, and the norm of their sketch.
 
 A client that exceeds a bound drops some of its items at random. `bound_items` applies the bounds to
-one client. `bound_items_of_each` applies them to many clients at once, for simulations.
+one client. `bound_items_of_each` applies them to many clients at once, for simulations, or to each
+person of a silo.
 
 The clip is the bound on the l2 norm of a client's sketch. The hashes are public, so each client
 computes the norm of its sketch before it sends anything. Therefore the bound holds for every set of
