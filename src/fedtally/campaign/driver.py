@@ -692,6 +692,7 @@ class Driver:
     def drain(self) -> None:
         """Open no more sessions from now on; the sessions that run go on to their end."""
         self._drains, self._is_stirred, self._enough = True, True, math.inf
+        self._gathering = {}  # no round waits for clients any more
 
     def give_up_silent(self) -> None:
         """Open no more sessions, and end each session whose Invite no client has answered.
