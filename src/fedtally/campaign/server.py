@@ -311,8 +311,8 @@ class FrequencyServer:
         """Return the helper of a batch, the second of the two servers that sum its reports.
 
         The arguments and errors are as for `leader`, except that `key` is the private key of the
-        plan's `helper_key`. The leader and the helper must have different operators. So this object
-        must have the books of the helper's operator.
+        plan's `helper_key`, and that this method erases no reports. The leader and the helper must
+        have different operators. So this object must have the books of the helper's operator.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
