@@ -133,8 +133,8 @@ class Deadlines:
             at least `n_min`. The wait is shorter if the period of the round ends sooner.
         phase: how long a phase waits for answers. Then the phase closes without the missing
             clients. If the session cannot go on without these clients, the phase waits up to four
-            times as long. Near the end of the session a phase is shorter, so that each later phase
-            still has its time.
+            times as long. After a restart or a pause of the process, the wait begins again. Near
+            the end of the session a phase is shorter, so that each later phase still has its time.
         session: how long a session may last. Then the driver ends the session without a sum, in
             whatever phase it is.
         presence: how long a client counts as present after it has checked in.
