@@ -463,9 +463,9 @@ class AggregateFolder:
         Args:
             number: the PID of this process, which locks the folder during the call.
             give_up: whether to destroy the key even if a release is not over. The reports of that
-                release are lost then. At a leader, `give_up` also destroys the key if no file here
-                shows that the helper knows the releases to be over. With `give_up`, the files that
-                say which releases are over may be missing.
+                release are lost then. A leader's key is then also destroyed if the folder does not
+                say that the helper was told of the end of each release. The files that say which
+                releases are over may be missing.
 
         Returns:
             With `give_up`: the names of the files that say which releases are over, if they are

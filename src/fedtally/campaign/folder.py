@@ -671,7 +671,9 @@ def _why_warned(folder: CampaignFolder, restore: str) -> str:
 
 
 def _check_writable(mark: Path) -> None:
-    """Refuse a mark that exists and that this user may not read and write.
+    """Refuse, with an InvalidInputError, a mark that this user may not both read and write.
+
+    A mark that does not exist is accepted.
 
     Without this check, the database would be made or opened first, and then the write would fail.
     """

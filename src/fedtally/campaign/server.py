@@ -260,8 +260,8 @@ class FrequencyServer:
         """Return the leader of a batch, which is one of the two servers that sum its reports.
 
         A batch is all reports of one release. If the plan has proofs, the batch consists of the
-        reports with a valid proof. So the caller must call `Leader.judge` with each frame that
-        `Helper.checks` returned before `Leader.query`.
+        reports with a valid proof. So before `Leader.query`, the caller must call `Leader.judge`
+        with each frame that `Helper.checks` returned.
 
         Args:
             release: the number of the release, from 0.
