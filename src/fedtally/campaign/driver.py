@@ -275,8 +275,8 @@ class _Live:
         run: the server's side of the session; None only while `CohortRun.begin` or
             `CohortRun.resume` makes it.
         gone: the clients that have sent an Abort in this session, after its first phase. They
-            ignore every further frame, so `next` returns no frame of the session for them. A
-            process that restores the session does not know them, and waits for them again.
+            ignore every further frame, so later phases send them none. A process that restores the
+            session does not know them, and waits for them again.
         frames: the frame for each client that has not answered yet.
         taken: a digest of the answer of each client that has answered.
         handed: the time at which `next` last returned a client's frame, for each client that got

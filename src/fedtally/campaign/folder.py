@@ -671,7 +671,7 @@ def _why_warned(folder: CampaignFolder, restore: str) -> str:
 
 
 def _check_writable(mark: Path) -> None:
-    """Refuse, with an InvalidInputError, a mark that this user may not both read and write.
+    """Refuse, with an InvalidInputError, a mark that this user may not read, or may not write.
 
     A mark that does not exist is accepted.
 

@@ -91,7 +91,8 @@ class FrequencyServer:
         # the names of all sessions of this object, also of sessions that are over
         self._names: set[bytes] = set()
         self._sessions: WeakValueDictionary[bytes, Server] = WeakValueDictionary()
-        # The leaders that this object made. They draw the plan's noise, as `land_batch` demands.
+        # The leaders that this object made. Only they surely draw what noise the plan demands of
+        # servers: see `land_batch`.
         self._leaders: WeakSet[two_server.Leader] = WeakSet()
 
     def open(
