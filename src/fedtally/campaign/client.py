@@ -260,8 +260,8 @@ class FrequencyClient:
         the vector also contains this client's share of the noise.
 
         The vector is secret: secure summation masks it before it is sent. Use the vector of one
-        call only. Each call draws items and noise anew, so two vectors together would show more of
-        the client's items than one vector does. Proof: docs/privacy-proofs/shares.md.
+        call only. Each call draws anew, so two vectors together would show more of the client's
+        items than one vector does. Proof: docs/privacy-proofs/shares.md.
 
         Args:
             round: 0 .. num_rounds - 1.

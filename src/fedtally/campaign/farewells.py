@@ -1,7 +1,7 @@
 """Farewells: the last frames of ended sessions, and which clients must still get them.
 
 A farewell is the message that tells a client how its session ended. It is *owed* to a client until
-the client has shown that it handled the farewell.
+the client has shown that it handled the farewell, or until the session is forgotten.
 """
 
 from __future__ import annotations
