@@ -1174,6 +1174,15 @@ def test_a_campaign_is_charged_before_its_first_invite(folder):
     assert world.claim().sessions(plan) == []
 
 
+def test_a_round_gathers_no_more_once_the_driver_drains(folder):
+    world = World(folder, plan_of(n_min=N - 1), people=N - 1)
+    answer_all(world)
+    world.driver.tick(world.now)
+    assert world.driver.is_gathering
+    world.driver.drain()
+    assert not world.driver.is_gathering
+
+
 def test_draining_opens_nothing_and_ends_what_runs(folder):
     world = World(folder, plan_of(cohorts=2), people=N + 1)
     frames_of(world, Kind.INVITE)

@@ -9,7 +9,7 @@ that both servers compute together. Each server has a folder of its own::
       clients.allow   the registered clients
       candidates.txt  at a leader: the candidate items, if the plan has only their digest
       reports.db      the journal of the server (what must not be lost in a crash), and the reports
-      books.db        the releases that were charged to the ledger, and their sums
+      books.db        the sums of releases, and what was charged to the ledger
       closings.json   at a leader: when each release closes
       state.json      the state of the process and its releases, for the command `status`
       lock            locked by the process that runs the server; contains its PID
@@ -132,8 +132,8 @@ class Claimed(NamedTuple):
     Attributes:
         server: the campaign's server. It charges releases, and adds sums to `books.db`.
         store: the database `reports.db`, with the journal and the reports.
-        batches: one `Batch` for each release of the plan, in order. It holds `store` and the object
-            that computes the sum of the release: a `Leader` or a `Helper`.
+        batches: one `Batch` for each release of the plan, in order. Each holds `store` and the
+            object that computes the sum of the release: a `Leader` or a `Helper`.
         books: the database `books.db`, to read which sums it has.
     """
 
@@ -182,7 +182,7 @@ class AggregateFolder:
         """Make the folder of a server, with copies of the plan, allow-list and candidates.
 
         The two marks, which are outside of the folder, are made too. Everything is checked before
-        the folder is made. If there is an error, there is no folder and no mark.
+        the folder is made. After an error, neither the folder nor a mark was made.
 
         Args:
             path: the folder, which must not exist.
@@ -366,7 +366,7 @@ class AggregateFolder:
         self._opened(AggregateBooks, BOOKS)
 
     def _opened(self, kind: type[_Kept], name: str) -> _Kept | None:
-        """Open a database of the folder for reading; None if it was never made: see `places`.
+        """Open a database of the folder for reading; None if the file is missing or empty.
 
         Args:
             kind: the class of the database.
@@ -420,8 +420,8 @@ class AggregateFolder:
     def is_retired(self) -> bool:
         """Whether the file `retired` exists: `retire` makes it, and then destroys the key.
 
-        If the process died between these two steps, the key is still there, until `retire` is
-        called again.
+        If `retire` ended between these two steps, by a crash or an error, the key is still there,
+        until `retire` is called again.
         """
         return (self.path / RETIRED).exists()
 
@@ -447,10 +447,10 @@ class AggregateFolder:
         return lost | {each for each in numbers if self.plan.releases[each].start in rounds}
 
     def _untold(self) -> list[int]:
-        """Return the numbers, from 0, of the releases that the helper does not know to be over.
+        """Return the numbers, from 0, of the releases not recorded here as told to the helper.
 
-        Releases that are not over are among them. At a helper the list is empty: only a leader
-        tells the other server that a release is over.
+        A leader tells the helper when a release is over, and then records it. Releases that are not
+        over are in the list, too. At a helper the list is empty.
         """
         if self.side == "helper":
             return []
@@ -463,9 +463,9 @@ class AggregateFolder:
         Args:
             number: the PID of this process, which locks the folder during the call.
             give_up: whether to destroy the key even if a release is not over. The reports of that
-                release are lost then. At a leader, `give_up` also destroys the key if the helper
-                does not know yet that a release is over. It needs no file that says which releases
-                are over.
+                release are lost then. A leader's key is then also destroyed if the folder does not
+                say that the helper was told of the end of each release. The files that say which
+                releases are over may be missing.
 
         Returns:
             With `give_up`: the names of the files that say which releases are over, if they are
@@ -475,8 +475,8 @@ class AggregateFolder:
             InvalidInputError: another process runs the server, or the key cannot be destroyed, or
                 was destroyed before. Without `give_up` also: a release is not over, or a leader has
                 not told the helper that a release is over.
-            UnreadableFileError: the key is missing or damaged. Without `give_up` also: a file of
-                the folder is.
+            UnreadableFileError: the key is missing or damaged. Without `give_up` also: a file that
+                says which releases are over cannot be read.
         """
         with held_by(self.path, number):
             unread = self._unread() if give_up else []

@@ -282,7 +282,7 @@ class LedgerBooks(MemoryBooks):
 
     Raises:
         InvalidInputError: the ledger grants no budget to the population.
-        UnreadableFileError: there is no ledger.
+        UnreadableFileError: there is no ledger, or it cannot be read.
     """
 
     def __init__(

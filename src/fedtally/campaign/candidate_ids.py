@@ -99,7 +99,7 @@ class _Sorted(NamedTuple):
 def _sorted(domain: Domain, items: Any) -> _Sorted:
     """Sort items into the groups of `_Sorted`: texts and integers, points, others.
 
-    Missing values are left out, and so are numbers that are not whole.
+    None is left out, and so is a float that is not whole, such as NaN. But coordinates are kept.
 
     Raises:
         TypeError: `items` is no list, array or series.
@@ -128,7 +128,7 @@ def _sorted(domain: Domain, items: Any) -> _Sorted:
             known.add(text)
         elif has_points and _is_point(item):
             pairs.add(tuple(item))
-        # a number that is not whole is a candidate of no domain
+        # a float that is not whole is a candidate of no domain
         elif item is not None and not _is_float(item):
             others.append([item])
     if pairs:
@@ -139,7 +139,8 @@ def _sorted(domain: Domain, items: Any) -> _Sorted:
 def _distinct_texts(items: Any) -> Any:
     """Return the distinct items of an Arrow column as text, without missing values.
 
-    Returns None if the column is neither text nor integers, or if a text is not UTF-8.
+    Returns None if the column's type is not string, large_string or an integer type, or if a text
+    is not UTF-8.
     """
     import pyarrow as pa
 

@@ -76,10 +76,10 @@ class FrequencyClient:
         OutsideDomainError: an item is no candidate, the plan is without privacy, and `bounded` is
             False.
         InvalidInputError: the domain is not the plan's; or the type or dimensions of `items` are
-            not allowed: a table, bytes, or, for a grid, single numbers in place of coordinates. If
-            the plan is without privacy, also: no item is left. If the plan is without privacy and
-            `bounded` is False, also: an item cannot be read, or there are more distinct items than
-            the plan's max_items.
+            not allowed, for instance a table, bytes, or, for a grid, a NumPy array of single
+            numbers. If the plan is without privacy, also: no item is left. If the plan is without
+            privacy and `bounded` is False, also: an item cannot be read, or there are more distinct
+            items than the plan's max_items.
 
     With privacy, items that are no candidates are left out. If more than the plan's max_items are
     left, `contribution` draws max_items of them. It may leave out more, until the sketch is within
@@ -260,8 +260,8 @@ class FrequencyClient:
         the vector also contains this client's share of the noise.
 
         The vector is secret: secure summation masks it before it is sent. Use the vector of one
-        call only. Each call draws items and noise anew, so two vectors together would show more of
-        the client's items than one vector does. Proof: docs/privacy-proofs/shares.md.
+        call only. Each call draws anew, so two vectors together would show more of the client's
+        items than one vector does. Proof: docs/privacy-proofs/shares.md.
 
         Args:
             round: 0 .. num_rounds - 1.
@@ -501,7 +501,7 @@ class FrequencyClient:
 
         Args:
             round: 0 .. num_rounds - 1.
-            policy: the client's own demands on the two servers' sum, checked first.
+            policy: the client's own demands on the two servers' sum.
             now: the time, Unix seconds. It is part of the signed report: servers refuse an old
                 report.
             journal: records that the items were used, before the report is returned. If the journal

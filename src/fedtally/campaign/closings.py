@@ -1,7 +1,7 @@
 """The file that says when the releases of a leader close: clients then begin no new reports.
 
-The leader is one of two servers. A release is one sum that the two servers compute together. Two
-programs write the file: the leader's process and the command `close`.
+The leader is one of two servers. A release is one sum that the two servers compute together. The
+leader's process and the command `close` change the file.
 
 A release *closes* at a set time, at a set number of reports, or when its operator says so. But it
 never closes before it has the smallest number of reports that a sum may have. Once it closes, it
@@ -93,7 +93,7 @@ class Closings:
     def read(self) -> Schedule:
         """Return the schedule that is in the file now.
 
-        The file is parsed only if it was replaced since the last call.
+        The file is parsed only if it has changed since the last call.
 
         Raises:
             UnreadableFileError: the file cannot be read, is damaged or is of another version.

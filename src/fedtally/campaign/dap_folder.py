@@ -3,7 +3,7 @@
 A DAP task is what two servers sum for a collector. Each server has a folder of its own::
 
     NAME/
-      dap.toml    the paths of keys, secret and mark, the policy, the web pages that may report
+      dap.toml    the paths of keys, secret and mark; the policy; the web pages that may report
       task.toml   the public file of the task
       reports.db  the database of the server
       lock        locked by the process that serves the folder; contains its PID
@@ -150,8 +150,8 @@ class DapFolder:
     ) -> Self:
         """Make the folder of a server, with a copy of the public file of the task, and its mark.
 
-        Everything is checked before the folder is made. If there is an error, there is no folder
-        and no mark.
+        Everything is checked before the folder is made. After an error, neither the folder nor the
+        mark was made.
 
         Args:
             path: the folder, which must not exist.

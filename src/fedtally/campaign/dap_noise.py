@@ -72,7 +72,7 @@ class DapNoise:
 
     @classmethod
     def propose(cls, task: Task, *, epsilon: float, delta: float, **own: str) -> Self:
-        """Return the smallest noise with which a report has the guarantee `epsilon` at `delta`.
+        """Return noise with which a report has the guarantee `epsilon` at `delta`.
 
         Args:
             task: the task.
@@ -241,8 +241,9 @@ class LedgerNoise:
         Raises:
             OverspentError: the population has too little budget left.
             AlreadySpentError: a server with another database has charged this task.
-            UnchargedError: the ledger has no grant for the population any more, or it has charged
-                this task with different noise.
+            UnchargedError: the ledger cannot charge the batch for another reason, for instance
+                because it has no grant for the population any more, or has charged this task with
+                different noise.
         """
         from fedtally.privacy.budget import AlreadySpentError, OverspentError
 

@@ -50,7 +50,8 @@ def result_of(
     Raises:
         InvalidInputError: `noise` is None, and the sums show that they have noise. Or `noise` is
             given, and a sum is below 0 or above the number of reports by more than this noise can
-            explain. Then a server spoiled the sums, or adds more noise than `noise` says.
+            explain. Then a server spoiled the sums, or adds more noise than `noise` says. Or
+            `DapNoise.terms` refuses `noise`.
     """
     plan = _plan(task, collected.count, domain, noise)
     _check_sums(task, collected, plan)

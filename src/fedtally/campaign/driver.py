@@ -29,8 +29,8 @@ session at the beginning of its current phase, and the clients send their answer
 session that it could not write, and sends nothing to the session's clients. Later it restores the
 session from its last checkpoint. If `Deadlines.session` is over by then, the session ends without a
 sum. Another process may take over the campaign. The first process notices this when the store
-raises `OvertakenError` in `tick` or `check_claim`. After that error its driver never sends anything
-again.
+raises `OvertakenError`, for instance in `tick` or `check_claim`. After that error in either, its
+driver never sends anything again.
 
 **A process that was suspended is treated like one that was restarted.** A process may be suspended,
 for instance when a laptop is closed, while answers wait to be read. The driver assumes this if a
@@ -90,9 +90,9 @@ REPEAT_SECONDS = 10  # after how many seconds a client that asks again gets the 
 # clock has caught up. Otherwise a clock that jumps back and forth would shorten the driver's waits.
 JITTER = 10
 # A round with a period (the window of time in which its sessions may open) waits for a full session
-# only until this many seconds before the period ends. In these last seconds, the first tick opens a
-# session if at least `n_min` clients may be drawn, else no session opens. Engines tick at least
-# once a second, so there is a tick in these seconds.
+# only until this many seconds before the period ends. In these last seconds, a tick opens a session
+# as soon as `n_min` clients may be drawn. Engines tick at least once a second, so there is a tick
+# in these seconds.
 LAST_SECONDS = 2
 # after an error in `tick`, the seconds before the driver reads the sessions in the store again
 RETRY_SECONDS = 3
@@ -102,10 +102,10 @@ _ENDED = (ServerState.DONE, ServerState.ABORTED)
 class Receipt(StrEnum):
     """The driver's verdict on a frame that a client sent."""
 
-    TAKEN = "taken"  # the frame is an answer that the session uses
-    AGAIN = "again"  # the same frame came before, and the session uses it already
-    LATE = "late"  # the phase that the frame answers, or its session, is over
-    REFUSED = "refused"  # the driver did not ask this client for such a frame
+    TAKEN = "taken"  # the frame is a valid answer of this phase; an Abort is an answer, too
+    AGAIN = "again"  # the same frame was taken before in this phase
+    LATE = "late"  # the phase that the frame answers is over, or its session does not run here
+    REFUSED = "refused"  # the frame is not valid, or this client was not asked for it
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ class Deadlines:
             at least `n_min`. The wait is shorter if the period of the round ends sooner.
         phase: how long a phase waits for answers. Then the phase closes without the missing
             clients. If the session cannot go on without these clients, the phase waits up to four
-            times as long. Near the end of the session a phase is shorter, so that each later phase
-            still has its time.
+            times as long. After a restart or a pause of the process, the wait begins again. Near
+            the end of the session a phase is shorter, so that each later phase still has its time.
         session: how long a session may last. Then the driver ends the session without a sum, in
             whatever phase it is.
         presence: how long a client counts as present after it has checked in.
@@ -275,8 +275,8 @@ class _Live:
         run: the server's side of the session; None only while `CohortRun.begin` or
             `CohortRun.resume` makes it.
         gone: the clients that have sent an Abort in this session, after its first phase. They
-            ignore every further frame, so `next` returns no frame of the session for them. A
-            process that restores the session does not know them, and waits for them again.
+            ignore every further frame, so later phases send them none. A process that restores the
+            session does not know them, and waits for them again.
         frames: the frame for each client that has not answered yet.
         taken: a digest of the answer of each client that has answered.
         handed: the time at which `next` last returned a client's frame, for each client that got
@@ -333,7 +333,7 @@ class Driver:
 
     Attributes:
         plan: the plan of the campaign.
-        refusals: how many frames were refused and how many Aborts came from clients, by the code of
+        refusals: the number of refused frames and of Aborts from clients together, by the code of
             the reason. The codes tell an operator why clients do not take part.
         invited: how many clients were drawn to get an Invite, in sessions whose first phase this
             driver closed. A client counts once for each such session.
@@ -488,8 +488,8 @@ class Driver:
         most every ten seconds, until the client has answered. If `receive` returned LATE for a
         frame of the client, the next call returns the frame of the phase at once, but only once in
         each phase. After the end of the session, the frame is the farewell, which says how the
-        session ended. It is returned again, at most every ten seconds, until the client checks in
-        after the farewell was returned, or until the session is forgotten.
+        session ended. It is returned again, after ten seconds or after a LATE frame, until the
+        client checks in after the farewell was returned, or until the session is forgotten.
 
         With `handled`, frames that were lost on their way are repeated sooner. Every call returns
         the frame or farewell at once, unless `handled` shows that the client has it. A frame that
@@ -692,6 +692,7 @@ class Driver:
     def drain(self) -> None:
         """Open no more sessions from now on; the sessions that run go on to their end."""
         self._drains, self._is_stirred, self._enough = True, True, math.inf
+        self._gathering = {}  # no round waits for clients any more
 
     def give_up_silent(self) -> None:
         """Open no more sessions, and end each session whose Invite no client has answered.

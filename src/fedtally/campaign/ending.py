@@ -1,10 +1,10 @@
 """The rule that ends a campaign of several rounds as soon as its largest error is small enough.
 
-A plan with such a rule names an error and a probability. After each round, the sums so far are
-decoded jointly. The decoding also gives a bound, which the largest error of all frequencies exceeds
-with at most the named probability. If this bound is at most the named error, no further round is
-needed. So the frequencies of the items decide how many rounds there are, and no pilot (a small
-first campaign) is needed to choose that number.
+A plan with such a rule names an error and a probability. Once enough rounds and clients took part,
+the sums so far are decoded jointly after each round. This also predicts a limit that the largest
+error of all frequencies exceeds with the named probability. If the limit is at most the named
+error, no further round is needed. So the frequencies of the items decide how many rounds there are,
+and no pilot (a small first campaign) is needed to choose that number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Farewells: the last frames of ended sessions, and which clients must still get them.
 
 A farewell is the message that tells a client how its session ended. It is *owed* to a client until
-the client has shown that it handled the farewell.
+the client has shown that it handled the farewell, or until the session is forgotten.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Farewells:
     """The ended sessions that are still kept, each with its farewell and the clients that need it.
 
     Args:
-        repeat: a client that asks again gets the same farewell again only after this many seconds.
-            This bound is not for a client that sends the digest of the last frame that it handled,
-            see `next`.
+        repeat: a client that asks again gets the same farewell again only after this many seconds,
+            or after `note_late`. This bound is not for a client that sends the digest of the last
+            frame that it handled, see `next`.
     """
 
     def __init__(self, repeat: float) -> None:
@@ -105,7 +105,8 @@ class Farewells:
     def note_heard(self, client: ClientId) -> None:
         """Record that a client has handled all farewells that it got so far.
 
-        Nothing changes for a client that sends digests: `next` records what it has handled.
+        Farewells that `note_late` made due again are not among them. Nothing changes for a client
+        that sends digests: `next` records what it has handled.
         """
         if client not in self._owed:  # most clients: nothing is owed to them
             return

@@ -113,7 +113,7 @@ class CampaignFolder:
         """Make the folder of a campaign, with copies of the plan, allow-list and candidates.
 
         The mark, which is outside of the folder, is made too. Everything is checked before the
-        folder is made. If there is an error, there is no folder and no mark.
+        folder is made. After an error, neither the folder nor the mark was made.
 
         Args:
             path: the folder, which must not exist.
@@ -182,7 +182,7 @@ class CampaignFolder:
         """Read the folder of a campaign, and return it after checking that its files fit together.
 
         Raises:
-            UnreadableFileError: the folder has no campaign, or a file in it cannot be read.
+            UnreadableFileError: the folder has no campaign, or a file or the key cannot be read.
             InvalidInputError: an entry of `campaign.toml` is wrong, or the files do not fit
                 together.
         """
@@ -208,13 +208,13 @@ class CampaignFolder:
         """Open the campaign's database, `campaign.db`, for reading, and return it.
 
         Raises:
-            UnreadableFileError: the campaign has never run, or the database cannot be read.
+            UnreadableFileError: there is no database, or it cannot be read.
         """
         return Campaigns.open(self.path / STATE)
 
     @property
     def has_begun(self) -> bool:
-        """Whether the campaign has ever run.
+        """Whether the campaign has run and its database is still there.
 
         Raises:
             UnreadableFileError: the database cannot be read.
@@ -231,9 +231,9 @@ class CampaignFolder:
 
         The word is "new" (the campaign has never run), "running" (a process runs it), "stopped" (it
         has run, and no process runs it), "over" (it has its result) or "cancelled". Three more
-        words are for campaigns that the command `resume` refuses: "lost" (the database is gone),
-        "old-copy" (the mark, a file outside of the folder, has counted more writes than the
-        database) and "no-mark" (the mark is gone or empty).
+        words are for campaigns that the command `resume` refuses: "lost" (there is no database, and
+        no mark shows that the campaign is new), "old-copy" (the mark, a file outside of the folder,
+        has counted more writes than the database) and "no-mark" (the mark is gone or empty).
 
         Raises:
             UnreadableFileError: the database or the mark cannot be read, or the mark is of another
@@ -258,12 +258,11 @@ class CampaignFolder:
     def why_refused(self, stage: str) -> str:
         """Return why `resume` would refuse a campaign in this stage, and what to do.
 
-        The text is "" for other stages than "lost", "old-copy" and "no-mark", also if the campaign
-        is over or was cancelled. It also warns of a database that is gone, and of a mark that is
-        gone or empty, while a process runs the campaign. Without its database the process cannot
-        write any more, and must end before anything is put back. Without its mark it goes on, and
-        its next write makes the mark anew; but if it ends before that write, `resume` refuses the
-        campaign.
+        The text is "" for "new", "stopped", "over" and "cancelled". For "running" it warns if the
+        database is gone, or the mark is gone or empty; otherwise it is "". Without its database the
+        process cannot write any more, and must end before anything is put back. Without its mark it
+        goes on, and its next write makes the mark anew; but if it ends before that write, `resume`
+        refuses the campaign.
 
         Args:
             stage: a word that `stage` returns.
@@ -384,8 +383,9 @@ class CampaignFolder:
 
         Raises:
             InvalidInputError: another process runs the campaign; the campaign has never run, is
-                over, was cancelled or is lost; or the database is no old copy and its mark is
-                there.
+                over, was cancelled or is lost; the database is no old copy and its mark is there;
+                or the mark cannot be written.
+            UnreadableFileError: the database, the mark or the ledger cannot be read.
         """
         if (other := self.runner()) is not None:
             # `drain` would wait for the open sessions, which this call gives up
@@ -442,7 +442,9 @@ class CampaignFolder:
 
     @contextmanager
     def lock(self, number: int) -> Iterator[None]:
-        """Lock the campaign while the `with` block runs, so that no other process runs it.
+        """Lock the campaign while the `with` block runs.
+
+        Another process can then run it only by `run` with `take_over`.
 
         Args:
             number: the PID of this process, which `runner` returns in other processes.
@@ -555,7 +557,7 @@ class CampaignFolder:
     def cancel(self) -> int:
         """End the campaign without a result, and end its open sessions without a sum.
 
-        Return how many sessions were open; 0 if the campaign has never run. Ended sessions that
+        Return how many sessions were open; 0 if there is no database. Ended sessions that
         were still kept are erased. If a trusted aggregator adds the noise, the exact sums in the
         database are erased, too.
 
@@ -571,7 +573,7 @@ class CampaignFolder:
         return self.state().give_up(self.plan, mark=self.mark) if self.has_begun else 0
 
     def _check(self) -> None:
-        """Refuse files that do not fit together, before any client is invited."""
+        """Refuse files and settings that do not fit together."""
         check_mark(self.mark, self.path, "the campaign's folder")
         check_ledger(self.ledger, self.plan)
         # The server is only used to compare keys. It opens no sum, so books in memory are enough.
@@ -669,7 +671,9 @@ def _why_warned(folder: CampaignFolder, restore: str) -> str:
 
 
 def _check_writable(mark: Path) -> None:
-    """Refuse a mark that is there and that this user may not write, with an InvalidInputError.
+    """Refuse, with an InvalidInputError, a mark that this user may not read, or may not write.
+
+    A mark that does not exist is accepted.
 
     Without this check, the database would be made or opened first, and then the write would fail.
     """

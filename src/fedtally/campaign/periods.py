@@ -132,7 +132,7 @@ def last_day(calendar: Calendar, round: int) -> str:
 def missing_text(rounds: list[int]) -> str:
     """Return a text which says that rounds are missing, with their numbers.
 
-    At most ten numbers or spans of numbers are shown.
+    `rounds` must be in order, and not empty. At most ten numbers or spans of numbers are shown.
 
     >>> missing_text([3])
     'round 3 is missing'

@@ -31,7 +31,7 @@ def held_by(folder: Path, number: int) -> Iterator[None]:
     """Lock a folder for the time of the `with` block, in which this process runs its server.
 
     The lock only warns people who start a second process by mistake. It does not stop a process
-    from writing. The store (the database) does: once a later process opens it, an earlier one
+    from writing. The store (the database) does: once a later process claims it, an earlier one
     cannot write.
 
     The file is locked and contains the PID before it gets the name `lock`. Otherwise another

@@ -29,7 +29,7 @@ def note(folder: Path, process: int, clients: int) -> None:
 
 
 def read(folder: Path, process: int | None) -> int | None:
-    """Return how many clients checked in lately, or None if the process has written no number.
+    """Return how many clients checked in lately, or None if the file has no number of the process.
 
     Args:
         folder: the folder of the campaign.

@@ -101,7 +101,7 @@ def folded(total: I64, largest: int) -> I64:
     entry is negative.
 
     Args:
-        total: the entries of a sum, read as integers around 0.
+        total: the entries of a sum, as `Plan.read_sum` returns them.
         largest: the largest absolute value that an entry of honest clients can have.
 
     Proof: docs/privacy-proofs/central.md.

@@ -29,7 +29,7 @@ from fedtally.sketch import CountSketch
 
 # A round with fewer cohorts is not screened: the variance between so few cohorts is too uncertain.
 FEWEST = 8
-ALPHA = 1e-4  # how often an honest round gives a false alarm, for all tests of a round together
+ALPHA = 1e-4  # how often an honest round shall give a false alarm, for all its tests together
 _ONE_IN = 4  # at most 1 / _ONE_IN of the cohorts are left out
 # A counter is heavy if the share of clients that add to it is above _HEAVY / width. This is six
 # times the share that it would have if all counters were equal. Its sum then shows the share well.
@@ -374,7 +374,7 @@ class Screening:
 
     Attributes:
         screen: what the server does with cohorts whose sums look as if clients lied.
-        why: the reason why no round is screened; "" if rounds are screened.
+        why: why the cohorts of the plan cannot be screened; "" if they can.
         rounds: what screening says of each round whose sums were read, by the number of the round.
             A round that an earlier run released is also in `rounds`, as not screened.
         rejected: for each round, by its number: how many cohorts had a sum that was rejected, since
@@ -445,7 +445,7 @@ class Screening:
     def used(self, round: int, cohorts: Sequence[Any]) -> list[Any]:
         """Return the entries of the cohorts that are added up to the sum of a round.
 
-        All entries are returned if `screen` is not `REFUSE`, or if `look` has not screened the
+        All entries are returned if `screen` is not `REFUSE`, or if `rounds` does not have the
         round. Otherwise the `unusable` cohorts of the round are left out.
 
         Args:

@@ -91,7 +91,8 @@ class FrequencyServer:
         # the names of all sessions of this object, also of sessions that are over
         self._names: set[bytes] = set()
         self._sessions: WeakValueDictionary[bytes, Server] = WeakValueDictionary()
-        # The leaders that this object made. They draw the plan's noise, as `land_batch` demands.
+        # The leaders that this object made. Only they surely draw what noise the plan demands of
+        # servers: see `land_batch`.
         self._leaders: WeakSet[two_server.Leader] = WeakSet()
 
     def open(
@@ -260,8 +261,8 @@ class FrequencyServer:
         """Return the leader of a batch, which is one of the two servers that sum its reports.
 
         A batch is all reports of one release. If the plan has proofs, the batch consists of the
-        reports with a valid proof. So the caller must call `Leader.judge` with the helper's
-        `checks` before `Leader.query`.
+        reports with a valid proof. So before `Leader.query`, the caller must call `Leader.judge`
+        with each frame that `Helper.checks` returned.
 
         Args:
             release: the number of the release, from 0.
@@ -278,8 +279,9 @@ class FrequencyServer:
 
         Raises:
             UnsafeParametersError: `policy` refuses the plan.
-            InvalidInputError: two servers do not compute the plan's sums, there is no such release,
-                `random` is needed and missing, or the key or the allow-list is not the plan's.
+            InvalidInputError: two servers do not compute the plan's sums, the plan lacks a key,
+                there is no such release, `random` is needed and missing, or the key or the
+                allow-list is not the plan's.
             BatchRefusedError: the journal says that this key belongs to another plan, or has a
                 batch of these rounds with noise that this module did not draw.
         """
@@ -310,8 +312,8 @@ class FrequencyServer:
         """Return the helper of a batch, the second of the two servers that sum its reports.
 
         The arguments and errors are as for `leader`, except that `key` is the private key of the
-        plan's `helper_key`. The leader and the helper must have different operators. So this object
-        must have the books of the helper's operator.
+        plan's `helper_key`, and that this method erases no reports. The leader and the helper must
+        have different operators. So this object must have the books of the helper's operator.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
@@ -472,8 +474,8 @@ class FrequencyServer:
 
         If a trusted aggregator adds the noise, this method adds it. It charges each release, keeps
         the noised sum in the books, and erases the exact sums. Call it when all rounds have their
-        sums: a release that was made gets no more sums, and another call returns the same noised
-        sums.
+        sums: a release that was made gets no more sums, and each later call returns its noised sum
+        unchanged.
 
         If the plan allows it, the sums of cohorts are screened first for lying clients, and
         `screening` has the verdicts. With `Screen.REFUSE`, bad cohorts are left out, and a round

@@ -99,7 +99,7 @@ class SigningBook:
         )
 
     def check_open(self, plan: str) -> None:
-        """Refuse to sign a plan that was replaced or revoked, since no client would accept it.
+        """Refuse to sign a plan that was replaced or revoked.
 
         Args:
             plan: the fingerprint of the plan.

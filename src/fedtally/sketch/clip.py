@@ -1,7 +1,8 @@
 """Limits one client's contribution to a round: the number of items, and the norm of their sketch.
 
 A client that exceeds a bound drops some of its items at random. `bound_items` applies the bounds to
-one client. `bound_items_of_each` applies them to many clients at once, for simulations.
+one client. `bound_items_of_each` applies them to many clients at once, for simulations, or to each
+person of a silo.
 
 The clip is the bound on the l2 norm of a client's sketch. The hashes are public, so each client
 computes the norm of its sketch before it sends anything. Therefore the bound holds for every set of
@@ -29,8 +30,8 @@ from fedtally.sketch.count_sketch import Identity, Part, RoundHash, SketchSpec
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-# The most items of one client. A larger limit would let squared norms reach 2^50, and the sort keys
-# of `_part_increments` reach 2^63.
+# The most items of one client. With this limit, squared norms and the sort keys of
+# `_part_increments` stay below 2^63.
 MAX_ITEMS = 1 << 20
 _BLOCK = 1 << 17  # items that are processed at once, to bound the memory
 _FEW = 16  # up to this number of items, comparing all pairs of them is faster than sorting

@@ -385,7 +385,8 @@ class CountSketch:
         counters: int64 [rows, width], the counters of the first part: a view of `vector`.
         num_clients: the number of clients whose contributions are in the sum. A client may be a
             silo, an organisation with the data of several people: then this is the number of people
-            in all silos. Noise may have been added to that number, so it can be 0 or negative.
+            in all silos. Noise may have been added to the number. With silos it can then be 0 or
+            negative.
         num_silos: the number of silos in the sum; 0 if clients are persons.
         noise: says which differential privacy noise the counters hold; None: no noise, the counters
             are exact. Only code that adds noise sets this mark. The mark prevents mistakes, not
@@ -399,8 +400,8 @@ class CountSketch:
         self.num_clients = 0
         self.num_silos = 0
         self.noise: NoiseMark | None = None
-        # No counter is larger than this, unless `vector` was changed from outside. With it, items
-        # can be added once each without looking at all counters.
+        # No counter has a larger absolute value, unless `vector` was changed from outside. With
+        # this bound, items can be added once each without looking at all counters.
         self._most = 0
 
     @property

@@ -32,7 +32,8 @@ class ScheduleKind(Enum):
     BATCHED = "batched"
 
 
-# the schedules with different signs in each round; each round's sum is decrypted separately
+# The kinds of schedules with different signs in each round. A plan with a calendar needs one of
+# them, since the sum of each round is opened by itself.
 OWN_HASHES = (ScheduleKind.HYBRID, ScheduleKind.FRESH)
 
 

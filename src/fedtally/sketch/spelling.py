@@ -91,11 +91,10 @@ def slots(seed: bytes, positions: int) -> npt.NDArray[np.int64]:
     """Return the slot of each position of a name: int64 [positions], a permutation, read-only.
 
     The slot says which batch of rounds spells the position (`positions_of`). The symbols of a short
-    name are repeated at later positions. Slots are shuffled, so that most of these copies are
-    spelled in different rounds. Everybody can compute the slots. Each position gets a word of 64
-    bits, and its slot is the rank of this word, from 0. Equal words rank by position. The words are
-    read, little-endian, from
-    SHAKE-256("fedtally/1/positions" || 0x00 || seed).
+    name are repeated at later positions. Slots are shuffled, so that these copies are spread over
+    the batches. Everybody can compute the slots. Each position gets a word of 64 bits, and its slot
+    is the rank of this word, from 0. Equal words rank by position. The words are read,
+    little-endian, from SHAKE-256("fedtally/1/positions" || 0x00 || seed).
 
     >>> sorted(slots(bytes(32), 5).tolist())
     [0, 1, 2, 3, 4]
