@@ -222,8 +222,8 @@ class Setting:
     def _between(self, share: int) -> tuple[int, int]:
         """Return the fewest and the most clients that `share` rounds (a number) have together.
 
-        Clients are drawn for rounds at random: the true number is outside with a probability of
-        about 1e-9. For all rounds both numbers are exact.
+        Clients are drawn for rounds at random: the true number is rarely outside
+        (`round_size_bounds`). For all rounds both numbers are exact.
         """
         total = self.clients[0]
         if share == self.num_rounds:
@@ -257,7 +257,7 @@ class Setting:
 
     @property
     def only_schedule(self) -> Schedule | None:
-        """The only schedule that the plan may have; None if there are several to choose from."""
+        """The schedule, if it is requested or usual; None if several must be compared."""
         name = self.spec.size.schedule
         if name not in (AUTO, BATCHED_AUTO):
             return Schedule.parse(name)

@@ -1,8 +1,9 @@
 """The choice between a sketch and a histogram for a plan.
 
 A histogram has a counter for each candidate, so that candidates do not collide. So only the noise
-causes errors, and the error is the same for all frequencies. With the same guarantee, the noise in
-a counter of a histogram is as large as the noise in the mean over the rows of a sketch.
+causes errors, and the error is the same for all frequencies. With zero-out, Gaussian noise and one
+item per client, the noise in a counter of a histogram is as large as the noise in the mean over the
+rows of a sketch.
 
 - With a budget of bytes, a histogram is chosen whenever it fits the budget.
 - Without a budget, a histogram may have up to twice the default bytes. If it has more bytes than
@@ -42,9 +43,9 @@ _ROUNDING = 1e-9
 def histogram(design: Design, most: float = float("inf")) -> Design | None:
     """Return the design with a histogram as its size, and with the predicted error.
 
-    Returns None if the request excludes histograms, if the domain cannot have a histogram, or if
-    the histogram needs more than `most` bytes. The predicted error comes from noise alone. With
-    a probability of at most `sizes.RISK * failure_probability`, the largest error of all
+    Returns None if the request excludes histograms, if no histogram is possible, or if the
+    histogram needs more than `most` bytes. The predicted error comes from noise alone. With a
+    probability of at most `sizes.RISK * failure_probability`, the largest error of all
     frequencies exceeds the predicted error.
 
     Args:
@@ -119,8 +120,8 @@ def for_bytes(
 def meets_target(design: Design, most: float = float("inf")) -> Design | None:
     """Return the design with a histogram, if the histogram's error is at most the requested `tau`.
 
-    Returns None if the request excludes histograms, if the domain cannot have a histogram, if the
-    histogram's error exceeds tau, or if the histogram needs too many bytes.
+    Returns None if the request excludes histograms, if no histogram is possible, if the histogram's
+    error exceeds tau, or if the histogram needs too many bytes.
 
     Args:
         design: the design, whose request has a tau.

@@ -2,8 +2,9 @@
 
 A client's vector has two parts here: the *finder*, a sketch that shows the hashes of frequent
 strings, and the *spelling*, sketches from which the names of these strings are read. A target has
-two parts, too: no frequency may have an error above tau, and the names of strings above 2 tau must
-be read (`fedtally.plan.readable_names` predicts which names are read).
+two parts, too: no frequency may have an error above tau, and names of up to `Wanted.length` bytes
+must be read if their strings are above 2 tau (`fedtally.plan.readable_names` predicts which names
+are read).
 
 First many sizes are estimated by formulas (`fedtally.plan.open_guesses`). An estimated size is
 called a guess; its risk is how much the sums show about single clients. Then exact widths are
@@ -467,7 +468,8 @@ def _least_cohort(guesses: Guesses) -> float | None:
 def _longest(guesses: Guesses) -> int | None:
     """Return the largest maximum length of strings, in bytes, that is enough to meet the target.
 
-    It is below the present maximum length. Returns None if no shorter length is enough.
+    It is below the present maximum length. Returns None if not even the length of the names that
+    must be read is enough, or if it is not shorter.
     """
     longest, length = guesses.domain.max_length, guesses.length
 
@@ -487,7 +489,7 @@ def _longest(guesses: Guesses) -> int | None:
 def _least(
     guesses: Guesses, changed: Callable[[float], Design], low: float, high: float
 ) -> float | None:
-    """Return the least value that meets the target, to two digits; None if no value meets it.
+    """Return the least value that meets the target, to two digits; None if none is found.
 
     Args:
         guesses: the guesses for the design whose target is not met.

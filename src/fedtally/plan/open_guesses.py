@@ -90,7 +90,7 @@ class _Shared(NamedTuple):
         frequent: the number of strings whose frequency is at least twice the error `tau`.
         speller: the sketches that spell names; their rows and their noise are not set yet.
         rarer: what `Speller.rarer` returns for the frequency from which names must be read: twice
-            the target of the request, which may be larger than `tau`.
+            the target of the request. This target is at least `tau`.
         people: the approximate number of people in the smallest sum; infinite with privacy, because
             noise then protects them.
     """

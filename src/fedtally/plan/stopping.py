@@ -37,7 +37,7 @@ class Stopping:
     part.
 
     Args:
-        linf: the bound on the estimated error, above 0 and below 1. The estimated error is the
+        linf: the bound on the estimated error, above 0 and below 1. What is estimated is the
             largest error of any frequency.
         probability: the probability with which the true error may exceed `linf`, above 0 and below
             1.

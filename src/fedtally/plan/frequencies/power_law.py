@@ -59,7 +59,8 @@ def ranks_between(first: int, last: int) -> tuple[F64, F64]:
     The first 200 ranks are groups of one rank each. Later groups grow in proportion to the rank.
 
     Returns:
-        ranks: float64 [groups], the (geometric) mean rank of each group, rising.
+        ranks: float64 [groups], rising: the geometric mean of the first and the last rank of each
+            group.
         numbers: float64 [groups], the number of ranks in each group.
     """
     few = min(last - first + 1, 200)
