@@ -273,7 +273,7 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
         )
 
     linf = linf_of(design)
-    # A histogram cannot be widened. It need not: it was chosen with the exact noise of its plan.
+    # A histogram cannot be widened. It was chosen with the exact noise in the counters of its plan.
     while linf > tau and design.plan().vector.shares_counters:
         before, design = linf, wider(design, _WIDER)
         linf = linf_of(design)

@@ -1,8 +1,8 @@
 """The rule by which a campaign of several rounds ends before its last round.
 
 The rule ends the campaign as soon as its estimated error is small enough. `campaign.ending` applies
-the rule. docs/plan.md says how many rounds the rule saves, and how often the true error exceeds the
-estimated error.
+the rule. docs/plan.md says how many rounds the rule saves, and how often the true error then
+exceeds the target.
 """
 
 from __future__ import annotations

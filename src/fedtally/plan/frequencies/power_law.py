@@ -27,7 +27,8 @@ def power_law(
     Args:
         first: the first rank, at least 1.
         last: the last rank; if it is below the first rank, the result is empty.
-        mass: the sum of the frequencies; if it is 0 or less, the result is empty.
+        mass: the sum of the frequencies; if it is 0 or less, the result is empty. If it is more
+            than `most` for each rank, the result has less mass.
         energy: the sum of the squared frequencies.
         most: the largest frequency that any item may have.
 
