@@ -318,7 +318,8 @@ class Setting:
         """Return the bytes that a client uploads in its round, for rows that may differ in width.
 
         The result is approximate: the bits of a counter, and the bytes that are not counters, are
-        estimated for rows of 1000 counters. Usually only a few bytes are wrong.
+        estimated for rows of 1000 counters. Usually only a few bytes are wrong. In a secure sum the
+        bits, mostly a multiple of 8, may be 8 too few or too many.
 
         Args:
             rows: the number of rows.
