@@ -192,6 +192,16 @@ def test_rounds_save_bytes_and_never_show_single_clients():
     assert not chosen.rare.is_warned  # such a size exists, and is preferred
 
 
+def test_rounds_too_small_for_a_secure_sum_are_left_out():
+    """One round of 100 clients can be summed; of 13 rounds one may have a single client."""
+    asked = {"secure_sum": "secagg", "epsilon": 20.0, "max_bytes": 2000}
+    with pytest.raises(InvalidInputError, match="a secure sum needs at least 3"):
+        propose(search(100, num_rounds=13, **asked))
+    free, alone = propose(search(100, **asked)), propose(search(100, num_rounds=1, **asked))
+    assert free.target.linf <= alone.target.linf
+    assert max(design.num_rounds for design in Guesses(*search(100, **asked)).designs) < 13
+
+
 def test_a_sum_of_too_few_clients_is_planned_only_where_that_is_allowed():
     with pytest.raises(InvalidInputError, match="any of these would do: tau 0.0[0-9]+; [0-9,]+ cl"):
         smallest(*search(3000, tau=0.01, num_rounds=8))
@@ -349,6 +359,14 @@ def test_bytes_buy_the_tau_that_needs_them_with_spare_width_too(asked):
 def test_more_bytes_read_rarer_names():
     small, large = (propose(search(max_bytes=size, epsilon=1.0)) for size in (600, 2400))
     assert large.names.least < 0.8 * small.names.least and large.linf < 0.8 * small.linf
+
+
+def test_bytes_are_kept_where_counters_need_twice_the_estimated_bits():
+    """A secure sum rounds the bits of a counter up to 8 or 16: the guess takes 8, the plan 16."""
+    for max_bytes in (2000, 20_000):
+        found = propose(search(100, secure_sum="secagg", epsilon=20.0, max_bytes=max_bytes))
+        assert found.plan.modulus_bits == {2000: 8, 20_000: 16}[max_bytes]
+        assert 0.9 * max_bytes < found.plan.bytes_per_client <= max_bytes
 
 
 def test_bytes_are_left_where_they_would_show_single_clients():

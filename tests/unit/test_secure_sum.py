@@ -233,13 +233,17 @@ def test_sizes_that_cannot_be_are_refused(options: dict[str, Any], message: str)
         {"cohort": 6, "max_dropout": 0.3, "max_corrupt": 0.3},
         {"cohort": 7, "max_dropout": 0.4, "max_corrupt": 0.3},
         {"cohort": 4, "max_dropout": 0.4, **ACTIVE, "max_corrupt": 0.01},
+        # 10 clients fit, too: the named cohort is the next larger one
+        {"cohort": 11, "max_dropout": 0.3, "max_corrupt": 0.1, **ACTIVE},
     ],
 )
 def test_the_smallest_size_that_fits_is_named(options: dict[str, Any]) -> None:
     """What the error names fits, and one less does not."""
     with pytest.raises(InvalidInputError, match="cannot be summed safely") as e:
         proposed(options["cohort"], **options)
-    named = re.search(r"the smallest (cohort_min|cohort)=? that fits .*is (\d+)", str(e.value))
+    named = re.search(
+        r"the (?:smallest|next larger) (cohort_min|cohort)=? that fits .*is (\d+)", str(e.value)
+    )
     assert named is not None, e.value
     size = int(named[2])
 
@@ -258,6 +262,7 @@ def test_the_smallest_size_that_fits_is_named(options: dict[str, Any]) -> None:
 
     assert fits(size)
     assert not fits(size - 1)
+    assert ("next larger" in str(e.value)) == (named[1] == "cohort")
 
 
 @each_case(

@@ -1,8 +1,8 @@
 """The bytes and the CPU seconds of each stage of a campaign, predicted from its plan.
 
-Without dropouts, the bytes follow exactly from the plan and from the number of clients. The CPU
-seconds of a stage are estimated: the number of operations of each kind, times the seconds of one
-operation on a machine (`plan.costs.Host`).
+Without dropouts, the bytes follow exactly from the plan and from the numbers of clients in the
+rounds and on the allow-list. The CPU seconds of a stage are estimated: the number of operations of
+each kind, times the seconds of one operation on a machine (`plan.costs.Host`).
 
 The stages have the same names as in `Result.secure_sum`, where a simulated campaign reports its
 bytes and seconds.
@@ -164,7 +164,7 @@ def bill(
         plan: the plan of the campaign.
         host: the machine whose CPU seconds are predicted; None: `REFERENCE`.
         recovery: the name of the decoder.
-        rounds: the number of clients of each round; None: rounds of equal size.
+        rounds: the number of clients of each round; None: rounds of nearly equal size.
         dropout: the share of every cohort that is expected to drop out, 0 <= dropout < 1.
         identities: the number of clients on the allow-list; None: the number of clients in the
             largest round.

@@ -1,7 +1,7 @@
 """The calendar of a plan: each round is open for one period, and the periods follow one another.
 
-Days begin and end in UTC. A session (one run of the secure sum) belongs to the round of the period
-in which it opens, even if it ends in a later period.
+All times are in UTC. A session (one run of the secure sum) belongs to the round of the period in
+which it opens, even if it ends in a later period.
 """
 
 from __future__ import annotations
@@ -296,8 +296,8 @@ def read_period(text: Any) -> timedelta:
     """Return the duration that a text such as "6h" or "1d" states; the units are d, h, m and s.
 
     Raises:
-        InvalidInputError: the value is not a text of a number and a unit, or the duration is not a
-            valid period (`check_period`).
+        InvalidInputError: the value is not a text of a number (of at most six digits) and a unit,
+            or the duration is not a valid period (`check_period`).
 
     >>> str(read_period("6h")), read_period("24h") == DAY
     ('6:00:00', True)

@@ -71,8 +71,8 @@ class Host:
         seconds: the CPU seconds of one operation, by the names in `OPERATIONS`; finite and above 0.
 
     Raises:
-        InvalidInputError: `kernels` or `version` is not a text; an operation is missing or unknown;
-            or its time is not finite or not above 0.
+        InvalidInputError: `kernels` or `version` is not a text; `seconds` is not a table; an
+            operation is missing or unknown; or its time is not finite or not above 0.
 
     >>> REFERENCE.price({"message": 2.0, "exchange": 0.0}) == 2 * REFERENCE.seconds["message"]
     True
@@ -128,7 +128,7 @@ class Host:
 
         Args:
             path: the path of the file, which is TOML of at most 65,536 bytes.
-            version: the version of fedtally in use here; another version must be measured again.
+            version: the version of fedtally in use here. A file of another version is refused.
 
         Raises:
             UnreadableFileError: the file cannot be read, is too large, is not TOML, or does not
@@ -245,7 +245,7 @@ def noise_work(noise: Noise | Geometric, draws: int, scans: bool = False) -> Wor
 
     Args:
         noise: the distribution of the noise.
-        draws: the number of draws; each counter of a sum needs one.
+        draws: the number of draws.
         scans: whether small noise is drawn in constant time: each draw then compares a random
             number of 8 bytes with every entry of a table.
     """
@@ -274,7 +274,7 @@ def decoding_work(
         candidates: the number of candidates whose frequencies are estimated; None: all candidates.
         heavy: the number of frequent items that joint recovery fits; None: the decoder's usual
             number.
-        repetitions: the number of iterations of belief propagation; 0 if it is not used.
+        repetitions: the number of iterations of belief propagation, if the decoder uses it.
     """
     size = plan.domain_size if candidates is None else validate.integer(1, candidates=candidates)
     name = Recovery.parse(recovery)

@@ -222,8 +222,8 @@ class Setting:
     def _between(self, share: int) -> tuple[int, int]:
         """Return the fewest and the most clients that `share` rounds (a number) have together.
 
-        Clients are drawn for rounds at random: the true number is outside with a probability of
-        about 1e-9. For all rounds both numbers are exact.
+        Clients are drawn for rounds at random: the true number is rarely outside
+        (`round_size_bounds`). For all rounds both numbers are exact.
         """
         total = self.clients[0]
         if share == self.num_rounds:
@@ -257,7 +257,7 @@ class Setting:
 
     @property
     def only_schedule(self) -> Schedule | None:
-        """The only schedule that the plan may have; None if there are several to choose from."""
+        """The schedule, if it is requested or usual; None if several must be compared."""
         name = self.spec.size.schedule
         if name not in (AUTO, BATCHED_AUTO):
             return Schedule.parse(name)
@@ -318,7 +318,8 @@ class Setting:
         """Return the bytes that a client uploads in its round, for rows that may differ in width.
 
         The result is approximate: the bits of a counter, and the bytes that are not counters, are
-        estimated for rows of 1000 counters. Usually only a few bytes are wrong.
+        estimated for rows of 1000 counters. Usually only a few bytes are wrong. In a secure sum the
+        bits, mostly a multiple of 8, may be 8 too few or too many.
 
         Args:
             rows: the number of rows.

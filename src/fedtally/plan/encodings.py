@@ -1,8 +1,9 @@
 """The choice between a sketch and a histogram for a plan.
 
 A histogram has a counter for each candidate, so that candidates do not collide. So only the noise
-causes errors, and the error is the same for all frequencies. With the same guarantee, the noise in
-a counter of a histogram is as large as the noise in the mean over the rows of a sketch.
+causes errors, and noise in the counters causes the same error for all frequencies. With zero-out,
+Gaussian noise and one item per client, the noise in a counter of a histogram is as large as the
+noise in the mean over the rows of a sketch.
 
 - With a budget of bytes, a histogram is chosen whenever it fits the budget.
 - Without a budget, a histogram may have up to twice the default bytes. If it has more bytes than
@@ -42,10 +43,11 @@ _ROUNDING = 1e-9
 def histogram(design: Design, most: float = float("inf")) -> Design | None:
     """Return the design with a histogram as its size, and with the predicted error.
 
-    Returns None if the request excludes histograms, if the domain cannot have a histogram, or if
-    the histogram needs more than `most` bytes. The predicted error comes from noise alone. With
-    a probability of at most `sizes.RISK * failure_probability`, the largest error of all
-    frequencies exceeds the predicted error.
+    Returns None if the request excludes histograms, if no histogram is possible, or if the
+    histogram needs more than `most` bytes. The predicted error comes from noise in the counters
+    alone. With a probability of at most `sizes.RISK * failure_probability`, the largest error of
+    all frequencies exceeds the predicted error. For silos, noise on the number of people adds to
+    it.
 
     Args:
         design: the design, with or without a size; the size is replaced.
@@ -71,7 +73,7 @@ def histogram(design: Design, most: float = float("inf")) -> Design | None:
         return None
     if plan.bytes_per_client > most and not is_named:
         return None
-    # noise alone causes the error, so no frequencies are needed here
+    # noise in the counters causes this error, so no frequencies are needed here
     predictor = Predictor.from_plan(plan, SIMPLEST[Encoding.HISTOGRAM])
     probability = design.spec.failure_probability * RISK
     linf = predictor.error_of_noise(size, probability, design.expected)
@@ -119,8 +121,8 @@ def for_bytes(
 def meets_target(design: Design, most: float = float("inf")) -> Design | None:
     """Return the design with a histogram, if the histogram's error is at most the requested `tau`.
 
-    Returns None if the request excludes histograms, if the domain cannot have a histogram, if the
-    histogram's error exceeds tau, or if the histogram needs too many bytes.
+    Returns None if the request excludes histograms, if no histogram is possible, if the histogram's
+    error exceeds tau, or if the histogram needs too many bytes.
 
     Args:
         design: the design, whose request has a tau.

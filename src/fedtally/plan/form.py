@@ -15,7 +15,8 @@ from fedtally.errors import InvalidInputError
 def canonical_json(values: Mapping[str, Any]) -> str:
     """Return the canonical JSON text of `values`, from which a plan's fingerprint is computed.
 
-    The names are sorted, there are no spaces, and all characters are ASCII (docs/plan.md).
+    The names are sorted, spaces stand only within texts, and all characters are ASCII
+    (docs/plan.md).
 
     Raises:
         ValueError: a number is not finite.

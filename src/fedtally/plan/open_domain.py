@@ -2,8 +2,9 @@
 
 A client's vector has two parts here: the *finder*, a sketch that shows the hashes of frequent
 strings, and the *spelling*, sketches from which the names of these strings are read. A target has
-two parts, too: no frequency may have an error above tau, and the names of strings above 2 tau must
-be read (`fedtally.plan.readable_names` predicts which names are read).
+two parts, too: no frequency may have an error above tau, and names of up to `Wanted.length` bytes
+must be read if their strings are above 2 tau (`fedtally.plan.readable_names` predicts which names
+are read).
 
 First many sizes are estimated by formulas (`fedtally.plan.open_guesses`). An estimated size is
 called a guess; its risk is how much the sums show about single clients. Then exact widths are
@@ -51,7 +52,7 @@ _WIDEST = 64  # the largest width that is tried, as a multiple of the guessed wi
 _PRECISION = 1.02  # the relative precision of searches for a value
 _MORE, _ENOUGH = 4, 1.15  # up to _MORE suggested values are tested, each _ENOUGH times the last one
 _CLOSE = 1.005  # the relative precision of the least tau within a budget, and of widths
-_NARROWER = 0.99  # the factor by which a size is narrowed each time
+_NARROWER = 0.99  # the largest factor by which a size is narrowed each time
 _MOST_CLIENTS = 1000  # the most clients that are tried, as a multiple of the given number
 _WORTH = 1.5  # tau may be this many times the least tau, if sums then show less of single clients
 _LEAST_TAU, LARGEST_TAU = 1e-7, 0.5
@@ -330,10 +331,13 @@ def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
     def fits(design: Design) -> bool:
         return design.bytes_per_client <= guesses.budget and _shown(design) <= risk
 
-    for _ in range(_TURNS):  # the estimated bytes of a guess may be a few bytes too low
+    # The estimated bytes of a guess may be a few bytes too low. They may even be half of the bytes:
+    # the bits of a secure sum are mostly a multiple of 8.
+    for _ in range(_TURNS):
         if fits(design):
             break
-        design = design.with_size(*_scaled(design.chosen, _NARROWER, _NARROWER))
+        factor = min(_NARROWER, guesses.budget / design.bytes_per_client)
+        design = design.with_size(*_scaled(design.chosen, factor, factor))
     else:
         return None
     for finder, spelling in ((_CLOSE, _CLOSE), (_CLOSE, 1.0)):  # widen both, then only the finder
@@ -467,7 +471,8 @@ def _least_cohort(guesses: Guesses) -> float | None:
 def _longest(guesses: Guesses) -> int | None:
     """Return the largest maximum length of strings, in bytes, that is enough to meet the target.
 
-    It is below the present maximum length. Returns None if no shorter length is enough.
+    It is below the present maximum length. Returns None if not even the length of the names that
+    must be read is enough, or if it is not shorter.
     """
     longest, length = guesses.domain.max_length, guesses.length
 
@@ -487,7 +492,7 @@ def _longest(guesses: Guesses) -> int | None:
 def _least(
     guesses: Guesses, changed: Callable[[float], Design], low: float, high: float
 ) -> float | None:
-    """Return the least value that meets the target, to two digits; None if no value meets it.
+    """Return the least value that meets the target, to two digits; None if none is found.
 
     Args:
         guesses: the guesses for the design whose target is not met.

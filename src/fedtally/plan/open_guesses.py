@@ -90,7 +90,7 @@ class _Shared(NamedTuple):
         frequent: the number of strings whose frequency is at least twice the error `tau`.
         speller: the sketches that spell names; their rows and their noise are not set yet.
         rarer: what `Speller.rarer` returns for the frequency from which names must be read: twice
-            the target of the request, which may be larger than `tau`.
+            the target of the request. This target is at least `tau`.
         people: the approximate number of people in the smallest sum; infinite with privacy, because
             noise then protects them.
     """
@@ -203,8 +203,8 @@ class Guesses:
     def designs(self) -> list[Design]:
         """The designs, without a size, for each number of rounds that the plan may have.
 
-        A number of rounds is left out if it exceeds the number of clients, or if the rounds cannot
-        be summed as requested.
+        A number of rounds is left out if it exceeds the number of clients, if the rounds cannot be
+        summed as requested, or if no honest client is sure to add noise.
 
         Raises:
             InvalidInputError: all numbers are left out.
@@ -212,7 +212,9 @@ class Guesses:
         designs, refused = [], None
         for number in self._numbers_of_rounds():
             try:
-                designs.append(of_rounds(self.design, number))
+                made = of_rounds(self.design, number)
+                _ = made.honest_clients  # raises an error if no honest client is sure to add noise
+                designs.append(made)
             except InvalidInputError as error:  # so small rounds cannot be summed as requested
                 refused = refused or error
         if refused is not None and not designs:
@@ -256,7 +258,6 @@ class Guesses:
             tau = design.tau_of_sketch(self.law)
         except UnreachableError:
             return
-        _ = design.honest_clients  # raises an error if no honest client is sure to add noise
         for schedule in self._schedules(design):
             yield design, schedule, tau
 

@@ -12,8 +12,8 @@ in the width. If the error bound has a constant C, an error of at most tau needs
 hardness(f, tau / C), which is up to C^2 times hardness(f, tau).
 
 **Frequencies** are counts divided by the number of clients: each is in [0, 1], and their order does
-not matter. Their sum is at most 1 if each client holds one item. Only the width 2 / tau depends on
-this bound of the sum.
+not matter. Their sum is at most 1 if each client holds one item. The width 2 / tau, for example,
+depends on this bound of the sum.
 
 **Sizes.** `oracle` is for known frequencies, `minimax` for the worst frequencies. `two_phase` fits
 a power law to a pilot. `linear` has a width in proportion to the number of clients (Chen et al.
@@ -94,7 +94,7 @@ def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float
 
     Which constant c is enough depends on the constant C of the width (this is our remark). Let a
     row have C counters for each heavy item, and let there be no other items. Then the estimate of a
-    row is too high with probability q = (1 - e^(-1/C)) / 2, and too low with the same probability.
+    row is too high with probability at most q = (1 - e^(-1/C)) / 2, and likewise too low.
     The median over the rows is too high with probability at most (4 q (1 - q))^(L / 2). The same
     bound holds for the probability that it is too low. So L = c log(2 d / p) rows are enough, with
     c = 2 / log(1 / (4 q (1 - q))). Hardly fewer rows would be enough. This c is 13.8 for C = 1, 4.4
@@ -294,8 +294,8 @@ def two_phase(
 
     Section 2, "A two-phase method for hyperparameter setup". The pilot's frequencies are estimated
     by medians. A power law is fitted by least squares to the largest of them, and is taken as the
-    true frequencies. The law ends before its mass would exceed 1, or at the last candidate. If its
-    first frequency is above 1, the law is a single item that all clients hold.
+    true frequencies. The law ends before its mass would exceed 1, or at the last candidate, or at
+    rank 2^23. If its first frequency is above 1, the law is a single item that all clients hold.
 
     We correct two slips of step 4: it cites the equation of the bits instead of the width, and
     writes beta i^alpha instead of beta i^-alpha.
@@ -335,7 +335,7 @@ def _two_phase_law(largest: F64, domain_size: int) -> F64:
     """Return the power law beta i^-alpha that fits the largest frequencies best.
 
     The fit is by least squares. The law ends before its mass would exceed 1, or at the last
-    candidate. It has at least one rank.
+    candidate, or at `_MOST_RANKS`. It has at least one rank.
 
     Returns:
         float64 [at most d], the frequencies of ranks 1, 2, ...; each at most 1.

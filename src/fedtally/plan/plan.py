@@ -310,7 +310,7 @@ class Plan:
 
     @property
     def fewest_clients(self) -> int:
-        """The fewest different clients that can fill all rounds as planned.
+        """The fewest different clients that can fill all rounds as planned, rounded down.
 
         `num_clients` counts a client once for each round that it is in. So there are fewest clients
         if each takes part in as many rounds as it may. A plan with a calendar was made for this
@@ -746,7 +746,8 @@ class Plan:
 
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds; or it is not written
-                in the form that docs/plan.md demands; or the fingerprint does not match.
+                in the form that docs/plan.md demands; or the schema or the fingerprint does not
+                match.
         """
         # Check the schema first. Otherwise the error for a plan of another schema would name an
         # entry that this version does not know, and not the schema.

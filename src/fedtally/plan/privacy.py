@@ -50,8 +50,8 @@ class Privacy:
 
     Args:
         epsilon: the most epsilon that the campaign may cost.
-        delta: the most delta that the campaign may cost. None: 1e-6, or 0.1 divided by the number
-            of clients (for silos, of people) if this is less. With geometric noise the delta is 0.
+        delta: the most delta that the campaign may cost. None: 1e-6, or 0.1 divided by the most
+            clients (for silos, people) if this is less. With geometric noise the delta is 0.
         noise_by: the parties that add the noise: an aggregator, the clients, or two servers.
         mechanism: the distribution of the noise, or its name. None: of the distributions that these
             parties can add, the one with the smallest error. Geometric noise is only for
@@ -65,7 +65,8 @@ class Privacy:
             allows less noise than the worst case. Except for replace-one, it must be False.
 
     Raises:
-        InvalidInputError: a value is out of bounds, or values contradict each other.
+        InvalidInputError: a name is unknown, `max_clients` is out of bounds, or values contradict
+            each other. `make_terms` checks epsilon and delta.
     """
 
     epsilon: float
@@ -157,7 +158,7 @@ class Privacy:
             guaranteed: the arguments `population` and `not_private` of `PrivacyConfig`.
 
         Raises:
-            InvalidInputError: no noise gives this guarantee.
+            InvalidInputError: epsilon or delta is out of bounds, or no noise gives this guarantee.
         """
         rounds = len(num_clients)
         together = max(map(len, releases_by(self.noise_by, schedule, rounds)))

@@ -75,11 +75,11 @@ class Proposal:
     Attributes:
         plan: the plan, with its target.
         size: how rows and width were chosen, with a message for the user. Its rows and width are
-            the plan's; its error is None if the sketch was widened afterwards (`search.wider`).
+            the plan's; its error may be None, and `linf` is the plan's.
         linf: the predicted largest error; it is exceeded with the plan's `failure_probability`.
         distribution: the frequencies for which the error is predicted. If the target holds for any
-            frequencies, these are the hardest frequencies. For a histogram they mean nothing,
-            because its error does not depend on the frequencies.
+            frequencies, these are the hardest frequencies. For a histogram of persons they mean
+            nothing, because its error does not depend on the frequencies.
         found: the quantity that was made as small as possible: "bytes", "error" or "epsilon".
         minimax: the paper's size for the worst frequencies, and the bytes that a client then
             uploads; None if the domain is open.

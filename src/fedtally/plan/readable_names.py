@@ -55,7 +55,7 @@ class Names(NamedTuple):
         theta_name: the frequency from which names of this length are read; infinite if no name of
             this length is read.
         by_length: pairs of a length in bytes and the `theta_name` for this length; the longest
-            length is the longest name that the plan can read.
+            length is that of the longest name that the plan spells.
         theta_find: the frequency from which the hashes of strings are found.
         threshold: the frequency from which names should be read: twice the target error of the
             plan.

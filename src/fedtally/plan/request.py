@@ -89,8 +89,8 @@ class Request:
 
         Args:
             dropout: the share of each cohort that drops out in a simulation, 0 <= dropout < 1.
-            not_private: whether a run with privacy may use options that break privacy: a seed, the
-                true frequencies, or the input's own items as candidates.
+            not_private: whether a run with privacy may use options that break privacy, such as a
+                seed, the true frequencies, or the input's own items as candidates.
             silos: the options of silos; None: the input has no silos. For silos the relation is
                 add-remove of a person, and the schedule is shared. With a given plan of silos,
                 `silos` must be given, too; `silos.people` must be None and `silos.silos_per_person`
@@ -139,7 +139,7 @@ class Request:
     def _privacy(self, method: SecureSum, silos: Silos | None) -> Privacy | None:
         """Return the requested privacy; None if no epsilon is requested.
 
-        With a given plan there is no requested privacy: the plan has its own.
+        With a given plan there is no requested privacy: the plan states its privacy, if any.
         """
         if self.epsilon is None:
             return None
@@ -186,7 +186,7 @@ class Request:
         )
 
     def _size(self, silos: Silos | None, recurring: Recurring | None) -> AskedSize:
-        """Return the requested size; if a plan is given, the number of rows comes from it."""
+        """Return the requested size; if a plan is given, rows and encoding come from it."""
         return AskedSize(
             rows=self._rows,
             width=_checked(_POSITIVE, width=self.width),
@@ -420,7 +420,8 @@ class AskedSize:
         max_bytes: the most bytes that a client may upload in a round. None: no limit if there is a
             tau, otherwise `DEFAULT_MAX_BYTES`, which a histogram may exceed (`plan.encodings`).
         num_rounds: the number of rounds among which clients are drawn at random. None: the rounds
-            that a column of the input names, or the rounds of the given plan, or one round.
+            that a column of the input names, or the rounds of the given plan, or one round; for an
+            open domain the planner may choose the number.
         schedule: a `Schedule`, or "auto" or "batched:auto", which leave the choice to the planner.
     """
 
@@ -597,9 +598,9 @@ class CampaignSpec:
         The spec gets the usual distribution of noise, unless the user requests a distribution. In a
         single campaign with a histogram, geometric noise may have the smaller error. But the
         epsilons of several campaigns with geometric noise add up. With Gaussian noise the total
-        epsilon grows only like the square root of the number of campaigns. It grows even more if
-        some campaigns have geometric noise and others Gaussian noise. A pilot never has geometric
-        noise, because it is a sketch.
+        epsilon grows only like the square root of the number of campaigns. Beside campaigns with
+        Gaussian noise, one with geometric noise costs even more than its epsilon. A pilot never has
+        geometric noise, because it is a sketch.
         """
         asked = self.privacy
         if asked is None or asked.mechanism is not None:

@@ -82,9 +82,9 @@ def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True
     """Return the design with the size that meets `tau` with the fewest bytes.
 
     The size is a sketch or a histogram, within the requested `max_bytes`. If the frequencies come
-    from a pilot that is too uncertain, the size meets tau for any frequencies. If no size can be
-    found for any frequencies, a sketch gets the paper's size for the worst frequencies
-    (`size_by_model`); this size must be within the bytes, too.
+    from a pilot that is too uncertain, the size meets tau for any frequencies. If no such size is
+    found, or if the decoder is the median decoder, a sketch gets the paper's size for the worst
+    frequencies (`size_by_model`); this size must be within the bytes, too.
 
     Args:
         design: the design, whose request has a tau; its size, if any, is replaced.
@@ -238,7 +238,7 @@ def _promising(design: Design, frequencies: Frequencies) -> Made:
 
     The target is an error that is exceeded with only `RISK` times the failure probability, where
     `RISK` is below 1. This leaves room for real frequencies that differ from the given ones.
-    `Made.linf` is smaller: it is exceeded with the failure probability itself.
+    `Made.linf` is not larger: it is exceeded with the failure probability itself.
 
     Raises:
         InvalidInputError: the error in the target would be 0.5 or more.
@@ -273,7 +273,7 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
         )
 
     linf = linf_of(design)
-    # A histogram cannot be widened. It need not: it was chosen with the exact noise of its plan.
+    # A histogram cannot be widened. It was chosen with the exact noise in the counters of its plan.
     while linf > tau and design.plan().vector.shares_counters:
         before, design = linf, wider(design, _WIDER)
         linf = linf_of(design)
@@ -531,10 +531,10 @@ def _best_for_any(design: Design, known: Frequencies) -> Made:
 def _nearby_for_any(design: Design, found: _Tried) -> _Tried:
     """Return the design with the schedule whose error for its own hardest frequencies is small.
 
-    The search begins with the schedule of `found`, and goes to neighbouring schedules as long as
-    the error falls (`descend`). The hardest frequencies differ between schedules. So the schedule
-    that is best for the hardest frequencies of `found` may have a large error for its own hardest
-    frequencies.
+    The search begins with the schedule of `found` or the first one, whichever has the smaller
+    error. It goes to neighbouring schedules as long as the error falls (`descend`). The hardest
+    frequencies differ between schedules. So the schedule that is best for the hardest frequencies
+    of `found` may have a large error for its own hardest frequencies.
     """
     sketches = Sketches.of(design, found.worst.distribution, design.spec.size.rows)
     careful = design.spec.failure_probability * RISK
@@ -595,10 +595,7 @@ def make_target(linf: float, probability: float, recovery: str) -> Target:
         probability: the probability with which this error may be exceeded.
         recovery: the name of the decoder.
     """
-    digits = 10.0 ** (math.floor(math.log10(max(linf, 1e-9))) - 1)
-    return Target(
-        float(f"{digits * math.ceil(max(linf, 1e-9) / digits):.3g}"), probability, recovery
-    )
+    return Target(float(rounded_up(max(linf, 1e-9))), probability, recovery)
 
 
 # ---- numbers ----

@@ -39,7 +39,7 @@ from fedtally.secagg.params import (
 from fedtally.secagg.proposal import propose
 
 _LARGEST_COHORT = {Adversary.SEMI_HONEST: MAX_CLIENTS, Adversary.ACTIVE: MAX_ACTIVE_CLIENTS}
-# If the user gives only one of the two sizes of a cohort, the smallest cohort has 4/5 of the
+# If the user gives only one of the two sizes of a cohort, the smallest cohort has about 4/5 of the
 # clients of a full one. This is a ratio of integers: 0.8 is not exact in floating point.
 _COMES, _FULL = 4, 5
 # The round number of clients that an error advises for a round of two servers. Rounds of this mean,
@@ -56,8 +56,8 @@ def cohort_sizes(
     """Return the fewest and the most clients of a cohort.
 
     At least one of the two sizes must be given. If the other size is None, it is chosen so that the
-    smallest cohort has four fifths of the clients of a full cohort, as far as the bounds of the
-    protocol allow.
+    smallest cohort has about four fifths of the clients of a full cohort, as far as the bounds of
+    the protocol allow.
 
     Args:
         cohort: the most clients of a cohort, or None.
@@ -173,9 +173,9 @@ def terms(
         signed: whether an item may subtract from a counter, as in a sketch (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: a sum has fewer than 3 clients, or more than the protocol can sum; or no
-            parameters of the protocol protect against the number of corrupt clients and dropouts in
-            `summation`.
+        InvalidInputError: a sum has fewer than 3 clients, or more than the protocol can sum; a
+            counter needs more bits than it can have; or no parameters of the protocol protect
+            against the number of corrupt clients and dropouts in `summation`.
     """
     proposed = _PROPOSED.get(SecureSum.parse(summation.method))
     if proposed is None:
@@ -257,8 +257,9 @@ def _way_to_safety(summation: Summation, n_min: int, n_max: int) -> str:
 def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
     """Return advice in words for a user whose sizes of cohorts cannot be summed safely.
 
-    The advice names the smallest size that can be summed safely, if the search finds one. The
-    search is left out for cohorts of more than 2000 clients.
+    The advice names the smallest `cohort_min` for `n_max`, or else the next larger cohort, that can
+    be summed safely, if the search finds one. The search is left out for cohorts of more than 2000
+    clients.
 
     Args:
         summation: the requested way to sum rounds.
@@ -293,7 +294,7 @@ def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
     else:
         return less
     found = next(n for n in range(n_max + 1, size + 1) if fits(n, n))
-    return f"the smallest cohort that fits is {found}, with a {opt.cohort_min} of {found}"
+    return f"the next larger cohort that fits is {found}, with a {opt.cohort_min} of {found}"
 
 
 def _secagg_terms(

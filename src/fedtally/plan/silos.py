@@ -163,8 +163,8 @@ def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
         plan: a plan whose clients are silos.
         sums: the number of independent sums that the reader compares: 2 for the difference between
             a sum with the silo and a sum without it.
-        confidence: the probability that the true size is within the returned number of people,
-            above 0 and below 1.
+        confidence: the probability that the true size is within the returned number of people of
+            the estimate, above 0 and below 1.
 
     Raises:
         InvalidInputError: the clients of the plan are not silos, or a value is out of its range.

@@ -103,10 +103,10 @@ def size_by_model(
         p: the probability with which the largest error may exceed tau, above 0 and below 1.
         rows: the numbers of rows to try, or one number. None: 3 .. 31 for the median decoder, 7 ..
             16 for joint recovery.
-        margin: the factor by which the width exceeds the smallest width that is predicted to meet
-            tau, at least 1.
-        risk: the share of p that the predicted error may use, above 0 and at most 1; the rest is
-            for errors of the frequencies.
+        margin: about the factor by which the width exceeds the smallest width that is predicted to
+            meet tau, at least 1.
+        risk: the share of p that the predicted error may use, 1e-6 .. 1; the rest is for errors of
+            the frequencies.
         with_linf: whether to predict the largest error of the size, too. This takes as long as the
             search. If False, the error in the result is None.
 
@@ -196,7 +196,7 @@ def _tried(
     """Return the smallest width that meets `tau` in simulated campaigns (trials), with a margin.
 
     Trials are run for sketches of at most `MOST_CELLS` counters. If `width` can be tried, but no
-    width that can be tried meets `tau`, the result is the next larger width, which is not tried.
+    tried width meets `tau`, the result is one more than the largest width that can be tried.
 
     Returns None if trials are not possible at all. Returns None, too, if `width` is too large for
     trials, and the largest width that can be tried misses `tau` or is below half of `width`.
@@ -347,7 +347,7 @@ def within(
         predictor: the predictor of errors; it knows the clients, rounds, decoder and noise.
         p: the probability with which the largest error may be exceeded, above 0 and below 1.
         rows: the numbers of rows to try, or one number; None as for `size_by_model`.
-        risk: the share of p that the predicted error may use, above 0 and at most 1.
+        risk: the share of p that the predicted error may use, 1e-6 .. 1.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -397,7 +397,7 @@ class Answering(Predictor):
     def failures(
         self, distribution: Frequencies, tau: float, rows: int, width: int
     ) -> Iterator[float]:
-        """Yield numbers that must all be at most p, so that both decoders meet tau.
+        """Yield numbers that must all be at most p, so that the answer meets tau.
 
         The last number is for the decoder that answers: the probability that its error exceeds tau,
         divided by `TRUSTED`, because this decoder relies on rare items, about which a pilot tells
@@ -433,8 +433,8 @@ class Answering(Predictor):
         """Return the distribution unchanged, unlike `Predictor._careful`.
 
         `Predictor._careful` gives all rare items one common frequency, the hardest case for joint
-        recovery. For the decoder that answers, this would not be careful: in this case it is better
-        than joint recovery by the most.
+        recovery. For the decoder that answers, this would not be careful: with such frequencies
+        that decoder is better than joint recovery by the most.
         """
         return distribution
 
@@ -451,7 +451,8 @@ def size_by_answer(
 ) -> Size | None:
     """Return the smallest size with which the decoder of the answer is predicted to meet tau.
 
-    Returns None in these cases:
+    If the pilot is too uncertain (`TOO_UNCERTAIN`), the result is the paper's size, as for
+    `size_by_model`. Returns None in these cases:
 
     - the frequencies are not from a pilot, or the pilot has too few clients for `tau` (`FEW`);
     - there is noise, clients may hold several items, or frequencies differ between rounds;

@@ -1,8 +1,8 @@
 """The rule by which a campaign of several rounds ends before its last round.
 
 The rule ends the campaign as soon as its estimated error is small enough. `campaign.ending` applies
-the rule. docs/plan.md says how many rounds the rule saves, and how often the true error exceeds the
-estimated error.
+the rule. docs/plan.md says how many rounds the rule saves, and how often the true error then
+exceeds the target.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Stopping:
     part.
 
     Args:
-        linf: the bound on the estimated error, above 0 and below 1. The estimated error is the
+        linf: the bound on the estimated error, above 0 and below 1. What is estimated is the
             largest error of any frequency.
         probability: the probability with which the true error may exceed `linf`, above 0 and below
             1.

@@ -1,8 +1,8 @@
 """The cost of one secure sum, stage by stage: its messages, their bytes, and the operations.
 
-Without dropouts, the bytes follow exactly from the plan and from the number of clients. A `Host`
-(`plan.costs`) turns operations into CPU seconds. `LINES` has one function for each method of
-summing.
+Without dropouts, the bytes follow exactly from the plan and from the numbers of clients in the sum
+and on the allow-list. A `Host` (`plan.costs`) turns operations into CPU seconds. `LINES` has one
+function for each method of summing.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Target:
         """Return the target with the entries `values`, which `to_dict` returned.
 
         Raises:
-            InvalidInputError: an entry is missing, unknown or out of bounds.
+            InvalidInputError: an entry is missing, unknown, null or out of bounds.
         """
         optional = ["frequencies", "until_known"]
         found = validate.table("target", values, list(cls.__dataclass_fields__), optional=optional)

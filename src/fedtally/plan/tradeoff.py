@@ -69,8 +69,8 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
     The given plan itself is a point of the curve of its epsilon.
 
     A point is left out if the planner refuses its plan. It is left out, too, if its budget is at
-    least the bytes of the plan that `histogram_within` returns; the point of the given plan stays.
-    A curve without points is left out.
+    least the bytes of the plan that `histogram_within` returns; points with the bytes of the given
+    plan stay. A curve without points is left out.
 
     Args:
         proposal: a proposed plan with a sketch over a list of candidates.
@@ -176,7 +176,8 @@ def halvings(proposal: Proposal) -> Iterator[Halved]:
     If more bytes alone suffice, the plan with more bytes comes first. Then other changes are tried
     one at a time (such as more clients, a larger epsilon, or larger cohorts). Each change is tried
     within three budgets, one after the other: the bytes of the given plan, twice and four times
-    these bytes. The search ends at a budget within which more bytes alone suffice. Each kind of
+    these bytes. The search ends at a budget within which more bytes alone suffice, and after a
+    budget by which more clients and, with privacy, a larger epsilon were yielded. Each kind of
     change is yielded at most once, for the smallest budget within which it suffices.
 
     Args:

@@ -41,9 +41,9 @@ F64 = npt.NDArray[np.float64]
 MOST_CELLS = 150  # the most counters of a sketch whose campaigns are simulated
 CANDIDATES = 100_000
 ITEMS = 5000
-# A simulation may end early if its result is then wrong with at most this probability. `exceeds`
-# ends early if it has seen few failures: with twice the allowed failure rate, the probability of so
-# few failures would be at most this.
+# `linf` may end early if its result is then wrong with at most this probability. `exceeds` ends
+# early if it has seen few failures: with twice the allowed failure rate, the probability of so few
+# failures would be at most this.
 _SURE = 0.02
 _FIRST_ID = 1
 _SHARED = Schedule.parse("shared")

@@ -148,8 +148,8 @@ def ways_to_meet(
 class _Looked:
     """The search for single changes that make a design meet its target; see `ways_to_meet`.
 
-    Each method tries one quantity. A method returns None if no value of its quantity is enough, or
-    if the request does not have the quantity, such as epsilon without privacy.
+    Each method tries one quantity. A method returns None if it finds no value that is enough, or if
+    the request does not have the quantity, such as epsilon without privacy.
     """
 
     design: Design
@@ -234,7 +234,7 @@ class _Looked:
         high: float,
         known: Callable[[float], Frequencies] | None = None,
     ) -> float | None:
-        """Return about the least value from low to high that is enough; None if no value is.
+        """Return about the least value from low to high that is enough; None if none is found.
 
         Args:
             changed: a function that returns the design after a change to this value.

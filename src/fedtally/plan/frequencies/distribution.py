@@ -27,7 +27,7 @@ from fedtally.sketch import CountSketch
 
 F64 = npt.NDArray[np.float64]
 _ALONE = 60  # the number of items, the most frequent ones, that are kept one by one
-_GROUP = 1.01  # other items form a group if their frequencies are within this ratio
+_GROUP = 1.01  # the frequencies of a group of other items are within this ratio
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +165,8 @@ class Frequencies:
                 squared counts.
             largest_unseen: an upper bound on the frequencies of the tail, above 0 and at most 1.
                 The frequency from which items stand out is always a bound, too. If you pass tau
-                here, `hardness(tau)` of the result is about its `hardest(tau)`, the largest value
-                for any shape of the tail.
+                here, `hardness(tau)` of the result is about its `hardest(tau)`, a bound for any
+                shape of the tail.
             max_items: the most items of one client.
 
         Raises:
@@ -196,7 +196,7 @@ class Frequencies:
         )
 
     def hardest(self, tau: float) -> float:
-        """Return the largest hardness that any tail with the pilot's mass and energy can have.
+        """Return a bound on the hardness for any tail with the pilot's mass and energy.
 
         The tail is all items that do not stand out from the noise. Its mass is the sum of its
         frequencies f, and its energy is the sum of f^2. `hardness` takes the frequencies of the

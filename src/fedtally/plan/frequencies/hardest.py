@@ -34,7 +34,8 @@ USUAL = NAMED[0]
 # The hardest plateau has about this number of items, divided by tau: searches gave 1.5 to 1.7.
 _ITEMS_OF_ONE_TAU = 1.5
 _COARSE, _FINE = 2.0, 1.05  # ratios between successive numbers of items that are tried
-_GEOMETRIC = 5000  # the ranks of the geometric distribution: later frequencies are below 1e-21
+# the ranks of the geometric distribution: later frequencies are below 1e-21 for clients of one item
+_GEOMETRIC = 5000
 # The search goes to fewer and more frequent items. It ends when the error falls below this share of
 # the largest error so far: the items are then fitted, and still fewer items would be fitted, too.
 _PASSED = 0.5

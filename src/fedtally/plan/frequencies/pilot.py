@@ -39,8 +39,10 @@ from fedtally.sketch import CountSketch, Schedule, SketchSpec
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 HEAVY = 4.0  # an item stands out if its frequency exceeds this many of its standard errors
-_KNOWN = 0.5  # a sum of fourth powers with a larger relative standard error is not used
-_COMPARED = 100  # the number of largest fitted items that are compared between rounds
+# A sum of fourth powers is not used if its standard error exceeds this share of the largest sum
+# that the tail may have.
+_KNOWN = 0.5
+_COMPARED = 100  # at most this many of the largest fitted items are compared between rounds
 # An item may be on the support only because of a random error. So an item is *clearly fitted* if it
 # stands out, or if its value exceeds this many times the threshold for the support.
 _CLEARLY = 2.0

@@ -27,7 +27,8 @@ def power_law(
     Args:
         first: the first rank, at least 1.
         last: the last rank; if it is below the first rank, the result is empty.
-        mass: the sum of the frequencies; if it is 0 or less, the result is empty.
+        mass: the sum of the frequencies; if it is 0 or less, the result is empty. If it is more
+            than `most` for each rank, the result has less mass.
         energy: the sum of the squared frequencies.
         most: the largest frequency that any item may have.
 
@@ -59,7 +60,8 @@ def ranks_between(first: int, last: int) -> tuple[F64, F64]:
     The first 200 ranks are groups of one rank each. Later groups grow in proportion to the rank.
 
     Returns:
-        ranks: float64 [groups], the (geometric) mean rank of each group, rising.
+        ranks: float64 [groups], rising: the geometric mean of the first and the last rank of each
+            group.
         numbers: float64 [groups], the number of ranks in each group.
     """
     few = min(last - first + 1, 200)

@@ -14,10 +14,10 @@ come from. Then it adds the expected number of items that are not fitted. Each i
 two known sums. One is the mass of the items. The other is the mean square that items which are not
 fitted leave in the counters; it is kept within its error.
 
-If no value says anything about some frequencies, their numbers of items keep the proportions of
-the first guess. The iterations are few on purpose. The exact maximum puts all items at a few
-frequencies (Lindsay 1983), which is more detail than the data support. To stop early is the usual
-remedy.
+If no value says anything about some frequencies, their numbers of items roughly keep the
+proportions of the first guess. The iterations are few on purpose. The exact maximum puts all items
+at a few frequencies (Lindsay 1983), which is more detail than the data support. To stop early is
+the usual remedy.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ F64 = npt.NDArray[np.float64]
 # The number of iterations. More iterations would suit flat distributions better. They would suit
 # steep distributions worse, because few of their items are seen.
 _ROUNDS = 20
-_RATIO = 1.05  # frequencies within this ratio form one group
+_RATIO = 1.05  # the frequencies of a group are within this ratio
 _EXACT = 0.05  # the least standard error, in clients: an error of 0 would have no density
-_STEPS = 4  # if errors are large, the grid of counts has this many points per standard error
+_STEPS = 4  # the grid of counts has at least this many points per standard error, if that is large
 _REACH = 6.0  # the grid of counts ends this many standard deviations above the largest count
 
 
@@ -89,7 +89,7 @@ def deconvolved(frequencies: F64, numbers: F64, seen: Seen) -> tuple[F64, F64]:
         seen: what the pilot shows.
 
     Returns:
-        frequencies: float64 [g], rising; frequencies within 5 % of each other became one.
+        frequencies: float64 [g], rising: the means of groups of frequencies within 5 %.
         numbers: float64 [g], the number of items of each frequency.
 
     >>> f = np.geomspace(1e-4, 0.02, 100)
@@ -165,8 +165,8 @@ def _with_sum(number: F64, weights: F64, total: float, error: float) -> F64:
 def _grouped(frequencies: F64, numbers: F64) -> tuple[F64, F64]:
     """Return frequencies and their numbers of items, with close frequencies put together.
 
-    Frequencies whose ratio is below about `_RATIO` become their mean, weighted by their numbers of
-    items. Frequencies without items are left out.
+    The frequencies of a group, which are within the ratio `_RATIO`, become their mean, weighted by
+    their numbers of items. Groups without items are left out.
 
     Returns:
         frequencies: float64 [g], rising.

@@ -54,7 +54,7 @@ class Candidates:
 
     @property
     def first_id(self) -> int:
-        """The smallest id of a candidate, for kinds of domain whose ids are consecutive.
+        """The id of the first candidate, for kinds of domain whose ids are consecutive.
 
         For a range it is the first integer mod 2^64. For a dictionary and a grid it is 0.
         """
@@ -196,8 +196,8 @@ def check_histogram_domain(domain: Mapping[str, Any]) -> None:
 
     Raises:
         InvalidInputError: the ids of the candidates are not consecutive; the entry "first" is
-            missing for a range, or given for another kind; or there are more candidates than
-            counters in the largest row.
+            missing or not an integer for a range, or is given for another kind; or there are more
+            candidates than counters in the largest row.
 
     >>> check_histogram_domain({"kind": "strings", "size": 9, "public": False})
     Traceback (most recent call last):
@@ -232,7 +232,7 @@ def checked_domain(domain: Any) -> Mapping[str, Any]:
 
     Raises:
         InvalidInputError: `domain` is not a table of texts, numbers and truth values; an entry is
-            missing or out of range; or an entry cannot be written to a plan's file.
+            missing or invalid; or an entry cannot be written to a plan's file.
 
     >>> dict(checked_domain({"kind": "range", "size": 9, "public": True}))
     {'kind': 'range', 'size': 9, 'public': True}

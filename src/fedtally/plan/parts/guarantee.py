@@ -149,7 +149,7 @@ def _check_own_share(honest: int, summing: Summing) -> None:
     A silo that reads the result can subtract its own share of the noise. The shares of the other
     silos must then still protect their people. So a protocol must assume at least one corrupt silo,
     whose share is then not relied on. With a trusted server, `honest` must be below the number of
-    silos in a round. Proof: docs/privacy-proofs/silos.md.
+    silos in the largest round. Proof: docs/privacy-proofs/silos.md.
 
     Args:
         honest: the number of honest silos whose noise the guarantee relies on.
@@ -157,7 +157,7 @@ def _check_own_share(honest: int, summing: Summing) -> None:
 
     Raises:
         InvalidInputError: the protocol assumes no corrupt silo; or a trusted server sums, and
-            `honest` is not below the number of silos in a round.
+            `honest` is not below the number of silos in the largest round.
     """
     if summing.terms is not None and summing.terms.corrupt == 0:
         raise InvalidInputError(

@@ -6,7 +6,8 @@ A *release* is a sum that is opened, of one or several rounds.
    of the noise.
 2. If a sum is exact and needs noise, nothing that anybody sees may depend on this sum before the
    noise is added (`Sums.SECRET`).
-3. Each release is charged to the privacy budget before its noise is drawn, and before it is opened.
+3. Each release is charged to the privacy budget before it is opened, and before an aggregator draws
+   its noise.
 
 >>> from fedtally.privacy.config import propose
 >>> from fedtally.sketch import Schedule
@@ -113,7 +114,7 @@ class Protection:
 
     @property
     def is_in_sums(self) -> bool:
-        """Whether the secure sum itself holds noise, because clients or two servers add it.
+        """Whether clients or two servers add the noise, so that a secure sum itself holds it.
 
         If so, the modulus of the sum must be large enough for the noise, too.
         """

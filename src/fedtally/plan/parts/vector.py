@@ -48,8 +48,8 @@ class Vector:
     def first_id(self, candidates: Candidates | Domain) -> int | None:
         """Return the id of the candidate that the first counter of a histogram counts.
 
-        The other counters follow in the order of the ids. Returns None for a sketch, where hashes
-        choose the counters.
+        The other counters follow in the order of the candidates. Returns None for a sketch, where
+        hashes choose the counters.
 
         Args:
             candidates: the candidates, or the domain that lists them.
@@ -92,9 +92,10 @@ class Vector:
     def has_parity(self, max_items: int) -> bool:
         """Return whether the sum of a row's counters shows if the number of clients is even or odd.
 
-        This is so for a sketch with one item per client. Each client then adds 1 to one counter of
-        each row, or subtracts 1. So the sum of a row is odd if the number of clients is odd, and
-        even if it is even. With several items, two items of a client may cancel.
+        This is so for a sketch with exactly one item per client, and without noise. Each client
+        then adds 1 to one counter of each row, or subtracts 1. So the sum of a row is odd if the
+        number of clients is odd, and even if it is even. With several items, two items of a client
+        may cancel.
 
         Args:
             max_items: the most items of one client.
