@@ -151,8 +151,8 @@ def sampling_error(frequency: F64, num_clients: int, confidence: float) -> F64:
 
     The clients that took part are treated as a uniform sample of the population. The result is the
     distance from the frequency f to the further limit of Wilson's interval (1927): about
-    z sqrt(f (1 - f) / n), and z^2 / n if f is near 0 or 1. There, too, Wilson's interval keeps its
-    confidence, unlike the simple interval.
+    z sqrt(f (1 - f) / n), and z^2 / n if f is near 0 or 1. There, too, Wilson's interval nearly
+    keeps its confidence, unlike the simple interval.
 
     Args:
         frequency: float64 [n], estimated frequencies among the clients.

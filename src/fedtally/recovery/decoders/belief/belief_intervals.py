@@ -28,8 +28,9 @@ FEW_CELLS, OFF = 1500, (0.6, 1.7)
 class BeliefIntervals(UsualIntervals):
     """Intervals around the values of items: a number of standard deviations on either side.
 
-    Each limit is at least one client away from the value. The value comes from the item's cells
-    alone. The estimate is a posterior mean, and may lie outside the interval for rare items.
+    Each limit is at least one client away from the value. The value comes from the item's cells,
+    without the prior. The estimate is a posterior mean, and may lie outside the interval for rare
+    items.
 
     Args:
         decoder: a decoder for which `fallback` is "".

@@ -21,7 +21,7 @@ from fedtally.recovery.decoders.joint.joint import (
 from fedtally.recovery.sums import F64, Prediction, Sums, grouped
 
 _MANY = 60.0  # a larger expected count, in clients, is treated as exact, without Poisson noise
-_GROUP = 1.03  # items whose counts are within this ratio are treated as equal
+_GROUP = 1.03  # items are treated as equal only if their counts are within this ratio
 # The decoder sees the variance between an item's rounds only if it exceeds Poisson noise by this
 # number of standard errors.
 _CLEARLY = 3.0
