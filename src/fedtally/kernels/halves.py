@@ -137,7 +137,7 @@ class Halves:
             keys = np.flatnonzero(tops > least).astype(np.uint32)
             if len(keys):
                 found += self._meet(row, values, keys, tops[keys], need, least)
-        # Not `np.unique`: it uses hashing, which takes several times as long.
+        # Not `np.unique`, which takes several times as long.
         ids: U64 = np.sort(np.concatenate([np.empty(0, np.uint64), *found]))
         ids = ids[np.append(True, ids[1:] != ids[:-1])[: len(ids)]]
         inside: U64 = ids[(ids >= self._first) & (ids - np.uint64(self._first) < self._count)]

@@ -59,8 +59,8 @@ def make_intervals(
             "simultaneous": all intervals of all candidates hold together with this confidence.
 
     Raises:
-        InvalidInputError: the confidence or the kind is not allowed, or the registry does not know
-            the decoder.
+        InvalidInputError: the confidence or the kind is not allowed, the registry does not know the
+            decoder, or no client took part.
     """
     check_confidence(confidence)
     if kind not in KINDS:

@@ -561,8 +561,8 @@ class Candidates:
     def fresh_ids(self, rng: np.random.Generator, count: int) -> U64:
         """Draw distinct random ids that are no candidates: uint64 [count], in random order."""
         found = np.empty(0, np.uint64)
-        # `np.isin` would hash all candidates, which takes a minute for the contenders of 2^26
-        # candidates. Contenders are ascending, so they need no sort.
+        # `np.isin` would take a minute for the contenders of 2^26 candidates. Contenders are
+        # ascending, so they need no sort.
         taken = [
             ids if (ids[1:] > ids[:-1]).all() else np.sort(ids)
             for ids in (self._extra, self._ids)

@@ -3,9 +3,9 @@
 Most candidates are rare, and the estimate of a rare item is mostly noise. The distribution of the
 noise is known. Therefore the distribution of the true frequencies can be learned from all estimates
 together. Then each estimate is replaced by the mean frequency of the items with that estimate. This
-is empirical Bayes (Robbins 1956) in the form of Stephens (Biostatistics 2017). The l2 error becomes
-several times smaller. But estimates near the noise are biased towards 0, and the largest single
-error may grow a little. Items far above the noise hardly change.
+is empirical Bayes (Robbins 1956) in the form of Stephens (Biostatistics 2017). The l2 error often
+becomes several times smaller. But estimates near the noise are biased towards 0, and the largest
+single error may grow a little. Items far above the noise hardly change.
 
 The learned distribution is a mixture of a point at 0 and of normal components. The means of the
 components rise geometrically, and their weights are near those of maximum likelihood.

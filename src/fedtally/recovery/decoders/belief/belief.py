@@ -134,7 +134,7 @@ MANY_ROWS = 5
 
 
 def message_bytes(candidates: int, rows: int, batches: int) -> int:
-    """Return the most memory, in bytes, that the messages of a campaign take.
+    """Return about the most memory, in bytes, that the messages of a campaign take.
 
     If only some candidates send messages, a copy while messages are rearranged is included. With
     fewer than five rows there are two runs, and the messages of both are included.

@@ -167,11 +167,11 @@ class Kept(NamedTuple):
     """A list that a look at all candidates of a large domain leaves for later looks.
 
     A candidate that is not on the list had a value of at most `floor`. The residual changes from
-    look to look, and with it all values. A later look searches for values above a higher floor. It
-    only needs the list if no other value rose by more than the difference of the floors. Phantoms,
-    ids that nobody holds, show how much values change. If 999 of 1,000 phantoms changed by less
-    than this difference, only the list is searched. This misses about one in a thousand of the
-    items that hardly stand out, which are found by chance anyway.
+    look to look, and with it all values. A later look searches for values above a higher floor. The
+    list is enough if no other value rose by more than the difference of the floors. Phantoms, ids
+    that nobody holds, show how much values change. If 999 of 1,000 phantoms changed by less than
+    this difference, only the list is searched. This misses about one in a thousand of the items
+    that hardly stand out, which are found by chance anyway.
 
     Attributes:
         floor: the floor of the look; candidates with larger values are on the list.

@@ -1,6 +1,6 @@
 """Intervals around the estimates of the paper's decoder.
 
-They do not assume normal errors. The median over rows rarely has a large error: only if the item
+They do not assume normal errors. The median over rows rarely has a large error: mostly if the item
 shares cells with heavy items in half of the rows. The limits come from ids that no client holds,
 since these have the same collisions. docs/recovery.md describes the method and its measured
 coverage.
