@@ -61,8 +61,8 @@ class BeliefIntervals(UsualIntervals):
         self._half = float(-ndtri(tail)) * law.excess(tail)
         if kind == "simultaneous":
             tail /= size  # Bonferroni's correction for `size` intervals
-            # `_calibrate` matched only the .95 quantile of the phantoms' errors. Their standard
-            # deviation also shows whether the tails are wide.
+            # `Messages._calibrate` matched only the .95 quantile of the phantoms' errors. Their
+            # standard deviation also shows whether the tails are wide.
             wide = max(1.0, float(np.std(messages.null)))
             self._half = BAND_SLACK * wide * float(-ndtri(tail)) * law.excess(tail)
         self.predicted_linf = or_none(

@@ -1,4 +1,4 @@
-"""Predicts the error of joint recovery, by equation (1) of docs/accuracy.md."""
+"""Predicts the error of joint recovery, by equation (1) of docs/accuracy.md, "The error model"."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _State(NamedTuple):
     """The decoder's state, given the scale of its errors: float64 [scales] for each field.
 
     Attributes:
-        implied: the scale that results from equation (1) of docs/accuracy.md.
+        implied: the scale that results from equation (1).
         threshold: the frequency above which an estimate is fitted.
         left: b' in equation (1): the share of an unfitted item that the fit leaves in the residual.
         support: the expected number of fitted items.
@@ -84,7 +84,7 @@ def _row_sums(values: F64) -> F64:
 
 
 class _Ladder:
-    """Equation (1) of docs/accuracy.md: from an assumed scale of errors it computes another one.
+    """Equation (1) (see this module): from an assumed scale of errors it computes another one.
 
     A scale is a prediction if the equation gives the same scale again.
 
