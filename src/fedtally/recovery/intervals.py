@@ -1,15 +1,15 @@
 """Confidence intervals for estimated frequencies, for single items or for all items at once.
 
 An interval covers the frequency of an item among the clients that took part. Its confidence is a
-probability over the seed of the hashes, for an item that was named in advance, or for all
-candidates at once. The data must not depend on the seed. The items of a list of the largest
-estimates get other limits: items that are chosen for large estimates are overestimated more often
-than not. The intervals do not cover how the clients that took part differ from a wider population
-(`sampling_error` does).
+probability over the seed of the hashes and the privacy noise, for an item that was named in
+advance, or for all candidates at once. The data must not depend on the seed. With the kind "auto",
+the items of a list of the largest estimates get other limits: items that are chosen for large
+estimates are overestimated more often than not. The intervals do not cover how the clients that
+took part differ from a wider population (`sampling_error` does).
 
-An estimate from a sketch is wrong because of the other items in its cells. *Phantoms*, random ids
-that no client holds, get the same kind of error, so they show its size. docs/recovery.md describes
-the method and its measured coverage.
+An estimate from a sketch is wrong because of the other items in its cells and because of privacy
+noise. *Phantoms*, random ids that no client holds, get the same kind of error, so they show its
+size. docs/recovery.md describes the method and its measured coverage.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 A *cell* is a counter of the sketch. *Heavy* items are the frequent ones. The decoders of the paper
 (Wu and others 2023, see `median`) treat everything that shares a cell with an item as noise. But
-most of this noise comes from other heavy items, which the same sums reveal. The fit repeats three
-steps. First, it decodes the *residual*: the part of the sums that the fitted items do not explain.
-Second, it chooses the items that stand out: the *support*. Third, it fits the frequencies of these
-items in every batch to all cells at once. The repetitions use falling thresholds: this is the
-*ladder*. A few *polishes* follow. A polish chooses the support again, by a sharper test, and fits
-it. In the end the residual holds mostly the noise of the rare items.
+much of this noise often comes from other heavy items, which the same sums reveal. The fit repeats
+three steps. First, it decodes the *residual*: the part of the sums that the fitted items do not
+explain. Second, it chooses the items that stand out: the *support*. Third, it fits the frequencies
+of these items in every batch to all cells at once. The repetitions use falling thresholds: this is
+the *ladder*. A few *polishes* follow. A polish chooses the support again, by a sharper test, and
+fits it. In the end the residual holds mostly the rare items and the privacy noise.
 
 Joint recovery only processes released sums. So it costs no communication, and does not change a
 guarantee of differential privacy. Without differential privacy there is no such guarantee: joint
