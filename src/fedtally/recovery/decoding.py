@@ -137,7 +137,7 @@ def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
         yield Note(
             f"more than {usual.most_candidates:,} candidates: by default the paper's decoder is"
             f" used; {USUAL} recovery ({opt.recovery(USUAL)}) is several times as accurate and"
-            " looks at each candidate ten times"
+            " takes longer"
         )
 
 

@@ -276,7 +276,7 @@ def both_sides(axis: F64) -> F64:
 
 
 def _axis(largest: float, first: float, growth: float) -> npt.NDArray[np.float64]:
-    """Return ascending points from 0 to a little above `largest`.
+    """Return ascending points from 0 to one or two steps above `largest`.
 
     Near 0 the step is `first`; further out it is `growth` times the point.
     """

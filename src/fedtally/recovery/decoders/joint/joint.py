@@ -195,8 +195,8 @@ class Fit:
         candidates: the items that may be fitted.
         most: the largest number of fitted items.
         rng: draws phantoms and probes.
-        threshold: the number of standard deviations by which a fitted item must stand out; None: it
-            is derived from the number of candidates.
+        threshold: the number of standard deviations by which an item must stand out to be fitted;
+            None: it is derived from the number of candidates.
         progress: called with the number of candidates that were decoded, and about the number to
             decode in all. A candidate is counted once for each pass over the candidates. Each fit
             counts from 0.
@@ -215,7 +215,7 @@ class Fit:
         error: the frequency that the absolute estimate of one phantom in a thousand exceeds.
         least_own_share: the smallest of `own_shares`; 1 if no item is fitted.
         worst: the largest standard deviation of a fitted item, a frequency.
-        threshold: the number of standard deviations by which fitted items stand out.
+        threshold: the number of standard deviations by which an item must stand out to be fitted.
         selected: the threshold with which the fit began.
         whole: for a window, the fit of all batches; None: this is the fit of all batches.
     """

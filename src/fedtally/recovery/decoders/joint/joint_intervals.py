@@ -402,7 +402,7 @@ def list_lows(
 
     Args:
         z: float64 [n], the values divided by their standard deviations.
-        fitted: bool [n], whether each item was fitted, so that z also exceeds the fit's threshold.
+        fitted: bool [n], whether each item was fitted: only if z exceeded the fit's threshold, too.
         threshold: the threshold of the fit, in standard deviations.
         kappa: the factor on the standard deviation, as in `selective_limits`.
         tail: the probability of a limit that is too high, given that the item is listed.
