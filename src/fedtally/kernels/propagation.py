@@ -139,7 +139,7 @@ class Exchanged(NamedTuple):
             value of an item in one row minus its prediction from the item's other rows. Rows to
             which the item sends no message are left out. The means are over the predictions from a
             value of at most 2, of 2 to FAR, and of more than FAR standard deviations. A quotient
-            above 25 counts as 25.
+            above 25 counts as 25. Without quotients a mean is 0.
         numbers: the number of quotients in each of these means, float64 [3].
     """
 

@@ -35,7 +35,8 @@ from scipy.special import gammaln, xlogy
 
 from fedtally.recovery.linear_system import F64, Bools
 
-FAR = 12.0  # standard deviations; an item with this value or more, in either part, is heavy
+# In standard deviations: an item with at least this value in the window or in the rest is heavy.
+FAR = 12.0
 _STEP = 0.25  # from one value of the table to the next, in standard deviations
 _LOWEST = -6.0
 _Z = np.arange(_LOWEST, FAR + _STEP / 2, _STEP)

@@ -40,7 +40,7 @@ from fedtally.sketch import CountSketch
 U8 = npt.NDArray[np.uint8]
 Progress = Callable[[int, int], None]
 MOST_TRIES = 16_384  # words that are tried for one hash, in all sweeps together
-MOST_NAMES = 4096  # hashes that are read, the most frequent ones
+MOST_NAMES = 4096  # the most hashes that are read: those with the largest frequencies
 SWEEPS = 6
 _PATIENT_FROM = 2  # from this sweep on (the first is 0), more lengths and more words are tried
 _MAY_STOP_FROM = 3  # from this sweep on, reading ends after a sweep without a new name

@@ -28,7 +28,7 @@ from fedtally.recovery.linear_system import F64, U64, Bools, Candidates, Ids, ch
 from fedtally.recovery.shrinkage import EXACT, NORMAL, Noisy
 from fedtally.sketch import CountSketch, SketchSpec
 
-LONGEST = 64  # the most rounds in a history
+LONGEST = 64  # the most rounds in a history, before its batches are completed
 Make = Callable[[list[int]], CampaignDecoder]  # makes the decoder of the landed rounds in the list
 # A history that is longer than its window gets so few rounds that the product of candidates, rows
 # and rounds is at most this. Then its batches are completed. With belief propagation this bounds

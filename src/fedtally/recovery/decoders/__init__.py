@@ -137,7 +137,7 @@ SIMPLEST: Mapping[Encoding, Recovery] = MappingProxyType(
 
 
 # A campaign may end early when the predicted error of the decoder ENDS_BY is small enough. Its sums
-# must then be decoded by a decoder in AS_EXACT: the errors of such a decoder are not larger than
-# those of ENDS_BY.
+# must then be decoded by a decoder in AS_EXACT: the errors of such a decoder are usually not larger
+# than those of ENDS_BY.
 ENDS_BY = Recovery.JOINT
 AS_EXACT = (Recovery.JOINT, Recovery.BELIEF)

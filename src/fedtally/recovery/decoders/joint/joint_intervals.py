@@ -505,7 +505,7 @@ class PhantomLaw:
     def __init__(self, landed: Landed, residual: F64) -> None:
         r = residual * landed.weights / landed.spec.rows  # [rows, width, batches]
         self.sd = max(float(np.sqrt(np.mean(r**2, axis=1).sum())), 1e-300)
-        # In wide rows only some cells are used, about 2^17 in all, to bound the time.
+        # In wide rows only some cells are used, some 2^17 to 2^18 in all, to bound the time.
         size = np.abs(r[:, :: max(1, r.size // (1 << 17))]) / self.sd
         t = np.linspace(0.0, 16.0, 100)[1:]
         cumulants = np.empty(len(t))
