@@ -547,6 +547,15 @@ def test_exact_counts_have_nothing_to_explain() -> None:
     assert (made.about, made.half, made.predicted_linf) == ("", 0.0, 0.0)
 
 
+def test_counts_of_nobody_have_no_intervals() -> None:
+    domain = IntegerRange(7, 9)
+    empty = CountSketch(SketchSpec(1, 3, "shared", 1, SEED, first_id=domain.first_id), 0)
+    decoder = DirectDecoder([empty])
+    assert decoder.range(domain.first_id, 3).tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(InvalidInputError, match="num_clients must be at least 1, got 0"):
+        make_intervals(decoder, [empty], domain)
+
+
 def test_shrinkage_knows_the_noise_of_the_plan() -> None:
     domain = IntegerRange(1, 2000)
     terms = propose_privacy(

@@ -271,8 +271,8 @@ def refit(
             False: compute `shrinkage` in each sweep.
 
     Raises:
-        InvalidInputError: a shape or dtype does not fit, an array is not C-contiguous, a cell is
-            outside `residual`, or `sweeps` is below 0.
+        InvalidInputError: the shapes do not fit each other, an array of floats is not C-contiguous
+            float64, a cell is outside `residual`, or `sweeps` is below 0.
     """
     rows, _, batches = residual.shape
     shapes = (len(values), rows)

@@ -1,7 +1,7 @@
 """Checks of the arrays that callers pass to the kernels.
 
-Compiled kernels do not check their arguments. With a wrong shape they would read
-memory outside the arrays.
+Compiled kernels do not check their arguments. With a wrong shape they would read memory outside the
+arrays.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
-native: Any  # the compiled module, which has no type stubs; None: it was not compiled
+native: Any  # the compiled module; None: it was not compiled
 try:
     from fedtally.kernels import _native  # type: ignore[attr-defined,unused-ignore]
 
@@ -72,7 +72,7 @@ def backend() -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit all kernels that are called within this `with` block to one thread.
+    """Limit all kernels that this thread calls within this `with` block to one thread.
 
     For many small arrays, more threads use more CPU time without saving time.
     """
@@ -84,7 +84,7 @@ def one_thread() -> Iterator[None]:
 
 
 def num_threads() -> int:
-    """Return how many threads a kernel may use: 1 within a `with one_thread()` block.
+    """Return how many threads a kernel may use: 1 within this thread's `with one_thread()` block.
 
     Elsewhere it is FEDTALLY_NUM_THREADS or, if this is not set, the number of cores that this
     process may use.

@@ -64,7 +64,7 @@ class Subtable:
     2^bits sums over these batches of sign * counter: one for each pattern of signs.
 
     Attributes:
-        group: the number of the hash group, whose words hold the signs of 8 batches.
+        group: the index of the hash group, whose words hold the signs of 8 batches.
         shift: which bit of a word is the sign of the first of these batches.
         bits: the number of batches, 1 to 8.
     """
@@ -85,7 +85,8 @@ class Decoder:
     (counter), the sums of several batches under all patterns of signs. An id then costs one gather
     (memory read) for each table and row, instead of one for each batch and row. Sums of integers
     are added in float32 if no intermediate value can reach 2^24, and otherwise in float64. In
-    float64, medians are exact up to 2^53. A table whose batches have only sums of 0 is left out.
+    float64, medians are exact up to 2^53. A table whose batches have only sums of 0 is left out,
+    unless it is the first one.
 
     Args:
         sums: the sums of the sketches of each batch, int64, float64 or float32 [batches, rows,

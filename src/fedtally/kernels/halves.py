@@ -19,8 +19,8 @@ from fedtally.kernels.backends import backend, blocks, in_threads, native, num_t
 LOW_BITS = 16  # the number of bits of y in an id x * 2^16 + y
 # The number of bits by which a key is longer than it must be if the width is no power of two. A key
 # has the upper bits of a hash word, which give the cell, and the bits of the signs. If the width is
-# no power of two, the words with one key may belong to two cells. With a longer key this
-# is rarer, and the search tests fewer ids that are not in a heavy cell.
+# no power of two, the words with one key may belong to two cells. With a longer key this is rarer,
+# and the search tests fewer ids that are not in a heavy cell.
 _FINER = 2
 _PAD = 16  # extra words at the end, because the kernel may read past the last id
 _TILE = 16  # the kernel tests ids in groups of 16; a smaller group takes the time of 16
@@ -137,7 +137,7 @@ class Halves:
             keys = np.flatnonzero(tops > least).astype(np.uint32)
             if len(keys):
                 found += self._meet(row, values, keys, tops[keys], need, least)
-        # Not `np.unique`: it uses hashing, which takes several times as long.
+        # Not `np.unique`, which takes several times as long.
         ids: U64 = np.sort(np.concatenate([np.empty(0, np.uint64), *found]))
         ids = ids[np.append(True, ids[1:] != ids[:-1])[: len(ids)]]
         inside: U64 = ids[(ids >= self._first) & (ids - np.uint64(self._first) < self._count)]
@@ -147,11 +147,10 @@ class Halves:
         """Return the rows in which the search begins.
 
         Each id to be found has a value above `least` in one or more of these rows. `least` and
-        `need` are the arguments of `find`. If
-        `need` is above 0, the first of an id's `need` heavy rows has `need` - 1 rows after it. So
-        the last `need` - 1 rows are left out. If `need` is 0, all rows are returned: if a sum of
-        numbers is positive, some rotation of them has only positive partial sums (cycle lemma), and
-        the search follows this rotation.
+        `need` are the arguments of `find`. If `need` is above 0, the first of an id's heavy rows
+        has at least `need` - 1 rows after it. So the last `need` - 1 rows are left out. If `need`
+        is 0, all rows are returned: if a sum of numbers is positive, some rotation of them has only
+        positive partial sums (cycle lemma), and the search follows this rotation.
         """
         return range(self._rows - need + 1 if need else self._rows)
 

@@ -33,7 +33,7 @@ class Inversion:
     Args:
         cumulative: 2^128 times the distribution function, without its final 1: 1 .. 2^21 integers
             in 0 .. 2^128 - 1 that do not fall.
-        first: the smallest draw, -2^62 .. 2^62.
+        first: the draw if u is below every entry, -2^62 .. 2^62.
 
     >>> Inversion([2**127], 5).draw(np.array([2**63 - 1, 2**63 + 1], np.uint64)).tolist()
     [5, 6]

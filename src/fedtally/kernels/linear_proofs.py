@@ -106,7 +106,7 @@ class SketchInputs:
         side: how many counters a line of the grid has, at most 4096. A grid has at most 4096 lines.
         slots: how many pairs of factors the result has, at least 3 * rows + abstain, which is the
             number of products. The pairs after the products are (0, 0).
-        abstain: whether a report ends with a word e: 0 if the client has no item, else 1.
+        abstain: whether a report ends with a word e, which is 0 if the client has no item, else 1.
     """
 
     def __init__(

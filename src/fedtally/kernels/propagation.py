@@ -43,7 +43,7 @@ OWN_SHARE = 0.05  # the least share of a cell's variance that remains without th
 # The items are split into parts, each with its own sums. The number of parts must not depend on the
 # number of threads: otherwise the order of additions, and so the rounding, would depend on it.
 _PARTS = 8
-_FEWEST = 1 << 10  # the fewest items in a part
+_FEWEST = 1 << 10  # the fewest items in a part, except in the last one
 
 
 class Cells(NamedTuple):
@@ -139,7 +139,7 @@ class Exchanged(NamedTuple):
             value of an item in one row minus its prediction from the item's other rows. Rows to
             which the item sends no message are left out. The means are over the predictions from a
             value of at most 2, of 2 to FAR, and of more than FAR standard deviations. A quotient
-            above 25 counts as 25.
+            above 25 counts as 25. Without quotients a mean is 0.
         numbers: the number of quotients in each of these means, float64 [3].
     """
 
@@ -184,8 +184,8 @@ def read_messages(
         unsure: the variances of these messages, in blocks; None: no messages yet.
 
     Raises:
-        InvalidInputError: there are fewer than 2 rows, or an array has a wrong dtype or shape or is
-            not C-contiguous.
+        InvalidInputError: there are fewer than 2 rows, `count` is below 1, or an array has a wrong
+            dtype or shape or is not C-contiguous.
     """
     _check(cells, words, count, beliefs, unsure)
     if backend() == "numpy":
@@ -210,8 +210,8 @@ def exchange_messages(
         rule: how new messages are computed.
 
     Raises:
-        InvalidInputError: there are fewer than 2 rows, or an array has a wrong dtype or shape or is
-            not C-contiguous.
+        InvalidInputError: there are fewer than 2 rows, `count` is below 1, or an array has a wrong
+            dtype or shape or is not C-contiguous.
     """
     _check(cells, words, count, beliefs, unsure)
     batches = cells.residual.shape[2]

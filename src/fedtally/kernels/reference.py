@@ -111,11 +111,12 @@ def decode(
 
 
 def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
-    """Return means over rows of sign * counter, each cut to -most .. most: float64 [sketches, 256].
+    """Return means over rows of sign * counter: float64 [sketches, 256].
 
-    `tables` is [sketches, rows, 8, 256], and `sums` is [sketches, rows, width]. The ids are
-    first_id .. first_id + 255, where first_id is a multiple of 256. Bit 0 of a hash word is the
-    sign. The rows are added one by one, so that rounding is the same in all implementations.
+    Each product is first cut to -most .. most. `tables` is [sketches, rows, 8, 256], and `sums` is
+    [sketches, rows, width]. The ids are first_id .. first_id + 255, where first_id is a multiple of
+    256. Bit 0 of a hash word is the sign. The rows are added one by one, so that rounding is the
+    same in all implementations.
     """
     sketches, rows, width = sums.shape
     upper = tables[:, :, 1, first_id >> 8 & 255].copy()
@@ -215,7 +216,7 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
 
     The arguments are as in `kernels.fingerprint`. A fingerprint is a polynomial in k, multiplied by
     k2, mod 2^61 - 1. Its first coefficient is length + 1, so that strings that differ only in the
-    number of zero bytes at their ends have different fingerprints.
+    number of zero bytes at their ends have different polynomials.
     """
     lengths = np.diff(offsets)
     h = (lengths + 1).astype(np.uint64)

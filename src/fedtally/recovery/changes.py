@@ -2,7 +2,7 @@
 
 Each batch of rounds has its own signs, so an item's values in two batches have independent errors.
 After each round, an item's *e-value* compares two explanations of its values so far: its level
-changed at some earlier round, or it never changed. A large e-value speaks for a change. If nothing
+changed at one of these rounds, or it never changed. A large e-value speaks for a change. If nothing
 changed, the mean of the e-value is at most 1. Then the probability that the e-value ever reaches
 d / alpha, at any round, is at most alpha / d (Ville's inequality). With d items, the probability
 that any item is ever flagged wrongly is therefore at most alpha.
@@ -116,7 +116,7 @@ def round_values(decoder: FittedDecoder, ids: Ids) -> RoundValues:
     fit is used to estimate the counts in each batch.
 
     Args:
-        decoder: a decoder of all batches for which `has_fit` is true.
+        decoder: a decoder of all batches, with a fit (`has_fit`).
         ids: the ids of the items, n in all.
     """
     there = np.flatnonzero(decoder.clients)

@@ -115,8 +115,8 @@ def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
     """Yield notes for the user if the median decodes, and if it is less accurate than possible.
 
     There is a note if the number of rows is even. There is another note if joint recovery, which is
-    more accurate, is not the default because there are too few rows or too many candidates. For
-    decoders other than the median there are no notes.
+    more accurate, is not the default because there are too few rows, or too many candidates that
+    could still be enumerated. For decoders other than the median there are no notes.
 
     Args:
         recovery: the decoder that is used; "auto" is not allowed.
@@ -137,7 +137,7 @@ def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
         yield Note(
             f"more than {usual.most_candidates:,} candidates: by default the paper's decoder is"
             f" used; {USUAL} recovery ({opt.recovery(USUAL)}) is several times as accurate and"
-            " looks at each candidate ten times"
+            " takes longer"
         )
 
 

@@ -1,9 +1,9 @@
 """Predicts the error of a plan before it runs, from the frequencies, the sketch and the noise.
 
 `Sums` describes the sizes and the noise of the sums. Each decoder has its own error model
-(`DecoderKind.predict`). No constant in these models was fitted to simulations. docs/accuracy.md
-derives the models, states their assumptions, and says where they fail. `python -m experiments
-error_model` compares them with simulations.
+(`DecoderKind.predict`). The formulas have no constant that was fitted to simulations.
+docs/accuracy.md derives the models, states their assumptions, and says where they fail.
+`python -m experiments error_model` compares them with simulations.
 """
 
 from __future__ import annotations

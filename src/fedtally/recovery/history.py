@@ -35,7 +35,8 @@ from scipy.special import gammaln, xlogy
 
 from fedtally.recovery.linear_system import F64, Bools
 
-FAR = 12.0  # standard deviations; an item with a larger value in the window or the rest is heavy
+# In standard deviations: an item with at least this value in the window or in the rest is heavy.
+FAR = 12.0
 _STEP = 0.25  # from one value of the table to the next, in standard deviations
 _LOWEST = -6.0
 _Z = np.arange(_LOWEST, FAR + _STEP / 2, _STEP)
@@ -51,8 +52,11 @@ _CHANGED = 0.05  # the initial share of items that change
 _EDGES = np.array([0.5, 1.0, 2.0, 4.0])
 _ALIKE = 2.0  # each class gets this number of imaginary items, which have the initial shares
 _STEPS = 30  # steps of expectation-maximization for light items
-_POISSON = 30.0  # below this rate a count is treated as Poisson, otherwise as normal
-_WIDE = 5.0  # clients; with larger errors, Poisson and normal counts cannot be distinguished
+# Below this rate a count in the window is treated as Poisson, otherwise as normal. With errors of
+# _WIDE clients or more, Poisson and normal counts cannot be distinguished: all are treated as
+# normal.
+_POISSON = 30.0
+_WIDE = 5.0
 # Relative changes of heavy items, as standard deviations, and their initial shares.
 _CHANGES = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0])
 _SHARES = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
@@ -64,7 +68,8 @@ class Part(NamedTuple):
     """The values of items in some rounds, with their errors.
 
     Attributes:
-        value: the items' counts plus independent normal errors, float64 [n].
+        value: the items' counts plus errors that are treated as independent and normal, float64
+            [n].
         stddev: the standard deviations of the errors, above 0, float64 [n].
         clients: the number of clients in these rounds.
     """

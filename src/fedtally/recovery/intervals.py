@@ -1,15 +1,15 @@
 """Confidence intervals for estimated frequencies, for single items or for all items at once.
 
 An interval covers the frequency of an item among the clients that took part. Its confidence is a
-probability over the seed of the hashes, for an item that was named in advance, or for all
-candidates at once. The data must not depend on the seed. The items of a list of the largest
-estimates get other limits: items that are chosen for large estimates are overestimated more often
-than not. The intervals do not cover how the clients that took part differ from a wider population
-(`sampling_error` does).
+probability over the seed of the hashes and the privacy noise, for an item that was named in
+advance, or for all candidates at once. The data must not depend on the seed. With the kind "auto",
+the items of a list of the largest estimates get other limits: items that are chosen for large
+estimates are overestimated more often than not. The intervals do not cover how the clients that
+took part differ from a wider population (`sampling_error` does).
 
-An estimate from a sketch is wrong because of the other items in its cells. *Phantoms*, random ids
-that no client holds, get the same kind of error, so they show its size. docs/recovery.md describes
-the method and its measured coverage.
+An estimate from a sketch is wrong because of the other items in its cells and because of privacy
+noise. *Phantoms*, random ids that no client holds, get the same kind of error, so they show its
+size. docs/recovery.md describes the method and its measured coverage.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def make_intervals(
             "simultaneous": all intervals of all candidates hold together with this confidence.
 
     Raises:
-        InvalidInputError: the confidence or the kind is not allowed, or the registry does not know
-            the decoder.
+        InvalidInputError: the confidence or the kind is not allowed, the registry does not know the
+            decoder, or no client took part.
     """
     check_confidence(confidence)
     if kind not in KINDS:
@@ -151,8 +151,8 @@ def sampling_error(frequency: F64, num_clients: int, confidence: float) -> F64:
 
     The clients that took part are treated as a uniform sample of the population. The result is the
     distance from the frequency f to the further limit of Wilson's interval (1927): about
-    z sqrt(f (1 - f) / n), and z^2 / n if f is near 0 or 1. There, too, Wilson's interval keeps its
-    confidence, unlike the simple interval.
+    z sqrt(f (1 - f) / n), and z^2 / n if f is near 0 or 1. There, too, Wilson's interval nearly
+    keeps its confidence, unlike the simple interval.
 
     Args:
         frequency: float64 [n], estimated frequencies among the clients.

@@ -20,8 +20,8 @@ def known_error(
     """Return the size, a frequency, that the largest error exceeds with a given probability.
 
     The prediction is for joint recovery, whatever decoder will answer: the errors of belief
-    propagation are smaller. Kappa (the ratio of the errors of fitted items to the errors of ids
-    that nobody holds) is a constant here, since measuring it would take several fits.
+    propagation are usually smaller. Kappa (the ratio of the errors of fitted items to the errors of
+    ids that nobody holds) is a constant here, since measuring it would take several fits.
 
     Args:
         sketches: the sums so far, with their noise.

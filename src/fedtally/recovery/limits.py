@@ -83,8 +83,8 @@ class Intervals(Protocol):
     ) -> Intervals | None:
         """Return intervals for the frequencies in several results together.
 
-        Returns None if the limits of the single results are enough, or if `others` come from
-        another decoder.
+        Returns None if the limits of the single results are enough, or if one of `others` comes
+        from another decoder.
 
         Args:
             others: the intervals of the other results, which have other hashes.

@@ -186,8 +186,8 @@ class Landed:
             )
         self.num_clients = int(self.clients.sum())
         self.weights = self.clients / self.clients.sum()
-        # A batch without clients has exact sums of 0, and dividing by 1 keeps them 0. Noised sums
-        # without clients were left out before (`released_sums`).
+        # A batch without clients has exact sums of 0, and dividing by 1 keeps them 0. A campaign
+        # leaves out noised sums without clients (`released_sums`).
         self.frequencies /= np.maximum(self.clients, 1.0)
         if self.fresh:
             self._tables = [spec.round_hash(batch).location[None] for batch in self.batches]
@@ -212,7 +212,7 @@ class Landed:
 
     @property
     def cells(self) -> int:
-        """The number of counters of one sketch."""
+        """The number of cells in one batch."""
         return self.spec.rows * self.spec.width
 
     def places(self, ids: U64) -> tuple[I64, I8]:
@@ -250,8 +250,8 @@ class Landed:
         """Return the hash words of items, which give cells and signs: uint32 [groups, rows, n].
 
         Under schedule "fresh" there is a group for each batch, and bit 0 of a word is the sign.
-        Otherwise the words of group 0 give the cells. The lowest 8 bits of a word of group g give
-        the signs in the batches 8 g .. 8 g + 7.
+        Otherwise the words of group 0 give the cells, and the lowest 8 bits of a word of group g
+        give the signs in the batches 8 g .. 8 g + 7.
         """
         groups = [one for tables in self._tables for one in tables]
         return np.stack([kernels.hash_words(tables, ids) for tables in groups])
@@ -324,8 +324,8 @@ class Landed:
         the other way round: the rows of each batch are folded, and the weighted results of the
         batches are added up.
 
-        The decoder computes in single precision. The rounding error, 1e-7 of the residual in an
-        item's cells, is negligible.
+        The decoder computes in single precision. The rounding error, about 1e-7 of the residual
+        in an item's cells, is negligible.
 
         Args:
             residual: the sums minus what is already explained, as frequencies, float64 [rows,
@@ -362,9 +362,9 @@ class Landed:
     def largest_median(self, residual: F64) -> float:
         """Return an upper bound on the size of every id's number from `decoder` with fold "median".
 
-        It is the median over rows of the largest value that an id can get in the row. Under
-        schedule "fresh", where the rows of each batch are folded by themselves, it is the weighted
-        sum of the batches' medians.
+        The bound holds up to the rounding of single precision. It is the median over rows of the
+        largest value that an id can get in the row. Under schedule "fresh", where the rows of each
+        batch are folded by themselves, it is the weighted sum of the batches' medians.
 
         Args:
             residual: the sums minus what is already explained, float64 [rows, width, batches].
@@ -561,8 +561,8 @@ class Candidates:
     def fresh_ids(self, rng: np.random.Generator, count: int) -> U64:
         """Draw distinct random ids that are no candidates: uint64 [count], in random order."""
         found = np.empty(0, np.uint64)
-        # `np.isin` would hash all candidates, which takes a minute for the contenders of 2^26
-        # candidates. Contenders are ascending, so they need no sort.
+        # `np.isin` would take a minute for the contenders of 2^26 candidates. Contenders are
+        # ascending, so they need no sort.
         taken = [
             ids if (ids[1:] > ids[:-1]).all() else np.sort(ids)
             for ids in (self._extra, self._ids)

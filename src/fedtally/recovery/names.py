@@ -40,7 +40,7 @@ from fedtally.sketch import CountSketch
 U8 = npt.NDArray[np.uint8]
 Progress = Callable[[int, int], None]
 MOST_TRIES = 16_384  # words that are tried for one hash, in all sweeps together
-MOST_NAMES = 4096  # hashes that are read, the most frequent ones
+MOST_NAMES = 4096  # the most hashes that are read: those with the largest frequencies
 SWEEPS = 6
 _PATIENT_FROM = 2  # from this sweep on (the first is 0), more lengths and more words are tried
 _MAY_STOP_FROM = 3  # from this sweep on, reading ends after a sweep without a new name
@@ -51,9 +51,10 @@ _SURE = 6.0
 _STANDS_OUT = 3.0  # without a name, a symbol is subtracted only if its score is above this ...
 _LEADS = 1.0  # ... and exceeds the second best score by this
 # A length of names is tried only if the expected score of a symbol, all copies and parity together,
-# is above _READABLE. A hash is skipped if this fails even for names of _SHORT symbols.
+# is above _READABLE. A hash is skipped if this fails even for names of _SHORT symbols, unless an
+# earlier sweep looked at it.
 _READABLE, _SHORT = 1.5, 4
-# The symbols of a name must have at least the share _FITS of the expected scores. With less than
+# The symbols of a name must have more than the share _FITS of the expected scores. With less than
 # _WHOLE, a second string may have the same hash, and is searched for.
 _FITS, _WHOLE = 0.5, 0.8
 # The words of a public list are compared only if the expected scores together are at least _STRONG.
@@ -123,7 +124,7 @@ def read_names(
 
 
 class _Taken(NamedTuple):
-    """The counts that were subtracted from the sums for one hash.
+    """What was subtracted from the sums for one hash.
 
     Attributes:
         cells: the counters of its symbols, [positions, rows].
@@ -246,7 +247,7 @@ class _Reader:
     def _expected(self, frequency: float) -> F64:
         """Return the expected score of a symbol at each position: float64 [positions].
 
-        It assumes that all clients with a hash of this frequency hold the same string.
+        It assumes that all clients with the same hash hold the same string.
         """
         expected: F64 = frequency / self._scale * ~self._is_missing
         return expected
@@ -324,9 +325,9 @@ class _Reader:
 
         The symbols of the name hide those of a second string. So if the name has only a part of the
         expected scores, this part is subtracted from the scores of its symbols, and the hash is
-        spelled again. The name stays only if it still fits, no other word fits, and none comes
-        close. This is done after all sweeps: then everything that other hashes explain is
-        subtracted, and no hash gets a name later.
+        spelled again, as far as `MOST_TRIES` allows. The name stays only if it still fits, no other
+        word fits, and none comes close. This is done after all sweeps: then everything that other
+        hashes explain is subtracted, and no hash gets a name later.
         """
         expected, name = self._expected(frequency), self._names[h]
         self._add(self._taken[h], 1.0)
@@ -438,7 +439,7 @@ class _Prior:
 def _words(likely: F64, sizes: list[int], prior: _Prior, effort: _Effort) -> Iterator[U8]:
     """Yield the words of some lengths that are worth trying, in arrays: uint8 [n, size - 1].
 
-    Within an array the likeliest word comes first.
+    The words of an array are in the order to try.
 
     Args:
         likely: [positions, 256], the log likelihoods of symbols.
@@ -526,9 +527,10 @@ def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
 
 
 def _likeliest(copies: F64, posterior: F64, prior: _Prior, most: int) -> U8:
-    """Return the likeliest words, the likeliest one first: uint8 [n, size - 1].
+    """Return likely words, the likeliest one first: uint8 [n, size - 1].
 
-    They are judged by the copies of their bytes and by the prior, not by the parity symbols.
+    They are judged by the copies of their bytes and by the prior, not by the parity symbols. The
+    search keeps the best beginnings of words, place by place, so it may miss a likely word.
 
     Args:
         copies: [places, 256], the log likelihoods of the bytes at each place.

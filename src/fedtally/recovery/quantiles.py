@@ -18,7 +18,7 @@ def quantile(values: F64, share: float) -> float:
     """Return exactly what `np.quantile(values, share)` returns.
 
     Args:
-        values: float64 [n], n at least 1, without nan.
+        values: float64 [n], n at least 1, finite.
         share: how much of the values lies below the quantile, in [0, 1].
 
     >>> quantile(np.array([4.0, 1.0, 2.0, 3.0]), 0.5)
@@ -36,7 +36,7 @@ def quantiles(values: F64, shares: F64) -> F64:
     It sorts the values once, which is fastest for a few hundred values.
 
     Args:
-        values: float64 [n], n at least 1, without nan.
+        values: float64 [n], n at least 1, finite.
         shares: how much of the values lies below each quantile, float64 [shares], in [0, 1].
 
     >>> quantiles(np.array([4.0, 1.0, 2.0, 3.0]), np.array([0.5, 1.0])).tolist()

@@ -3,13 +3,13 @@
 Most candidates are rare, and the estimate of a rare item is mostly noise. The distribution of the
 noise is known. Therefore the distribution of the true frequencies can be learned from all estimates
 together. Then each estimate is replaced by the mean frequency of the items with that estimate. This
-is empirical Bayes (Robbins 1956) in the form of Stephens (Biostatistics 2017). The l2 error becomes
-several times smaller. But estimates near the noise are biased towards 0, and the largest single
-error may grow a little. Items far above the noise hardly change.
+is empirical Bayes (Robbins 1956) in the form of Stephens (Biostatistics 2017). The l2 error often
+becomes several times smaller. But estimates near the noise are biased towards 0, and the largest
+single error may grow a little. Items far above the noise hardly change.
 
 The learned distribution is a mixture of a point at 0 and of normal components. The means of the
-components rise geometrically, and their weights are those of maximum likelihood. docs/accuracy.md
-has the reasons and the measurements.
+components rise geometrically, and their weights are near those of maximum likelihood.
+docs/accuracy.md has the reasons and the measurements.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _BINS = (0.15, 0.08)  # bins of the values: the first step, and the growth of th
 # The median's noise is a mixture of normal components. These are the smallest of their standard
 # deviations, and the ratio from one to the next.
 _SIZES = (0.2, 1.4)
-# A phantom (an id that nobody holds) beyond this shares cells with one of the heaviest items. Such
-# items cause no error in their own estimates, so these phantoms are left out.
+# A phantom (an id that nobody holds) beyond this mostly shares cells with one of the heaviest
+# items. Such items cause no error in their own estimates, so these phantoms are left out.
 _FURTHEST = 10.0
 _STEPS = 500  # the most steps of expectation-maximization
 _RISE = 0.01  # after a step that raises the log-likelihood by less, the weights are good enough
-EXACT = 0.01  # in clients; if the noise is smaller, nothing is shrunk
+EXACT = 0.01  # in clients; if the noise is not larger, nothing is shrunk
 NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
 _TINY = 1e-300  # replaces a density of 0, which has no logarithm
 
@@ -222,7 +222,7 @@ def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
 
 
 def mixing_weights(likelihood: F64, seen: F64, pseudo: float = 0.0) -> F64:
-    """Return the maximum-likelihood weights of the components of a mixture: float64 [k].
+    """Return weights of a mixture's components, near those of maximum likelihood: float64 [k].
 
     They are computed by at most `_STEPS` steps of expectation-maximization. The steps end when one
     raises the log-likelihood by less than `_RISE`.
@@ -276,7 +276,7 @@ def both_sides(axis: F64) -> F64:
 
 
 def _axis(largest: float, first: float, growth: float) -> npt.NDArray[np.float64]:
-    """Return ascending points from 0 to a little above `largest`.
+    """Return ascending points from 0 to one or two steps above `largest`.
 
     Near 0 the step is `first`; further out it is `growth` times the point.
     """

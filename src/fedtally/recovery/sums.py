@@ -152,7 +152,7 @@ def _clients_of_rounds(
     They are the numbers of clients in `round_sizes`. Without `round_sizes` each is 1.
 
     Raises:
-        InvalidInputError: a size is below 1; the sizes do not fit the number of rounds or of
+        InvalidInputError: a number is below 1; the sizes do not fit the number of rounds or of
             clients; or neither sizes nor a number of clients are given.
     """
     rounds = np.ones(validate.integer(1, num_rounds=num_rounds))
@@ -198,7 +198,7 @@ def heterogeneity_of_batches(heterogeneity: float, batches: float, num_rounds: f
 
 
 def grouped(values: F64, numbers: F64, ratio: float) -> tuple[F64, F64]:
-    """Group values that are within a ratio of each other.
+    """Group values, so that the values of one group are within a ratio of each other.
 
     Args:
         values: float64 [n], above 0, ascending.

@@ -28,11 +28,11 @@ from fedtally.recovery.linear_system import F64, U64, Bools, Candidates, Ids, ch
 from fedtally.recovery.shrinkage import EXACT, NORMAL, Noisy
 from fedtally.sketch import CountSketch, SketchSpec
 
-LONGEST = 64  # the most rounds in a history
+LONGEST = 64  # the most rounds in a history, before its batches are completed
 Make = Callable[[list[int]], CampaignDecoder]  # makes the decoder of the landed rounds in the list
-# A history is made no longer than its window if the product of candidates, rows and rounds would
-# exceed this. With belief propagation this bounds the number of messages, which must fit into
-# memory. Other decoders have the same limit.
+# A history that is longer than its window gets so few rounds that the product of candidates, rows
+# and rounds is at most this. Then its batches are completed. With belief propagation this bounds
+# the number of messages, which must fit into memory. Other decoders have the same limit.
 _ROOM = 1 << 24
 # The lengths of windows, in batches, that `shortest_enough` compares; the whole history is added.
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)
@@ -109,7 +109,7 @@ class Decoded:
         history: the rounds of the fit that the window's values use, ascending. If more rounds did
             not help, these are only the window's rounds.
         prior: the rounds that serve as the prior of the window's counts, ascending. Empty if no
-            prior is used: no fit, exact values, or a prior that did not raise the likelihood.
+            prior is used, for example because it did not raise the likelihood.
     """
 
     decoder: CampaignDecoder
@@ -123,7 +123,8 @@ def last(sketches: Sequence[CountSketch], number: int) -> list[int]:
     """Return the last `number` landed rounds, ascending, or all if there are fewer.
 
     Raises:
-        InvalidInputError: `number` is below 1, or no round has landed.
+        InvalidInputError: `number` is below 1, no round has landed, or two sums are of one round.
+        IncompatibleError: the specs of the sums differ.
 
     >>> from fedtally.sketch import SketchSpec
     >>> spec = SketchSpec(rows=1, width=2, schedule="hybrid", num_rounds=9, seed=bytes(32))
@@ -230,7 +231,7 @@ def decode(
 
 
 def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
-    """Return how many of the last batches to use to estimate the present frequencies best.
+    """Return how many of the last batches with clients estimate the present frequencies best.
 
     A longer window has smaller random errors, but its frequencies are older. Two numbers are added
     for each window. The first is its distance from the present: the largest difference from shorter

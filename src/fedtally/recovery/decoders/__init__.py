@@ -2,7 +2,7 @@
 
 To add a decoder, write a module or a package NAME beside this file that defines `KIND`
 (`kind.DecoderKind`). Add a member NAME to `Recovery` below, and the name to `options.DECODERS`.
-Other code finds decoders here, with few exceptions: belief propagation, the end of a campaign
+Other code finds decoders here, with few exceptions: for example, the end of a campaign
 (`known_error`) and pilots use the class of joint recovery directly.
 
 A decoder's code is loaded when it is first used, so that planning starts faster.
@@ -137,7 +137,7 @@ SIMPLEST: Mapping[Encoding, Recovery] = MappingProxyType(
 
 
 # A campaign may end early when the predicted error of the decoder ENDS_BY is small enough. Its sums
-# must then be decoded by a decoder in AS_EXACT: the errors of such a decoder are not larger than
-# those of ENDS_BY.
+# must then be decoded by a decoder in AS_EXACT: the errors of such a decoder are usually not larger
+# than those of ENDS_BY.
 ENDS_BY = Recovery.JOINT
 AS_EXACT = (Recovery.JOINT, Recovery.BELIEF)

@@ -114,13 +114,17 @@ class DirectIntervals(UsualIntervals):
         size: the number of candidates.
         confidence: the confidence of the intervals, above 0 and below 1.
         kind: the kind of intervals, as in `make_intervals`.
+
+    Raises:
+        InvalidInputError: no client took part.
     """
 
     def __init__(
         self, decoder: DirectDecoder, size: int, confidence: float, kind: str = "pointwise"
     ) -> None:
         self._decoder, self._noise, self._size = decoder, decoder.noise, size
-        self._alpha, self._kind, self._clients = 1.0 - confidence, kind, decoder.num_clients
+        self._alpha, self._kind = 1.0 - confidence, kind
+        self._clients = validate.integer(1, num_clients=decoder.num_clients)
         about = ["all intervals hold at once"] if kind == "simultaneous" else []
         if self._noise.stddev:
             about.append(

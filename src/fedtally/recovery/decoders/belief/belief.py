@@ -82,7 +82,7 @@ SLOWER = 0.7  # the damping is multiplied by this if messages move more than in 
 LEAST_DAMPING = 0.3
 SETTLED = 0.1  # in standard deviations of messages: a smaller move hardly changes the estimates
 # The prior is learned by _FIRST_STEPS steps before the first iteration, by as many after the last
-# iteration, and by _STEPS steps in each iteration.
+# iteration, and by _STEPS steps in each iteration that looks at all candidates.
 _FIRST_STEPS, _STEPS = 40, 4
 # Phantoms are ids that nobody holds. An iteration uses this number of the NUM_PHANTOMS phantoms.
 _FEW_PHANTOMS = 4096
@@ -115,8 +115,8 @@ _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memo
 FEWEST_CELLS = 400
 # With fewer than five rows the values say little about the distribution of counts. Maximum
 # likelihood then concentrates the distribution at a few random counts. So there is a second run,
-# with this value of `Prior.smooth`, and the run that ends with less noise is used. Smoothing helps
-# if counts vary gradually, and harms if many counts are equal.
+# with this value of `Prior.smooth`. Of the trusted runs, the one with less noise is used. Smoothing
+# helps if counts vary gradually, and harms if many counts are equal.
 _SMOOTH = 0.15
 _EXACT = 0.05  # clients; with less noise joint recovery cannot be improved
 # Belief propagation is not trusted in three cases. First: messages still move by more than this
@@ -134,7 +134,7 @@ MANY_ROWS = 5
 
 
 def message_bytes(candidates: int, rows: int, batches: int) -> int:
-    """Return the most memory, in bytes, that the messages of a campaign take.
+    """Return about the most memory, in bytes, that the messages of a campaign take.
 
     If only some candidates send messages, a copy while messages are rearranged is included. With
     fewer than five rows there are two runs, and the messages of both are included.
@@ -241,7 +241,7 @@ class Sent:
 
 
 class Messages:
-    """The messages of all items to all cells, iterated until they settle; the constructor does it.
+    """The messages of items to cells. The constructor iterates them, usually until they settle.
 
     Args:
         landed: the sums.
@@ -249,8 +249,8 @@ class Messages:
         rng: draws the phantoms: ids that nobody holds, whose values show the noise.
         start: the positions of some candidates, int64 [n], and their counts by batch, float64
             [n, batches]. Their messages start from these counts, all others from 0.
-        prior: the distribution of counts from which learning starts. Unless its counts are `known`,
-            it is changed in place. None: a new one with equal weights.
+        prior: the distribution of counts from which learning starts; it is changed in place. None:
+            a new one with equal weights.
         smooth: the argument `smooth` of a new prior.
 
     Attributes:
@@ -552,10 +552,10 @@ class BeliefDecoder(FittedDecoder):
     """Decodes landed sums, the sums of rounds that took place, by belief propagation.
 
     Joint recovery is done first, and the messages start from its items. Joint recovery answers
-    instead if there are too few cells or too many messages, or if belief propagation does not fit
-    the sums or cannot improve on it. Estimates are posterior means, which makes both the largest
-    error and the sum of squared errors small. The decoder's random draws follow from the seed of
-    the sketches, so the same sums give the same estimates.
+    instead if there are too few cells or too many messages, or if belief propagation does not
+    settle, does not fit the sums or cannot improve on it. Estimates are posterior means, which
+    makes both the largest error and the sum of squared errors small. The decoder's random draws
+    follow from the seed of the sketches, so the same sums give the same estimates.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round.

@@ -172,7 +172,7 @@ class _Settled(NamedTuple):
 def predict(
     frequencies: F64, plan: Sums, number: F64 | float = 1.0, probability: float = 0.5
 ) -> Prediction:
-    """Return the predicted error of belief propagation, or of joint recovery if that will answer.
+    """Return the predicted error of belief propagation, or of joint recovery (see `_settled`).
 
     Args:
         frequencies: float64 [k], ascending, above 0.

@@ -28,8 +28,9 @@ FEW_CELLS, OFF = 1500, (0.6, 1.7)
 class BeliefIntervals(UsualIntervals):
     """Intervals around the values of items: a number of standard deviations on either side.
 
-    Each limit is at least one client away from the value. The value comes from the item's cells
-    alone. The estimate is a posterior mean, and may lie outside the interval for rare items.
+    Each limit is at least one client away from the value. The value comes from the item's cells,
+    without the prior. The estimate is a posterior mean, and may lie outside the interval for rare
+    items.
 
     Args:
         decoder: a decoder for which `fallback` is "".
@@ -60,8 +61,8 @@ class BeliefIntervals(UsualIntervals):
         self._half = float(-ndtri(tail)) * law.excess(tail)
         if kind == "simultaneous":
             tail /= size  # Bonferroni's correction for `size` intervals
-            # `_calibrate` matched only the .95 quantile of the phantoms' errors. Their standard
-            # deviation also shows whether the tails are wide.
+            # `Messages._calibrate` matched only the .95 quantile of the phantoms' errors. Their
+            # standard deviation also shows whether the tails are wide.
             wide = max(1.0, float(np.std(messages.null)))
             self._half = BAND_SLACK * wide * float(-ndtri(tail)) * law.excess(tail)
         self.predicted_linf = or_none(

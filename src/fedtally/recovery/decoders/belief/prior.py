@@ -162,7 +162,17 @@ class Prior:
         return Posterior(*propagation.posterior(self.table, values, stddevs))
 
     def value_of(self, means: F64 | float, stddevs: F64) -> F64:
-        """Return the values for which `posterior` gives these means: float64, like `stddevs`."""
+        """Return the values at which the means of `posterior` reach these means.
+
+        A mean that is exceeded at every value gets a value far below 0.
+
+        Args:
+            means: the means, in clients.
+            stddevs: float64, above 0: the standard deviations of the noise of the values.
+
+        Returns:
+            float64, shaped like `stddevs`.
+        """
         low, high = means - 3 * FAR * stddevs, means + 3 * FAR * stddevs
         for _ in range(60):
             middle = (low + high) / 2

@@ -36,7 +36,8 @@ _SPARED = 0.5
 # first search tests at most _FIRST_TRY ids. The share of the needed items that a try finds tells
 # how many ids the next try must test; this number is multiplied by _SPARE.
 _FIRST_TRY, _SPARE = 1 << 20, 1.15
-_GROWTH = (1.25, 3.0)  # a try may test at least and at most this many times the ids of the last try
+# From try to try, the number of ids that may be tested grows by a factor within these bounds.
+_GROWTH = (1.25, 3.0)
 _LEAST_TRY = 1 << 18  # the first try of a later search may test at least this number of ids
 _HIGHEST = 1e6  # the highest floor that is tried, as a multiple of the lowest floor
 _STEPS = 6  # steps of the bisection for the lowest floor that is cheap enough
@@ -46,7 +47,7 @@ _ROUNDING = float(np.finfo(np.float32).eps)
 class Finder:
     """Finds candidates whose cells have a large sum, or large values in at least half of the rows.
 
-    A look at all candidates finds the same candidates.
+    A look at all candidates would find these candidates, too.
 
     Args:
         landed: the sums; their batches must share locations.
@@ -89,10 +90,10 @@ class Finder:
 
     @property
     def looks(self) -> float:
-        """The mean time of a search, divided by the time of a look, a decoding of all candidates.
+        """The mean time of a search with `share`, divided by the time of a look at all candidates.
 
         If a search was given up, the look that had to follow is added to its time. The result is 0
-        if there was no search.
+        if there was no such search.
         """
         return self._taken / max(self._calls, 1)
 

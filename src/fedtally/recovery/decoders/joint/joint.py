@@ -2,12 +2,12 @@
 
 A *cell* is a counter of the sketch. *Heavy* items are the frequent ones. The decoders of the paper
 (Wu and others 2023, see `median`) treat everything that shares a cell with an item as noise. But
-most of this noise comes from other heavy items, which the same sums reveal. The fit repeats three
-steps. First, it decodes the *residual*: the part of the sums that the fitted items do not explain.
-Second, it chooses the items that stand out: the *support*. Third, it fits the frequencies of these
-items in every round to all cells at once. The repetitions use falling thresholds: this is the
-*ladder*. A few *polishes* follow. A polish chooses the support again, by a sharper test, and fits
-it. In the end the residual holds mostly the noise of the rare items.
+much of this noise often comes from other heavy items, which the same sums reveal. The fit repeats
+three steps. First, it decodes the *residual*: the part of the sums that the fitted items do not
+explain. Second, it chooses the items that stand out: the *support*. Third, it fits the frequencies
+of these items in every batch to all cells at once. The repetitions use falling thresholds: this is
+the *ladder*. A few *polishes* follow. A polish chooses the support again, by a sharper test, and
+fits it. In the end the residual holds mostly the rare items and the privacy noise.
 
 Joint recovery only processes released sums. So it costs no communication, and does not change a
 guarantee of differential privacy. Without differential privacy there is no such guarantee: joint
@@ -70,8 +70,8 @@ POLISHES = 3
 MOST_POLISHES = 12
 IMPROVES = 0.9
 POLISH_SWEEPS = 8  # sweeps of the fit over the support, in each polish
-# In the end the value of a fitted item is at least SELECTED of its own standard deviations. In a
-# large domain the bound is higher: then about FALSE_ITEMS of the candidates that nobody holds are
+# A polish chooses only items whose value e is more than SELECTED of its own standard deviations. In
+# a large domain the bound is higher: then about FALSE_ITEMS of the candidates that nobody holds are
 # fitted.
 SELECTED = 4.0
 FALSE_ITEMS = 4
@@ -167,11 +167,11 @@ class Kept(NamedTuple):
     """A list that a look at all candidates of a large domain leaves for later looks.
 
     A candidate that is not on the list had a value of at most `floor`. The residual changes from
-    look to look, and with it all values. A later look searches for values above a higher floor. It
-    only needs the list if no other value rose by more than the difference of the floors. Phantoms,
-    ids that nobody holds, show how much values change. If 999 of 1,000 phantoms changed by less
-    than this difference, only the list is searched. This misses about one in a thousand of the
-    items that hardly stand out, which are found by chance anyway.
+    look to look, and with it all values. A later look searches for values above a higher floor. The
+    list is enough if no other value rose by more than the difference of the floors. Phantoms, ids
+    that nobody holds, show how much values change. If 999 of 1,000 phantoms changed by less than
+    this difference, only the list is searched. This misses about one in a thousand of the items
+    that hardly stand out, which are found by chance anyway.
 
     Attributes:
         floor: the floor of the look; candidates with larger values are on the list.
@@ -195,8 +195,8 @@ class Fit:
         candidates: the items that may be fitted.
         most: the largest number of fitted items.
         rng: draws phantoms and probes.
-        threshold: the number of standard deviations by which a fitted item must stand out; None: it
-            is derived from the number of candidates.
+        threshold: the number of standard deviations by which an item must stand out to be fitted;
+            None: it is derived from the number of candidates.
         progress: called with the number of candidates that were decoded, and about the number to
             decode in all. A candidate is counted once for each pass over the candidates. Each fit
             counts from 0.
@@ -208,14 +208,14 @@ class Fit:
         phantoms: ids that no client holds, uint64 [n].
         share: the b of each measured phantom, float64 [n].
         null: e sqrt(b) of each measured phantom, float64 [n].
-        scale: the standard deviation of `null`, a frequency. The error of an item with the share b
-            has the standard deviation scale / sqrt(b).
+        scale: the standard deviation of `null`, judged by its .95 quantile, a frequency. The error
+            of an item with the share b has the standard deviation scale / sqrt(b).
         own_shares: the b of each fitted item, float64 [support].
         shrinks: whether the estimate of an unfitted item is b e; otherwise it is e.
         error: the frequency that the absolute estimate of one phantom in a thousand exceeds.
         least_own_share: the smallest of `own_shares`; 1 if no item is fitted.
         worst: the largest standard deviation of a fitted item, a frequency.
-        threshold: the number of standard deviations by which fitted items stand out.
+        threshold: the number of standard deviations by which an item must stand out to be fitted.
         selected: the threshold with which the fit began.
         whole: for a window, the fit of all batches; None: this is the fit of all batches.
     """
@@ -685,7 +685,7 @@ class Fit:
         return self.candidates.passing(lambda ids: (means.at(ids) > floor) | np.isin(ids, fitted))
 
     def _polish(self) -> None:
-        """Choose a new support, by z (see `standing_out`), and fit it, the largest z first."""
+        """Choose a new support, by z (see `standing_out`), and fit it, the largest e first."""
 
         def share(items: LeaveOneOut, z: F64, at: float) -> float:
             chosen = (z > at) & (items.values > self.landed.half_a_client)
@@ -932,7 +932,7 @@ def _merged(one: I64, other: I64) -> I64:
 
 
 def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None) -> Fit:
-    """Return the best of several fits with smaller and smaller supports.
+    """Return the best of one or several fits, with smaller and smaller supports.
 
     With few rows and many rare items, false items may fill the support. The fit then hardly
     distinguishes some fitted items from others that share their cells, and the shares b of these

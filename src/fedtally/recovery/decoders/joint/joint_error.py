@@ -1,4 +1,4 @@
-"""Predicts the error of joint recovery, by equation (1) of docs/accuracy.md."""
+"""Predicts the error of joint recovery, by equation (1) of docs/accuracy.md, "The error model"."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedtally.recovery.decoders.joint.joint import (
 from fedtally.recovery.sums import F64, Prediction, Sums, grouped
 
 _MANY = 60.0  # a larger expected count, in clients, is treated as exact, without Poisson noise
-_GROUP = 1.03  # items whose counts are within this ratio are treated as equal
+_GROUP = 1.03  # items are treated as equal only if their counts are within this ratio
 # The decoder sees the variance between an item's rounds only if it exceeds Poisson noise by this
 # number of standard errors.
 _CLEARLY = 3.0
@@ -65,7 +65,7 @@ class _State(NamedTuple):
     """The decoder's state, given the scale of its errors: float64 [scales] for each field.
 
     Attributes:
-        implied: the scale that results from equation (1) of docs/accuracy.md.
+        implied: the scale that results from equation (1).
         threshold: the frequency above which an estimate is fitted.
         left: b' in equation (1): the share of an unfitted item that the fit leaves in the residual.
         support: the expected number of fitted items.
@@ -84,7 +84,7 @@ def _row_sums(values: F64) -> F64:
 
 
 class _Ladder:
-    """Equation (1) of docs/accuracy.md: from an assumed scale of errors it computes another one.
+    """Equation (1) (see this module): from an assumed scale of errors it computes another one.
 
     A scale is a prediction if the equation gives the same scale again.
 

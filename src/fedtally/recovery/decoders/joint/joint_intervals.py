@@ -25,7 +25,7 @@ from fedtally.recovery.phantoms import generator
 # Kappa is the ratio of the errors of fitted items to those of phantoms. It is measured by adding
 # known items to the sums: about this share of the number of cells. More would spoil the fit.
 _SPIKED = 0.03
-_SPIKES = (8, 300)  # the fewest and the most items that are added at once
+_SPIKES = (8, 300)  # the fewest and the most items that are added at once, before any halving
 _ALL_SPIKES = 150  # how many items all repetitions together should add
 _MOST_REPEATS = 16  # the most repetitions; each takes as long as the first decoding
 _MOST_AT_ONCE = 4  # the most repetitions that run at the same time
@@ -93,7 +93,8 @@ class JointIntervals(UsualIntervals):
     a limit that holds for any list is higher, the limit for any list is used.
 
     Simultaneous intervals do not use the selection: they are symmetric around e. Their half-width
-    is a normal quantile by Bonferroni's correction, times kappa and `BAND_SLACK`.
+    is a normal quantile by Bonferroni's correction, times kappa, `BAND_SLACK` and a factor for wide
+    tails (`PhantomLaw.excess`), or one client if that is more.
 
     Attributes:
         fit: the joint fit.
@@ -253,7 +254,7 @@ def kappa_of(fit: Fit) -> Kappa:
     """Measure the ratio of the errors of fitted items to those of phantoms, with known items.
 
     Ids that no client holds are added to the sums, with frequencies like those of the fitted items
-    and Poisson numbers of clients in every round. The sums are decoded again. The root mean square
+    and Poisson numbers of clients in every batch. The sums are decoded again. The root mean square
     error of these items is divided by that of the same ids in `fit`. A quotient below 1 is raised
     to 1. If the added items spoil the fit, fewer are added. If the fewer items spoil it, too, or if
     the domain is too large to be decoded again, the ratio is a constant. If the domain is not too
@@ -401,7 +402,7 @@ def list_lows(
 
     Args:
         z: float64 [n], the values divided by their standard deviations.
-        fitted: bool [n], whether each item was fitted, so that z also exceeds the fit's threshold.
+        fitted: bool [n], whether each item was fitted: only if z exceeded the fit's threshold, too.
         threshold: the threshold of the fit, in standard deviations.
         kappa: the factor on the standard deviation, as in `selective_limits`.
         tail: the probability of a limit that is too high, given that the item is listed.
@@ -493,8 +494,8 @@ class PhantomLaw:
     """The distribution of the mean residual over the cells of an id that no client holds.
 
     The sums are given, and the id's cells and signs are random. Rows are independent, so the
-    cumulant function of the mean is exact. The tail is computed from it by the saddlepoint
-    approximation of Lugannani and Rice (1980).
+    cumulant function of the mean is a sum over the rows. The tail is computed from it by the
+    saddlepoint approximation of Lugannani and Rice (1980).
 
     Args:
         landed: the sums.
@@ -504,7 +505,7 @@ class PhantomLaw:
     def __init__(self, landed: Landed, residual: F64) -> None:
         r = residual * landed.weights / landed.spec.rows  # [rows, width, batches]
         self.sd = max(float(np.sqrt(np.mean(r**2, axis=1).sum())), 1e-300)
-        # In wide rows only some cells are used, about 2^17 in all, to bound the time.
+        # In wide rows only some cells are used, some 2^17 to 2^18 in all, to bound the time.
         size = np.abs(r[:, :: max(1, r.size // (1 << 17))]) / self.sd
         t = np.linspace(0.0, 16.0, 100)[1:]
         cumulants = np.empty(len(t))

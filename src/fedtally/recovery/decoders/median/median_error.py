@@ -14,9 +14,9 @@ from scipy.special import betainc, gammaln
 
 from fedtally.recovery.sums import F64, Prediction, Sums, grouped
 
-_WIDE_GROUP = 1.1  # items whose counts are within this ratio are treated as equal
+_WIDE_GROUP = 1.1  # items are treated as equal only if their counts are within this ratio
 _ALONE = 60  # this number of heaviest items is never grouped
-# Batches whose sizes are within a ratio are treated as equal. The ratio is at least _ALIKE, and so
+# Batches are treated as equal only if their sizes are within a ratio: at least _ALIKE, and so
 # large that only about _SIZES different sizes remain.
 _ALIKE = 1.01
 _SIZES = 12
@@ -96,8 +96,8 @@ def _alike(plan: Sums) -> list[tuple[float, int]]:
 def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) -> float:
     """Return the size, in counts, that the error of a rare item exceeds with a given probability.
 
-    The first lattice is wide enough for all errors. Then the steps get smaller until the result is
-    many steps long, or a step is one count.
+    The first lattice is wide enough for nearly all errors. Then the steps get smaller until the
+    result is many steps long, or a step is one count.
     """
     reach = (
         float(expected.max(initial=0.0)) + float((numbers * expected**2).sum() + plan.noise) ** 0.5
@@ -107,7 +107,7 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) 
         sizes, tails = _tails(step, expected, numbers, plan)
         found = float(sizes[np.argmax(np.append(tails[:-1], 0.0) <= probability)])
         if step == 1.0:
-            return found  # errors are whole counts, so this lattice is exact
+            return found  # all possible errors lie on this lattice, so it is exact
         if found >= _STEPS / 2 * step:
             return float(
                 np.interp(

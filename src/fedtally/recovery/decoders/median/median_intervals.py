@@ -1,6 +1,6 @@
 """Intervals around the estimates of the paper's decoder.
 
-They do not assume normal errors. The median over rows rarely has a large error: only if the item
+They do not assume normal errors. The median over rows rarely has a large error: mostly if the item
 shares cells with heavy items in half of the rows. The limits come from ids that no client holds,
 since these have the same collisions. docs/recovery.md describes the method and its measured
 coverage.
@@ -36,8 +36,9 @@ _BY_PHANTOMS = 0.999
 # distribution, absolute values are rounded to multiples of a step. The largest possible sum is this
 # number of steps.
 _GRID = 1 << 16
-# Under schedule "hybrid", the distribution of a row uses about this number of sums with some
-# patterns of signs. All 2^batches patterns for every cell would be too many to sort.
+# Unless the schedule is "fresh", the distribution of a row uses the sums of its cells under all
+# patterns of signs. If these are more than this number, too many to sort, then only some patterns
+# are used, which give about this number of sums.
 _SIGNED_SUMS = 1 << 20
 # The number of phantoms for the limits of a list. It is larger than NUM_PHANTOMS, since these
 # limits depend on rarer events than those of a named item.
@@ -50,10 +51,10 @@ class MedianIntervals(UsualIntervals):
     The width comes from phantoms: ids that no client holds. Up to a confidence of .999, pointwise
     intervals use a quantile of the phantoms' estimates. With a higher confidence, and in
     simultaneous intervals, rarer events matter. Then the exact distribution of a phantom's estimate
-    given the sums is used: in each row the phantom has a random cell and random signs. For an even
-    number of rows, an upper bound on this distribution's tail is used. If items were chosen because
-    their estimates reached a threshold, their lower limits use the distribution of an estimate
-    given that it reached the threshold.
+    given the sums is used, or with many batches a close approximation: in each row the phantom has
+    a random cell and random signs. For an even number of rows, an upper bound on this
+    distribution's tail is used. If items were chosen because their estimates reached a threshold,
+    their lower limits use the distribution of an estimate given that it reached the threshold.
 
     Args:
         decoders: the decoder of one result, or of several results whose counts are added.
