@@ -172,7 +172,9 @@ def alone(clients: int) -> None:
     """Run a batch of so many reports on disk in this process, and print what it took as JSON.
 
     `peak` is memory in bytes. `restart` is the seconds that a new leader takes up to its first
-    report, and `page` the seconds that it takes to judge its first page.
+    report, and `page` the seconds that it takes to judge its first page. `leader` and `helper` are
+    the bytes of their databases after the sum, when the reports are erased: a file keeps its
+    largest size.
     """
     campaign, clocks = Campaign(clients), Clocks()
     with tempfile.TemporaryDirectory() as folder:
@@ -190,6 +192,8 @@ def alone(clients: int) -> None:
             leader.judge(frame)
             found["page"] = time.perf_counter() - start
             closed(leader, helper, clocks, "on disk")
+        for side in ("leader", "helper"):
+            found[side] = Path(folder, f"{side}.db").stat().st_size
     unit = 1 if sys.platform == "darwin" else 1024
     found["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     print(json.dumps(found))
@@ -241,6 +245,10 @@ def measure(clients: int, turns: int, few: int, many: int) -> Report:
     report.notes.append(
         f"peaks: {small['peak'] / 1e6:.0f} and {large['peak'] / 1e6:.0f} MB; restart, up to its"
         f" first report: {large['restart']:.3f} s"
+    )
+    report.notes.append(
+        f"bytes of disk for each of {many:,} reports:"
+        f" {large['leader'] / many:,.0f} at the leader, {large['helper'] / many:,.0f} at the helper"
     )
     names = sorted({name for turn in clocks for name in turn.cpu})
     for clock in ("cpu", "wall"):

@@ -147,6 +147,7 @@ def test_two_servers_on_disk_are_measured() -> None:
     for name, goal in goals.items():
         assert goal["value"] > 0  # with `--quick`, times are of single turns
         assert goal["met"] or "peak" not in name
+    assert any("bytes of disk for each of 5 reports" in note for note in measured["notes"])
 
 
 def test_windows_and_long_plans_are_measured() -> None:

@@ -150,6 +150,10 @@ def test_from_the_folder_to_the_result(
     assert document["secure_sum"]["engine"] == "agents"
     assert document["secure_sum"]["survivors"] == 2 * N
     assert run(["inspect", str(saved)]) == 0
+    table = world.folder / "r.csv"
+    assert run(["campaign", "result", str(place), "-o", str(table)]) == 0
+    result.export(world.folder / "same.csv")
+    assert table.read_bytes() == (world.folder / "same.csv").read_bytes()  # a table, as elsewhere
     asked = ["campaign", "result", str(place), "--window"]
     capsys.readouterr()
     assert run([*asked, "last:1", "--json"]) == 0

@@ -452,7 +452,7 @@ def close(name: Path, at: str | None, release: str | None, as_json: bool) -> Non
     "-o",
     type=click.Path(),
     metavar="FILE",
-    help="Save the result, for query, merge and inspect",
+    help="Write a table (.csv, .parquet), or save the result for query and merge",
 )
 @shared("aggregate leader result")
 @json_option
@@ -479,8 +479,7 @@ def result(
     found = Result.load(name / RESULT)
     shown = campaign_view.windowed(found, window, history)
     if output:
-        found.save(output)
-        console.note(f"wrote {output}: try fedtally query {output} ITEM", as_json)
+        campaign_view.write_output(found, shown, output, as_json)
     campaign_view.show_result(shown, top, as_json, details)
 
 

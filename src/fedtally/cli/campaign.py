@@ -326,7 +326,7 @@ def cancel(name: Path, as_json: bool) -> None:
     "-o",
     type=click.Path(),
     metavar="FILE",
-    help="Save the result, for query, merge and inspect",
+    help="Write a table (.csv, .parquet), or save the result for query and merge",
 )
 @shared("campaign result")
 @option(
@@ -380,8 +380,7 @@ def result(
     found = _so_far(folder, as_json) if so_far and not is_over else Result.load(name / RESULT)
     shown = view.windowed(found, window, history)
     if output:
-        found.save(output)
-        console.note(f"wrote {output}: try fedtally query {output} ITEM", as_json)
+        view.write_output(found, shown, output, as_json)
     view.show_result(shown, top, as_json, details)
 
 

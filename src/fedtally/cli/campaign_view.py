@@ -133,6 +133,26 @@ def windowed(found: Result, window: str, history: int) -> Result:
         return found.window(window, history, progress)
 
 
+def write_output(found: Result, shown: Result, output: str, as_json: bool) -> None:
+    """Write a result to a file: a table if the file's name ends in .csv or .parquet, else the sums.
+
+    Args:
+        found: the result of all rounds, whose sums are saved.
+        shown: the result that is shown, whose estimates are the rows of a table.
+        output: the path of the file.
+        as_json: whether a JSON document is printed, without notes.
+    """
+    from fedtally.options import TABLES
+
+    if output.endswith(TABLES):
+        changed = shown.export(output)
+        console.note(f"wrote {output}: {shown.rows.what}", as_json)
+        console.note_of_cells(changed, as_json)
+    else:
+        found.save(output)
+        console.note(f"wrote {output}: try fedtally query {output} ITEM", as_json)
+
+
 def show_result(
     found: Result, top: int, as_json: bool, details: bool = False, how: str = "--details"
 ) -> None:

@@ -549,7 +549,7 @@ helper.add_section("Clients over HTTPS", _nginx_command("helper"))
 @_candidates
 @option(
     "Files", "--output", "-o", type=click.Path(), metavar="FILE",
-    help="Save the result, for query, report and inspect",
+    help="Write a table (.csv, .parquet), or save the result for query and report",
 )  # fmt: skip
 @_ca
 @json_option
@@ -599,10 +599,11 @@ def collect(
     found = asyncio.run(collected())
     if output:
         from fedtally.campaign.dap_result import result_of
+        from fedtally.cli.campaign_view import write_output
 
         assert domain is not None
-        result_of(made, found, domain, console.command_line(), noise).save(output)
-        console.note(f"wrote {output}: try fedtally report {output}", as_json)
+        result = result_of(made, found, domain, console.command_line(), noise)
+        write_output(result, result, output, as_json)
     _show_collected(found, domain, as_json)
 
 
