@@ -205,7 +205,7 @@ def test_a_last_round_without_clients_is_left_out(campaign: Result, window: str)
     assert {c.item: c.kind for c in found.changed} == {
         c.item: c.kind for c in fewer.trends("last:1").changed
     }
-    assert page.changed(gapped) is not None
+    assert window != "last:1" or page.changed(gapped) is not None  # the page looks at last:1
 
 
 @pytest.mark.parametrize("noise", [None, 6.0])
