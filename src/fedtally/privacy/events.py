@@ -423,7 +423,7 @@ class Event:
         return self.most_of(self.num_rounds or 0)
 
     def most_of(self, rounds: int) -> int:
-        """Return the most rounds that one client contributes to, of so many rounds in a row.
+        """Return the most rounds that one client contributes to, of `rounds` rounds in a row.
 
         Without `per_rounds` the result is `participations`, which may be more than `rounds`.
         """
@@ -496,7 +496,7 @@ class Event:
 
     @property
     def l2_sensitivity(self) -> float:
-        """The largest Euclidean distance between all exact counters of two neighbours.
+        """A bound on the Euclidean distance between all exact counters of two neighbours.
 
         All counters of all releases together are one vector. Proof:
         docs/privacy-proofs/sensitivity.md.
@@ -672,7 +672,7 @@ def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
 
     All events get the relation of a demand (a client's cap or policy), except in one case: if the
     demand is for zero-out and an event is of add-remove (a plan of silos that hides how many people
-    they have), all events get add-remove. This makes the cost of the other events a little higher.
+    they have), all events get add-remove. This makes the cost of the other events higher.
 
     Two servers see the number of reports, so that no plan of two servers has add-remove. If an
     event of two servers gets add-remove here, it also becomes an event of one trusted server, with
@@ -735,8 +735,8 @@ def default_clip_norm(rows: int, width: int, max_items: int) -> float:
 
     For k items in a sketch of L rows and width W it is sqrt(k L (1 + 4 sqrt(2 / (L W)))). Over
     random hashes, the squared norm of k items has mean k L and standard deviation k L sqrt(2 (1 -
-    1/k) / (L W)). The clip's square lies at least four standard deviations above the mean. A
-    smaller clip would be as private, but would drop more items.
+    1/k) / (L W)). The clip's square lies at least four standard deviations above the mean. With a
+    smaller clip, less noise gives the same epsilon, but more items are dropped.
 
     Args:
         rows: the rows of the sketch, L.
