@@ -103,8 +103,8 @@ def fields(
 ) -> dict[str, Any]:
     """Return the privacy statement as a dict of JSON-able values.
 
-    An entry that does not apply is None. `epsilon_replace_one` is None if no epsilon is proven for
-    this relation. The entry `in_a_row` is only there if the plan has `per_rounds`.
+    An entry that does not apply is None. `epsilon` and `epsilon_replace_one` are None if no epsilon
+    is proven. The entry `in_a_row` is only there if the plan has `per_rounds`.
 
     Args:
         terms: the privacy terms of the plan.
@@ -127,7 +127,7 @@ def fields(
     return {
         "unit": unit(event, clients),
         "period": period(event, clients),
-        "epsilon": found.epsilon,
+        "epsilon": _finite(found.epsilon),
         "delta": found.delta,
         "epsilon_replace_one": _finite(terms.replace_one.epsilon),
         "epsilon_realised": _realised(terms, fewest_survivors, corrupt),

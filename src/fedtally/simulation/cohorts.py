@@ -2,9 +2,9 @@
 
 A round is split at random into cohorts of about equal size. With two servers, all rounds of a
 release (a sum that is opened) are summed together instead. A share of the clients of each cohort
-or release drop out, each at a random stage. The sum over the clients that stay *lands* in the
-server: the server adds it to the sum of the round. As a check, the vectors of these clients are
-also summed without the protocol, and both sums must be equal. Sums that hold noise cannot be
+or release drop out, each at a random stage. The sum over the clients whose uploads arrived *lands*
+in the server: the server adds it to the sum of the round. As a check, the vectors of these clients
+are also summed without the protocol, and both sums must be equal. Sums that hold noise cannot be
 checked.
 """
 
@@ -362,8 +362,8 @@ def _kept(
     Args:
         identities: the signing key of each client, in the order of the clients' places. A client
             without a key (None) is in no sum.
-        lost: the places of the clients that dropped out: one server did not get its part of their
-            reports.
+        lost: the places of the clients that dropped out: at least one server did not get its part
+            of their reports.
         refused: the public keys of the clients whose reports the servers refused.
     """
     kept = [

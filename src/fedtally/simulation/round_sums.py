@@ -56,9 +56,9 @@ class Site:
         simulation: the campaign that the caller asked for.
         domain: the candidates.
         seed: the seed of the hashes.
-        purpose: the name of this place's random streams; places with different names have
-            independent draws and keys. It is empty for the campaign itself. A place with a name is
-            for a pilot, and does not screen the sums of cohorts.
+        purpose: the name of this place's random bytes; places with different names have independent
+            keys and noise. It is empty for the campaign itself. A place with a name is for a pilot,
+            and does not screen the sums of cohorts.
         books: the record of what was released, which also charges the ledger, if there is one.
         report: called with the progress (see `progress` of `run.run`).
         names: the strings of the items' ids if the domain is open; else None.

@@ -53,7 +53,8 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         simulation: the campaign that the caller asked for.
         progress: a function, called with (stage, done, total or None). The stages, and what is
             counted in them, are "read" (bytes), "encode" (rounds), "sum" (clients) and "recover"
-            (candidates, each counted once for each pass over them).
+            (candidates, each counted once for each pass over them). Some campaigns have other
+            stages, too.
 
     Raises:
         InvalidInputError: data or options cannot be used.
