@@ -14,9 +14,10 @@ events showed.
 | `dominating-gaussian`       | all noise                          | 0.23 % at epsilon 1, 12 % at  |
 |                             |                                    | epsilon 8 (a sketch of 5 rows,|
 |                             |                                    | clients of 2 items)           |
-| `privacy-loss-distribution` | events of which at least one has   | 1e-3 up to epsilon 20, a      |
-|                             | integer pairs (see below)          | relative 1e-4 beyond it (for  |
-|                             |                                    | variances from 0.02)          |
+| `privacy-loss-distribution` | events of which at least one has   | an absolute 1e-3 up to        |
+|                             | integer pairs (see below)          | epsilon 20, a relative 1e-4   |
+|                             |                                    | beyond it (for variances from |
+|                             |                                    | 0.02)                         |
 | `gaussian-composition`      | several events, also adaptive      | more than                     |
 |                             |                                    | `dominating-gaussian`         |
 | `renyi-filter`              | several events, also adaptive, if  | at most 7 % when a grant is   |
@@ -515,7 +516,7 @@ def filter_order(event: Event, granted: float, delta: float) -> float | None:
     Such cases are:
     - Much noise, a clip, or Gaussian noise: composing Gaussians with all of delta is as good.
     - Geometric noise of a large epsilon: adding up pure epsilons is as good.
-    - So little noise that no bound on its Renyi divergences is known.
+    - A small grant, or so little noise that no bound on its Renyi divergences is known.
 
     Proof: docs/privacy-proofs/renyi.md.
 

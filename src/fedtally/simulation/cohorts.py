@@ -519,7 +519,7 @@ class Traffic:
         # A private run shows no CPU seconds: they could tell how many items a client holds.
         self._is_timed = plan.privacy is None or plan.privacy.not_private
         self.dropouts = 0
-        self.refused = 0  # reports whose proof the servers found wrong
+        self.refused = 0  # reports that the leader refused for their proofs
         self.between = 0  # bytes between the two servers
         self.client_seconds = self.server_seconds = 0.0
 
