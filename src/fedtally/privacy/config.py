@@ -137,12 +137,12 @@ class PrivacyConfig:
 
     @property
     def noise_multiplier(self) -> float:
-        """The standard deviation of the noise in one counter, divided by the l2 sensitivity."""
+        """The standard deviation `stddev`, divided by the l2 sensitivity."""
         return self.stddev / self.event.l2_sensitivity
 
     @property
     def stddev(self) -> float:
-        """The standard deviation of the noise in one counter of one release."""
+        """The root of the event's variance, before a Gaussian is rounded."""
         return math.sqrt(self.event.noise_variance)
 
     @property

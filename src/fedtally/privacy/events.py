@@ -212,12 +212,13 @@ class Event:
         relation: the neighbouring relation, or its name. `add-remove` needs central trust or
             Skellam noise. Skellam noise with `add-remove` is for silos: each silo sends the number
             of its people as one more counter.
-        variance: the variance of the noise in one counter of one release. None: not chosen yet
+        variance: the variance of the noise in one counter of one release: of a Gaussian before it
+            is rounded, and of the noise of one of two servers. None: not chosen yet
             (`accounting.calibrate` chooses it).
         max_items: the most distinct items of one client in one round.
         clip_norm: the largest Euclidean norm of one client's sketch in one round; the client
-            enforces it. None: the norm has no such bound, so that the charge allows for all items
-            of a client in the same cells.
+            enforces it. None: the norm has no such bound, so that the charge for a sketch allows
+            for all items of a client in the same cells.
         participations: the most rounds that a client contributes to. With `per_rounds` = R, this is
             the limit for any R rounds in a row, else for the whole campaign. The client enforces
             it.
@@ -227,8 +228,9 @@ class Event:
             It is the fewest clients that may remain in a round's sum, less the clients that may be
             corrupt. Skellam noise needs it; with other noise it must be None.
         collisions: the worst collisions under the hashes of all rounds, from `certify`. None: the
-            charge allows for two items that collide in all rows. Collisions are allowed only if the
-            relation is replace-one, and `max_items`, `per_release` and `silos_per_person` are 1.
+            charge for a sketch allows for items that collide in all rows. Collisions are allowed
+            only for a sketch and replace-one, if `max_items`, `per_release` and `silos_per_person`
+            are 1.
         total_variation: the total variation distance between the noise that is drawn and the ideal
             noise, for all draws of one release together.
         trust: who must be honest, or the name of this trust. None: `distributed` for Skellam noise,
@@ -565,7 +567,7 @@ class Event:
 
     @property
     def noise_variance(self) -> float:
-        """The variance of the noise in one counter of one release.
+        """The `variance`: that of the noise in one counter of one release.
 
         Raises InvalidInputError if `variance` is None.
         """
