@@ -103,8 +103,8 @@ def fields(
 ) -> dict[str, Any]:
     """Return the privacy statement as a dict of JSON-able values.
 
-    An entry that does not apply is None. `epsilon` and `epsilon_replace_one` are None if no epsilon
-    is proven. The entry `in_a_row` is only there if the plan has `per_rounds`.
+    An entry that does not apply is None, and so is an epsilon for which nothing is proven. The
+    entry `in_a_row` is there only if the plan has `per_rounds`.
 
     Args:
         terms: the privacy terms of the plan.

@@ -33,7 +33,7 @@ _ONE = np.uint64(1)
 class ClientRows:
     """Rows that name their clients, in buckets: all rows of a client are in one bucket.
 
-    Rows beyond a limit of memory are kept in files. Where the system allows it, the files have no
+    Beyond a limit of memory, rows are kept in files. Where the system allows it, the files have no
     name, so that nothing is left of them however this process ends. A method that cannot write
     these files raises an `InvalidInputError`.
 
