@@ -346,6 +346,8 @@ def least_noise(
 ) -> PrivacyConfig:
     """Return privacy terms for an event, with the least noise that guarantees epsilon at delta.
 
+    Near the least variance that is allowed, it may be somewhat more noise.
+
     Args:
         event: what the campaign exposes of one client; its variance is ignored.
         epsilon: the epsilon to guarantee.
