@@ -85,8 +85,8 @@ def sum_rounds(
         random: a function that returns a given number of uniform bytes, for keys, masks and noise.
         report: called with ("sum", number of clients done, number of all clients).
         names: the strings of the ids if the domain is open; else None.
-        is_known: a function, called after each round, that returns whether the largest error is
-            known to be small enough. If so, the campaign ends. With two servers the function is
+        is_known: a function, called after each round, that returns whether the plan's stopping rule
+            is met. If so, the campaign ends. With two servers the function is
             never called.
 
     Returns:

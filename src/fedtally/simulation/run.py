@@ -61,6 +61,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         MemoryLimitError: the candidates are too many, or the sums need more than half of the
             machine's memory.
         AbortedRoundError: a secure sum was aborted.
+        PoisonedError: screening refused every round that has a sum.
     """
     report, asked = progress or (lambda *_: None), simulation.spec
     # Checked first: otherwise all work is done before the decoder refuses this domain.

@@ -209,7 +209,8 @@ can take the noise off; leave it out, or mark it with not_private=True
     def ending(self, plan: Plan) -> Plan:
         """Return the plan, with a stopping rule if the caller asked for `until_known`.
 
-        By this rule the campaign ends as soon as its largest error is known to be at most `tau`.
+        By this rule the campaign ends as soon as its largest error is known to be at most `tau`,
+        but not before it has `min_clients` clients.
         """
         return plan.until_known(self.min_clients) if self.until_known else plan
 

@@ -121,7 +121,7 @@ class SizeChoice:
 
     Args:
         simulation: the campaign that the caller asked for.
-        seed: the seed of the hashes.
+        seed: the seed from which the hashes follow.
         site: the place where a pilot is summed.
 
     Attributes:
