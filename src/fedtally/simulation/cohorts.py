@@ -86,8 +86,7 @@ def sum_rounds(
         report: called with ("sum", number of clients done, number of all clients).
         names: the strings of the ids if the domain is open; else None.
         is_known: a function, called after each round, that returns whether the plan's stopping rule
-            is met. If so, the campaign ends. With two servers the function is
-            never called.
+            is met. If so, the campaign ends. With two servers the function is never called.
 
     Returns:
         The clients in each sum, and the traffic. If the campaign ended early, later rounds are
