@@ -40,6 +40,7 @@ from fedtally.privacy.bounds import Bound
 from fedtally.privacy.events import Event, Mechanism, default_clip_norm
 from fedtally.privacy.gaussian import gaussian_delta
 from fedtally.privacy.geometric import rate_of, variance_of
+from fedtally.privacy.laws import LAWS
 
 DELTA = 1e-6
 Z1 = 4.22468
@@ -800,6 +801,27 @@ def test_the_share_that_is_detected_is_bounded_by_both_orders_of_the_neighbours(
     assert most_detected(9.0, 1.0, 0.05) == 1.0
     with pytest.raises(InvalidInputError, match="false_alarms"):
         most_detected(1.0, 0.0, 1.5)
+
+
+def test_the_share_that_is_detected_has_a_bound_without_false_alarms():
+    """The infinite loss that ends a table of losses bounds nothing, and spoils nothing."""
+    found = accounting.privacy_loss(gaussian(5, variance=40.0))
+    assert most_detected(math.inf, 0.0, 0.0) == 1.0
+    assert most_detected(found.loss, found.delta, 0.0) == found.delta[:-1].min() < 1.0
+    assert most_detected(found.loss, found.delta, 0.05) == most_detected(
+        found.loss[:-1], found.delta[:-1], 0.05
+    )
+
+
+@pytest.mark.parametrize("variance", [2.0**-6, 0.1, 0.25, 0.9, 1.0, 9.0])
+@pytest.mark.parametrize("number", [1, 3])
+def test_the_sum_of_rounded_gaussians_has_the_deviation_of_its_distribution(variance, number):
+    """Below a variance of 1/4 a rounded Gaussian deviates less than the Gaussian and 1/12."""
+    total = LAWS[Mechanism.ROUNDED_GAUSSIAN].total(variance, number)
+    assert total.beyond is not None
+    # the mean of k^2 is the sum of (2 k + 1) P[|noise| > k]
+    square = float(total.beyond @ (2.0 * np.arange(len(total.beyond)) + 1.0))
+    assert total.stddev == pytest.approx(math.sqrt(square), rel=1e-6)
 
 
 def test_noise_without_a_bound_has_no_table():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedtally.answer.sections import privacy
 from fedtally.errors import InvalidInputError
-from fedtally.privacy import accounting
+from fedtally.privacy import accounting, guarantee_text
 from fedtally.privacy.budget import (
     DAY,
     Cap,
@@ -58,6 +60,15 @@ def take(record: ClientRecord, round: int, time: int, plan: str = "plan") -> boo
 
 
 # ---- rounds in a row ----
+
+
+def test_a_campaign_without_a_proven_epsilon_has_none_in_json() -> None:
+    """A large epsilon a day leaves no bound on a hundred days; JSON has no infinity."""
+    daily = {"rows": 5, "width": 100, "per_rounds": 1, "num_rounds": 100}
+    found = guarantee_text.fields(propose(epsilon=20.0, delta=1e-6, **daily))
+    assert found["epsilon"] is None and found["in_a_row"]["epsilon"] == pytest.approx(20.0)
+    json.dumps(found, allow_nan=False)
+    assert "epsilon 20 in any 1 rounds in a row; in all 100 epsilon inf" in privacy.guarantee(found)
 
 
 @given(st.data())

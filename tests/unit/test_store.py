@@ -38,7 +38,7 @@ from secagg_cohort import Cohort
 from sqlalchemy import event as hooks
 
 from fedtally.errors import FedtallyError, InvalidInputError, UnreadableFileError
-from fedtally.privacy import accounting
+from fedtally.privacy import accounting, allows_publishing
 from fedtally.privacy.budget import AlreadySpentError, Cap, Charge, Grant, OverspentError
 from fedtally.privacy.events import Event
 from fedtally.secagg.client import Journal as ClientJournal
@@ -337,6 +337,15 @@ def test_a_grant_whose_delta_allows_publishing_an_item_is_warned_of(ledger: Ledg
     assert "its delta 0.001 is not below 1 / 1,000 clients" in said and "'ward'" in said
     assert "1 / 1,000 people:" in ledger.cautions("ward", 1000, "people")[0]
     assert ledger.cautions("nobody", 1000) == []  # charging it is refused
+
+
+@pytest.mark.parametrize("people", [49, 98, 103])
+def test_a_delta_of_one_in_all_people_allows_publishing(people: int) -> None:
+    """For these numbers, rounding makes the product of delta and people less than 1."""
+    assert (1 / people) * people < 1
+    assert "is not below 1 /" in allows_publishing(1 / people, people)
+    assert not allows_publishing(0.99 / people, people)
+    assert not allows_publishing(0.5, 0)
 
 
 def test_delta_is_granted_once(ledger: Ledger) -> None:

@@ -33,7 +33,7 @@ def allows_publishing(delta: float, people: int, noun: str = "clients") -> str:
     >>> allows_publishing(0.01, 100)[:28], allows_publishing(1e-6, 100)
     ('delta 0.01 is not below 1 / ', '')
     """
-    if delta * people < 1:
+    if delta < 1 / max(1, people):
         return ""
     return (
         f"delta {delta:g} is not below 1 / {people:,} {noun}: publishing the item of one of them,"

@@ -2,8 +2,8 @@
 
 An event describes what one campaign exposes of one client (`events.Event`).
 
-The accountant computes the bound by every method that is proven for the events, takes the smallest
-bound, and names its method. The last column of the table says how far the epsilon of a method was
+The accountant computes bounds by methods that are proven for the events, takes the smallest bound,
+and names its method. The last column of the table says how far the epsilon of a method was
 measured above the exact epsilon. An *adaptive* event is one that was chosen in view of what earlier
 events showed.
 
@@ -11,37 +11,41 @@ events showed.
 |-----------------------------|------------------------------------|-------------------------------|
 | `analytic-gaussian`         | rounded Gaussian noise             | the epsilon that rounding     |
 |                             |                                    | saves                         |
-| `dominating-gaussian`       | all noise; the only method for     | 0.23 % at epsilon 1, 12 % at  |
-|                             | Skellam noise with a clip          | epsilon 8 (a sketch of 5 rows,|
+| `dominating-gaussian`       | all noise                          | 0.23 % at epsilon 1, 12 % at  |
+|                             |                                    | epsilon 8 (a sketch of 5 rows,|
 |                             |                                    | clients of 2 items)           |
-| `privacy-loss-distribution` | integer noise, if                  | 1e-3 up to epsilon 20, a      |
-|                             | `Event.is_clipped` is False        | relative 1e-4 beyond it (for  |
-|                             |                                    | variances from 0.02)          |
-| `gaussian-composition`      | several events, also adaptive      | as `dominating-gaussian`      |
+| `privacy-loss-distribution` | events of which at least one has   | an absolute 1e-3 up to        |
+|                             | integer pairs (see below)          | epsilon 20, a relative 1e-4   |
+|                             |                                    | beyond it (for variances from |
+|                             |                                    | 0.02)                         |
+| `gaussian-composition`      | several events, also adaptive      | more than                     |
+|                             |                                    | `dominating-gaussian`         |
 | `renyi-filter`              | several events, also adaptive, if  | at most 7 % when a grant is   |
 |                             | the ledger's first campaign has    | nearly used up                |
 |                             | little integer noise               |                               |
-| `basic-composition`         | geometric noise alone, also        | 0 for one release, if each    |
-|                             | adaptive, also with a delta of 0   | client has one item           |
+| `basic-composition`         | geometric noise alone, also        | 0 with a delta of 0, if no    |
+|                             | adaptive, also with a delta of 0   | event is adaptive             |
 
 `tools/accountant_gap.py` measures `dominating-gaussian` and `renyi-filter`.
 
-The method `privacy-loss-distribution` composes at most 2^18 pairs of distributions. A pair is the
-noise in one counter, and this noise plus the client's change. There is a pair for each counter that
-a client changes, in each release. An event has a single pair instead if it is clipped, or if its
-noise has a variance above `Law.normal_from`. This pair is the dominating Gaussian and its shift.
+The method `privacy-loss-distribution` composes at most 2^18 pairs of distributions. An integer
+pair is the noise in one counter, and this noise plus the client's change. There is such a pair for
+each counter that a client changes, in each release. An event has a single pair instead if it is
+clipped, or if its noise has a variance above `Law.normal_from`. This pair is the dominating
+Gaussian and its shift.
 
 Proofs: docs/privacy-proofs/. An input that the accountant does not know is an error. The accountant
 never counts on amplification by sampling, by shuffling or by the choice of cohorts, since the
 server sees which clients take part.
 
-Results are computed in floating point and then enlarged by margins: epsilon by a relative 1e-8, and
-delta by 1e-15 for every convolution, five times the largest error that was measured. The margins
-are smaller with `light`, the replacement for missing libraries (see `library`).
+Results are computed in floating point and then enlarged by margins. Epsilon mostly grows by a
+relative 1e-8. If loss distributions are composed, delta grows by 1e-15 for each pair, five times
+the largest error that was measured. The margins are smaller with `light`, the replacement for
+missing libraries (see `library`).
 
 The parts: `bounds` (what all bounds share), `laws` (each mechanism of noise), `gaussian` (curves
-that are known exactly) and `loss_distribution` (integer noise on a grid). Only `gaussian` and
-`loss_distribution` use the library `dp_accounting`.
+that are known exactly) and `loss_distribution` (integer noise on a grid). Of these parts only
+`gaussian` and `loss_distribution` use the library `dp_accounting`.
 """
 
 from __future__ import annotations
@@ -99,12 +103,13 @@ __all__ = [
     "set_aside",
 ]
 
-# With this probability a secure sum may show more than its sum: docs/protocol.md, "Claim of
+# With at most this probability a secure sum may show more than its sum: docs/protocol.md, "Claim of
 # semi-honest". The delta of the noise does not cover this, so 2^-40 is added for each secure sum.
 SECURE_SUM_DELTA = 2.0**-40
-# The largest total epsilon of several campaigns, each planned in view of earlier ones. A sampler of
-# noise uses up a delta of (1 + e^epsilon) times its total variation. Up to epsilon 25, the part of
-# delta that `set_aside` reserves can pay for the samplers: docs/privacy-proofs/releases.md, 5.
+# The largest total epsilon that a grant or a cap allows several campaigns, each planned in view of
+# earlier ones. A sampler of noise uses up a delta of (1 + e^epsilon) times its total variation. Up
+# to epsilon 25, the part of delta that `set_aside` reserves can pay for the samplers:
+# docs/privacy-proofs/releases.md, 5.
 MOST_ADAPTIVE = 25.0
 _TYPICAL = 1e-6  # `privacy_loss` compares the bounds at this delta
 _LEAST_LISTED = 1e-12  # a table ends at the epsilon of this delta: larger losses count as infinite
@@ -168,15 +173,16 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
     Args:
         events: one event or several: all campaigns and pilots that one client may take part in.
         delta: the delta of all events together, in (0, 1); or 0 if all noise is geometric. Every
-            secure sum uses up 2^-40 of it. The sampler of the noise uses up a part, too, since it
-            draws from a distribution that is only close to the ideal one.
+            secure sum uses up 2^-40 of it. A sampler of noise uses up a part, too, if it draws
+            from a distribution that is only close to the ideal one.
         adaptive: whether later events may have been chosen in view of what earlier events showed.
             If so, several events are added up as in `Composition`, mostly with a larger epsilon:
             composing loss distributions is not proven for such events.
 
     Raises:
         InvalidInputError: `events` is refused (see `bounds.checked_events`), delta is out of
-            bounds, or secure sums and samplers alone use up delta.
+            bounds, or secure sums and samplers alone use up delta (see `Composition.guarantee` for
+            adaptive events).
 
     >>> print(epsilon(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2), 1e-6))
     epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
@@ -254,9 +260,9 @@ class Composition:
     their pure epsilons is smaller, this sum is the total.
 
     With an `order`, there are two bounds, and each has half of the rest of delta: one composes
-    Gaussians, the other adds up Renyi divergences of this order. The smaller bound is the total. A
-    single campaign was not planned in view of other campaigns. So its total is the cost that
-    `epsilon` proves, which is smaller.
+    Gaussians, the other adds up Renyi divergences of this order. The smaller bound counts. A single
+    campaign was not planned in view of other campaigns. So its total is the cost that `epsilon`
+    proves, which is no larger.
 
     Make one with `of`. Adding a campaign takes the same time after a thousand campaigns as after
     one. Proof: docs/privacy-proofs/releases.md, 5, and renyi.md.
@@ -270,13 +276,13 @@ class Composition:
         square: the sum of mu^2 over the campaigns, where mu is a campaign's `gaussian_bound`.
         lost: the delta that the campaigns' secure sums use up.
         variation: the total variation distance between the noise that is drawn and the ideal noise,
-            summed over the campaigns.
+            summed over all contributions of a client.
         pure: the sum of the campaigns' epsilons at delta 0 (`pure_epsilon`); infinity if one of
             them needs a delta.
         alone: the event, if the total holds a single campaign, else None. Also None if
             `budget.Cap.total` counts several rounds of one campaign as if each were a campaign.
         order: the order of the Renyi divergences, above 1, fixed before the first campaign. None:
-            the campaigns compose as Gaussians only.
+            no Renyi divergences are added up.
         divergence: the sum of the campaigns' Renyi divergences of this order; infinity if there is
             no order, or if a campaign's divergence has no bound.
 
@@ -308,8 +314,8 @@ class Composition:
             events: the events of the campaigns, the first campaign first.
             delta: the delta of all of them together.
             granted: the epsilon that was granted to the population when its first campaign began.
-                It fixes the order of the Renyi divergences (`filter_order`). None: compose
-                Gaussians only.
+                It fixes the order of the Renyi divergences (`filter_order`). None: there is no
+                order.
 
         Raises:
             InvalidInputError: `events` is refused (see `bounds.checked_events`), or delta is out of
@@ -396,6 +402,8 @@ class Composition:
 
     def _adaptive(self, left: float) -> tuple[float, Method]:
         """Return the smaller of the Gaussian and the Renyi bound on epsilon, and its method.
+
+        Without an order there is only the Gaussian bound.
 
         Args:
             left: the part of delta that `set_aside` leaves, for both bounds together.
@@ -505,9 +513,10 @@ def filter_order(event: Event, granted: float, delta: float) -> float | None:
     The ledger chooses the order with the first campaign, before anything is opened, and never
     changes it. It is the order with which the most campaigns like the first campaign fit into the
     grant. None means: without Renyi divergences, at least as many campaigns like the first fit.
-    There are two such cases:
+    Such cases are:
     - Much noise, a clip, or Gaussian noise: composing Gaussians with all of delta is as good.
     - Geometric noise of a large epsilon: adding up pure epsilons is as good.
+    - A small grant, or so little noise that no bound on its Renyi divergences is known.
 
     Proof: docs/privacy-proofs/renyi.md.
 
@@ -644,7 +653,7 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
     found = checked_events(events)
     fixed, variation = _slack(found)
     bound = min(_bounds(found), key=lambda bound: (bound.epsilon(_TYPICAL), bound.method))
-    # No loss exceeds the pure epsilon, so the table ends there.
+    # No loss exceeds the pure epsilon, so the table need not go beyond it.
     pure = pure_epsilon(found)
     end = min(bound.epsilon(_LEAST_LISTED), pure)
     # Beyond 300, products of e^loss would overflow. A table that ends at 0 would show nothing.
@@ -689,7 +698,9 @@ def most_detected(epsilons: npt.ArrayLike, deltas: npt.ArrayLike, false_alarms: 
     """
     alarms = validate.real(0.0, 1.0, false_alarms=false_alarms)
     factors, lost = np.exp(np.asarray(epsilons, np.float64)), np.asarray(deltas, np.float64)
-    bounds = np.minimum(factors * alarms + lost, 1 - (1 - lost - alarms) / factors)
+    with np.errstate(invalid="ignore"):  # an infinite epsilon bounds nothing; times 0 it is NaN
+        caught = np.where(np.isinf(factors), 1.0, factors * alarms)
+    bounds = np.minimum(caught + lost, 1 - (1 - lost - alarms) / factors)
     return float(np.clip(bounds.min(), 0.0, 1.0))
 
 
@@ -710,7 +721,7 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
 
     Raises:
         InvalidInputError: an argument is refused (see `epsilon`), the other events alone reach
-            epsilon, or no variance up to 1e18 is enough.
+            epsilon, or no variance up to about 1e18 is enough.
 
     >>> event = Event("skellam", 5, "zero-out", honest_survivors=100)
     >>> round(calibrate(event, 1.0, 1e-6) ** 0.5 / (5**0.5 * noise_multiplier(1.0, 1e-6)), 4)
@@ -842,7 +853,7 @@ def _solve(bound: Bound, delta: float, variation: float) -> float:
 
 
 def _bounds(events: Sequence[Event]) -> list[Bound]:
-    """Return all (epsilon, delta) curves that are proven for these events: at least one."""
+    """Return one or more proven (epsilon, delta) curves for events that are not adaptive."""
     methods = {LAWS[event.mechanism].method for event in events}
     method = methods.pop() if len(methods) == 1 else Method.DOMINATING_GAUSSIAN
     bounds = [gaussian_curve(gaussian_bound(events), method)]
@@ -855,6 +866,8 @@ def _bounds(events: Sequence[Event]) -> list[Bound]:
 
 def _pure_bound(pure: float) -> Bound:
     """Return the (epsilon, delta) curve of the worst mechanism that is purely epsilon-private.
+
+    The curve's epsilon is `pure` at every delta, which is an upper bound.
 
     Args:
         pure: the mechanism's epsilon at delta 0.

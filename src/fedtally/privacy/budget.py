@@ -41,7 +41,7 @@ MAX_DAYS = 3_660  # the longest period of a cap in days: ten years
 NAME = "1 to 200 printable characters, no blanks at the ends"
 MAX_RELEASE = 2**31 - 1  # the largest integer that a column holds in every database
 MIN_DELTA = 1e-15  # the least delta above 0 of a grant: a smaller one is below rounding errors
-# Hangul fillers and the empty Braille pattern: they are blank, but Unicode counts them as letters
+# Hangul fillers and the empty Braille pattern: blank, but letters or symbols in Unicode
 _WITHOUT_INK = "\u115f\u1160\u3164\uffa0\u2800"
 _SEPARATORS = re.compile(r"[\s\-_\u2010-\u2015\u2212\u00b7\u2022\u30fb.]+")
 _LOOK_ALIKES = str.maketrans(  # Cyrillic, Armenian, Greek, digits and bars -> the Latin look-alike

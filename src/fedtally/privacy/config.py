@@ -36,13 +36,13 @@ from fedtally.privacy.laws import LAWS, Law
 from fedtally.privacy.mechanism import MAX_VARIANCE, Noise
 
 POPULATION = "clients"  # used if a plan names no population
-# Below 0.001 the noise hides every item; above 100 the guarantee is worthless.
+# Below 0.001 the noise hides nearly every item; above 100 the guarantee is worthless.
 MIN_EPSILON, MAX_EPSILON = 1e-3, 100.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyConfig:
-    """The privacy terms of a plan: its campaign is (epsilon, delta)-private for every client.
+    """The privacy terms of a plan: a guarantee for every client, and an event that meets it.
 
     Args:
         epsilon: the guaranteed epsilon, 0.001 to 100. If `event.per_rounds` is R, it holds for any
@@ -137,12 +137,12 @@ class PrivacyConfig:
 
     @property
     def noise_multiplier(self) -> float:
-        """The standard deviation of the noise in one counter, divided by the l2 sensitivity."""
+        """The standard deviation `stddev`, divided by the l2 sensitivity."""
         return self.stddev / self.event.l2_sensitivity
 
     @property
     def stddev(self) -> float:
-        """The standard deviation of the noise in one counter of one release."""
+        """The root of the event's variance, before a Gaussian is rounded."""
         return math.sqrt(self.event.noise_variance)
 
     @property
@@ -192,7 +192,7 @@ class PrivacyConfig:
         noise of the aggregator or of one server.
 
         Args:
-            clients: the number of clients (or silos) in all released sums together.
+            clients: the numbers of clients (or silos) in the released sums, added up.
             sums: the number of released sums.
         """
         if self.by_clients:
@@ -345,6 +345,8 @@ def least_noise(
     not_private: bool = False,
 ) -> PrivacyConfig:
     """Return privacy terms for an event, with the least noise that guarantees epsilon at delta.
+
+    Near the least variance that is allowed, it may be somewhat more noise.
 
     Args:
         event: what the campaign exposes of one client; its variance is ignored.

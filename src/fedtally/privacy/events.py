@@ -212,12 +212,13 @@ class Event:
         relation: the neighbouring relation, or its name. `add-remove` needs central trust or
             Skellam noise. Skellam noise with `add-remove` is for silos: each silo sends the number
             of its people as one more counter.
-        variance: the variance of the noise in one counter of one release. None: not chosen yet
+        variance: the variance of the noise in one counter of one release: of a Gaussian before it
+            is rounded, and of the noise of one of two servers. None: not chosen yet
             (`accounting.calibrate` chooses it).
         max_items: the most distinct items of one client in one round.
         clip_norm: the largest Euclidean norm of one client's sketch in one round; the client
-            enforces it. None: the norm has no such bound, so that the charge allows for all items
-            of a client in the same cells.
+            enforces it. None: the norm has no such bound, so that the charge for a sketch allows
+            for all items of a client in the same cells.
         participations: the most rounds that a client contributes to. With `per_rounds` = R, this is
             the limit for any R rounds in a row, else for the whole campaign. The client enforces
             it.
@@ -227,8 +228,9 @@ class Event:
             It is the fewest clients that may remain in a round's sum, less the clients that may be
             corrupt. Skellam noise needs it; with other noise it must be None.
         collisions: the worst collisions under the hashes of all rounds, from `certify`. None: the
-            charge allows for two items that collide in all rows. Collisions are allowed only if the
-            relation is replace-one, and `max_items`, `per_release` and `silos_per_person` are 1.
+            charge for a sketch allows for items that collide in all rows. Collisions are allowed
+            only for a sketch and replace-one, if `max_items`, `per_release` and `silos_per_person`
+            are 1.
         total_variation: the total variation distance between the noise that is drawn and the ideal
             noise, for all draws of one release together.
         trust: who must be honest, or the name of this trust. None: `distributed` for Skellam noise,
@@ -489,7 +491,7 @@ class Event:
 
     @property
     def l2_sensitivity(self) -> float:
-        """The largest Euclidean distance between all exact counters of two neighbours.
+        """A bound on the Euclidean distance between all exact counters of two neighbours.
 
         All counters of all releases together are one vector. Proof:
         docs/privacy-proofs/sensitivity.md.
@@ -558,7 +560,7 @@ class Event:
 
     @property
     def noise_variance(self) -> float:
-        """The variance of the noise in one counter of one release.
+        """The `variance`: that of the noise in one counter of one release.
 
         Raises InvalidInputError if `variance` is None.
         """
@@ -665,7 +667,7 @@ def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
 
     All events get the relation of a demand (a client's cap or policy), except in one case: if the
     demand is for zero-out and an event is of add-remove (a plan of silos that hides how many people
-    they have), all events get add-remove. This makes the cost of the other events a little higher.
+    they have), all events get add-remove. This makes the cost of the other events higher.
 
     Two servers see the number of reports, so that no plan of two servers has add-remove. If an
     event of two servers gets add-remove here, it also becomes an event of one trusted server, with
@@ -728,8 +730,8 @@ def default_clip_norm(rows: int, width: int, max_items: int) -> float:
 
     For k items in a sketch of L rows and width W it is sqrt(k L (1 + 4 sqrt(2 / (L W)))). Over
     random hashes, the squared norm of k items has mean k L and standard deviation k L sqrt(2 (1 -
-    1/k) / (L W)). The clip's square lies at least four standard deviations above the mean. A
-    smaller clip would be as private, but would drop more items.
+    1/k) / (L W)). The clip's square lies at least four standard deviations above the mean. With a
+    smaller clip, less noise gives the same epsilon, but more items are dropped.
 
     Args:
         rows: the rows of the sketch, L.

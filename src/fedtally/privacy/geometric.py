@@ -106,7 +106,7 @@ class Geometric:
 
     is_small: ClassVar[bool] = False
     masses: ClassVar[tuple[int, ...]] = ()  # draws need no table
-    # one draw takes as long as 80 draws from a table (python -m benchmarks noise)
+    # the time of a draw, in draws from a table (python -m benchmarks noise)
     work: ClassVar[int] = 80
 
     @property
@@ -135,7 +135,7 @@ class Geometric:
         size = validate.integer(1, MAX_DRAWS, size=size)
         bits, parts, missing = _Bits(key), [], size
         while missing:
-            # about half of all attempts succeed
+            # of three attempts, one or two succeed
             found = _attempts(bits, self.rate, min(_CHUNK, 2 * missing + 16))[:missing]
             parts.append(found)
             missing -= len(found)

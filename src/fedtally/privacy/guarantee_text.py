@@ -103,8 +103,8 @@ def fields(
 ) -> dict[str, Any]:
     """Return the privacy statement as a dict of JSON-able values.
 
-    An entry that does not apply is None. `epsilon_replace_one` is None if no epsilon is proven for
-    this relation. The entry `in_a_row` is only there if the plan has `per_rounds`.
+    An entry that does not apply is None, and so is an epsilon for which nothing is proven. The
+    entry `in_a_row` is there only if the plan has `per_rounds`.
 
     Args:
         terms: the privacy terms of the plan.
@@ -127,7 +127,7 @@ def fields(
     return {
         "unit": unit(event, clients),
         "period": period(event, clients),
-        "epsilon": found.epsilon,
+        "epsilon": _finite(found.epsilon),
         "delta": found.delta,
         "epsilon_replace_one": _finite(terms.replace_one.epsilon),
         "epsilon_realised": _realised(terms, fewest_survivors, corrupt),
@@ -258,7 +258,7 @@ def sentences(
     found, event = terms.guarantee, terms.event
     said = numbers(found.epsilon, found.delta)
     guarantee = f"{said} {changed(event.relation, clients)} ({event.relation})"
-    # Many readers think of replace-one. Under other relations epsilon is smaller, and these readers
+    # Many readers think of replace-one. Under other relations epsilon is mostly smaller, and they
     # would take the smaller number for the epsilon of replace-one. So the epsilon for replace-one
     # is added.
     other = terms.replace_one
@@ -348,8 +348,8 @@ def right_guesses(found: Guarantee) -> str:
     """
     weight = math.exp(-found.epsilon)
     right = (1 + found.delta * weight) / (1 + weight)
-    # As few decimals as possible, 1 to 4, but so many that the text is not 100: this would say that
-    # nothing is protected.
+    # As few decimals as possible, 1 to 4, but so many, if possible, that the text is not 100: this
+    # would say that nothing is protected.
     rounded = (math.ceil(100 * right * 10**decimals) / 10**decimals for decimals in (1, 2, 3, 4))
     return f"{next((most for most in rounded if most < 100), 100.0):g}"
 

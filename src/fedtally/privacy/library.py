@@ -74,7 +74,7 @@ def margin() -> float:
 
 @contextmanager
 def _unless_missing(library: str) -> Iterator[None]:
-    """Ignore the import error of a library that is not installed; let all other errors pass.
+    """Ignore the import error of a library that is not installed, and no other error.
 
     So an installed library that is broken is reported, and not replaced.
     """
@@ -88,8 +88,9 @@ def _unless_missing(library: str) -> Iterator[None]:
 def self_composed(one: Any, number: int) -> Any:
     """Return the distribution of a sum of `number` independent losses, each distributed like `one`.
 
-    The result equals `one.self_compose(number)`, in half the time. dp-accounting calls SciPy for
-    each of 40 bounds on the range of the sum. `_ends` computes each bound from the bound before.
+    The result is that of `one.self_compose(number)` up to rounding, in half the time. dp-accounting
+    calls SciPy for each of 40 bounds on the range of the sum. `_ends` computes each bound from the
+    bound before.
 
     Args:
         one: the distribution of one loss, made by the module that `grids` returns.

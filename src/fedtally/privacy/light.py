@@ -7,7 +7,7 @@ epsilons. `docs/library.md` says by how much the epsilons of this module are sma
 libraries' epsilons, and where they may be larger.
 
 `math.erf` and `math.erfc` have all digits, even in the tails. The functions of the normal
-distribution are computed from these two.
+distribution are computed from these two and, far out, from a series.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _mills(x: F64) -> F64:
 
 
 def expit(x: float) -> float:
-    """Return 1 / (1 + e^-x).
+    """Return 1 / (1 + e^-x), for an x of at least -700.
 
     >>> expit(0.0), expit(-500.0) > 0
     (0.5, True)

@@ -75,8 +75,8 @@ def loss_bound(events: Sequence[Event]) -> Bound | None:
     """Return the (epsilon, delta) curve of the events, by composing privacy-loss distributions.
 
     None if no event enters as integer noise, since Gaussians alone have exact curves. None also if
-    there are more than 2^18 pairs of distributions, or if so little noise makes the distributions
-    of a pair hardly overlap.
+    there are more than 2^18 pairs of distributions, or if there is so little noise that the two
+    distributions of a pair hardly overlap.
 
     >>> event = Event("skellam", 5, "zero-out", variance=89.24, honest_survivors=100)
     >>> bound = loss_bound([event])
@@ -252,8 +252,8 @@ def _normal_loss(pair: _Normal) -> _Loss:
 def _integer_loss(pair: _Integer) -> _Loss:
     """Return the privacy loss of integer noise against the same noise minus a shift.
 
-    The noise is log-concave, so the loss rises with the outcome, and each delta is a difference of
-    two tails.
+    The noise is log-concave, so the loss never falls as the outcome grows, and each delta is a
+    difference of two tails.
     """
     distribution, shift = _distribution(pair.mechanism, pair.variance), pair.shift
     tail = np.append(np.cumsum(distribution[::-1])[::-1], 0.0)  # [j]: outcomes from j on

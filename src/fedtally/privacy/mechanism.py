@@ -36,7 +36,7 @@ MIN_SKELLAM_VARIANCE = 2.0**-40  # enough for the share of one client among 2^20
 _MASS_BITS = 128
 _TAIL_BITS = 200  # a table omits tails with a probability below 2^-200
 _GAUSSIAN_BITS = 512  # bits of fixed-point fractions: the proof needs 400
-_SMALL = 128  # the most entries of a table that is searched in constant time
+_SMALL = 128  # the most entries of a table that takes little time to search in constant time
 _NEGLIGIBLE = 1 << 8  # Taylor terms up to this, in units of the last bit, are omitted
 
 
@@ -54,7 +54,7 @@ class Noise:
     variance: float
     masses: tuple[int, ...]
 
-    work: ClassVar[int] = 1  # one draw takes as long as 1 draw from a table: it is one
+    work: ClassVar[int] = 1  # the time of a draw, in draws from a table: it is one
 
     @property
     def largest(self) -> int:
@@ -69,7 +69,7 @@ class Noise:
     def is_small(self) -> bool:
         """Whether the table has at most 128 entries: few enough to draw in constant time.
 
-        The table of a client's share is that small in a cohort of hundreds of clients or more.
+        A client's share mostly has so small a table in a cohort of hundreds of clients or more.
         """
         return len(self.masses) <= _SMALL
 

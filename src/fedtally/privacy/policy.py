@@ -42,7 +42,7 @@ class PrivacyPolicy:
             accepts only plans that add noise to the number of people, such as plans of silos. With
             these plans, `zero-out` is checked as add-remove.
         trust: `distributed` refuses plans in which an aggregator sees exact sums; `central` accepts
-            all plans.
+            them, too.
         not_private: whether the client accepts a plan that is marked as not private, and so
             guarantees nothing.
         per_part: whether `epsilon` is for one round that the client takes part in, not for a whole

@@ -1,7 +1,7 @@
 """A bound on the noise in each row of a secure sum.
 
-A server cannot see the noise alone. `campaign.server.check_plausible` adds the bound to the most
-that the clients' items can add to a row, and refuses a sum with a row above this total.
+A server cannot see the noise by itself. `campaign.server.check_plausible` adds the bound to the
+most that the clients' items can add to a row, and refuses a sum with a row above this total.
 
 The claim: let X_i be the noise in the W counters of a row. In every row of a sum, the |X_i| add up
 to at most the bound, except with probability 2^-40 for all rows together.
@@ -40,7 +40,7 @@ import numpy.typing as npt
 from fedtally.privacy.mechanism import Noise
 
 F64 = npt.NDArray[np.float64]
-FAILURE_BITS = 40  # honest noise exceeds the bound with probability 2^-40
+FAILURE_BITS = 40  # honest noise exceeds the bound with at most probability 2^-40
 _ROUNDING = 2.0**-20  # far above the rounding errors of all sums below
 
 

@@ -263,8 +263,9 @@ def encoder_of(domain: Domain | None, seed: bytes, outside: str, is_private: boo
         domain: the declared candidates; None: the input's own items are the candidates.
         seed: the seed of the hashes, from which the ids of texts follow.
         outside: what to do with items outside the domain, "error" or "drop".
-        is_private: whether the campaign is private. If so, items that cannot be read do not raise
-            an error, unless `outside` is "error": they are left out like items outside the domain.
+        is_private: whether the campaign is private. If so, items of an open domain that cannot be
+            read are left out and raise no error; items of a declared list only if `outside` is
+            "drop".
     """
     if domain is None:
         return FromInput(seed)

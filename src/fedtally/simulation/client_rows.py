@@ -33,7 +33,7 @@ _ONE = np.uint64(1)
 class ClientRows:
     """Rows that name their clients, in buckets: all rows of a client are in one bucket.
 
-    Rows beyond a limit of memory are kept in files. Where the system allows it, the files have no
+    Beyond a limit of memory, rows are kept in files. Where the system allows it, the files have no
     name, so that nothing is left of them however this process ends. A method that cannot write
     these files raises an `InvalidInputError`.
 
@@ -83,9 +83,9 @@ class ClientRows:
         """Yield `work(rows)` for each bucket, in the order of the buckets, and drop the rows.
 
         The rows have the columns of `bound_clients`. Two kinds of rows do not come bucket by
-        bucket. If all rows take at most 1 MiB, `work` is called once with all of them. A bucket
-        that does not fit into memory comes in several pieces, each with whole clients, in the order
-        of the clients.
+        bucket. If all rows are in memory and take at most 1 MiB, `work` is called once with all of
+        them. A bucket that does not fit into memory comes in several pieces, each with whole
+        clients, in the order of the clients.
 
         Threads work on up to four buckets at a time, or on fewer if memory or cores are few. One
         more result waits for the caller. A second call finds no rows.

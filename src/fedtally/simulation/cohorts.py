@@ -2,9 +2,9 @@
 
 A round is split at random into cohorts of about equal size. With two servers, all rounds of a
 release (a sum that is opened) are summed together instead. A share of the clients of each cohort
-or release drop out, each at a random stage. The sum over the clients that stay *lands* in the
-server: the server adds it to the sum of the round. As a check, the vectors of these clients are
-also summed without the protocol, and both sums must be equal. Sums that hold noise cannot be
+or release drop out, each at a random stage. The sum over the clients whose uploads arrived *lands*
+in the server: the server adds it to the sum of the round. As a check, the vectors of these clients
+are also summed without the protocol, and both sums must be equal. Sums that hold noise cannot be
 checked.
 """
 
@@ -85,9 +85,8 @@ def sum_rounds(
         random: a function that returns a given number of uniform bytes, for keys, masks and noise.
         report: called with ("sum", number of clients done, number of all clients).
         names: the strings of the ids if the domain is open; else None.
-        is_known: a function, called after each round, that returns whether the largest error is
-            known to be small enough. If so, the campaign ends. With two servers the function is
-            never called.
+        is_known: a function, called after each round, that returns whether the plan's stopping rule
+            is met. If so, the campaign ends. With two servers the function is never called.
 
     Returns:
         The clients in each sum, and the traffic. If the campaign ended early, later rounds are
@@ -362,8 +361,8 @@ def _kept(
     Args:
         identities: the signing key of each client, in the order of the clients' places. A client
             without a key (None) is in no sum.
-        lost: the places of the clients that dropped out: one server did not get its part of their
-            reports.
+        lost: the places of the clients that dropped out: at least one server did not get its part
+            of their reports.
         refused: the public keys of the clients whose reports the servers refused.
     """
     kept = [
@@ -519,7 +518,7 @@ class Traffic:
         # A private run shows no CPU seconds: they could tell how many items a client holds.
         self._is_timed = plan.privacy is None or plan.privacy.not_private
         self.dropouts = 0
-        self.refused = 0  # reports whose proof the servers found wrong
+        self.refused = 0  # reports that the leader refused for their proofs
         self.between = 0  # bytes between the two servers
         self.client_seconds = self.server_seconds = 0.0
 

@@ -60,9 +60,9 @@ class Level(NamedTuple):
             `Demonstration.words`: float64 [words].
         low: the lower limit of each count, at 95 % confidence: float64 [words].
         high: the upper limit of each count, at 95 % confidence: float64 [words].
-        promised: an upper bound on the true positive rate of an attacker who tests whether one
-            phone is in the sum. The attacker's false positive rate is `FALSE_ALARMS`. The bound
-            follows from epsilon and delta; without noise it is 1.
+        promised: an upper bound on the true positive rate of an attacker who tests whether the word
+            of one phone is in the sum. The attacker's false positive rate is `FALSE_ALARMS`. The
+            bound follows from epsilon and delta; without noise it is 1.
         proven: a bound on the same rate that follows from the exact distribution of the noise; at
             most `promised`. Without noise it is 1.
     """

@@ -255,6 +255,8 @@ def estimate(
 
     Raises:
         InvalidInputError: data or options cannot be used; the message names keywords.
+        AbortedRoundError: the protocol aborted a secure sum.
+        PoisonedError: screening refused every round that has a sum.
 
     >>> words = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
     >>> result = estimate(words, num_rounds=2, rows=5, width=256, seed=7, evaluate=True)

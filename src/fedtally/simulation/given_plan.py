@@ -37,8 +37,8 @@ def fit_given(
     The private keys are None if the secure sum is ideal, that is, if a trusted server sums. The
     returned plan may differ from `plan` in three ways:
 
-    - If there are new keys, its secure sum has the public keys. A plan without a secure sum gets
-      a secure sum.
+    - If there are new keys, its secure sum has the public keys; if it has no secure sum, it gets
+      one.
     - If the caller asked for `not_private`, the plan is marked not private.
     - If the plan's domain is not public, `domain` replaces the description of the domain.
 
@@ -106,7 +106,7 @@ def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: b
 
     The number of rounds must be equal. No round may have more clients than the plan allows, unless
     privacy hides the number of clients. A public domain must be equal. If clients add noise in an
-    ideal secure sum, no round may have too few clients.
+    ideal secure sum, no round with clients may have too few.
 
     `has_keys` is True if the rounds are summed by a protocol, and False in an ideal secure sum.
     """

@@ -32,8 +32,7 @@ class Encoded(NamedTuple):
     """The ids of some items, or of the distinct items of some rows.
 
     Attributes:
-        ids: uint64, the ids of those items only that are inside the domain, in the order of the
-            items.
+        ids: uint64, the ids of the items inside the domain, in the order of the items.
         inside: bool, a mask of all the items: whether each is inside the domain. None: all are.
         counts: int64, the number of rows with each distinct item; items outside the domain have an
             entry, too. None if the items are the rows' items, and not the distinct items.
@@ -74,7 +73,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def remember(self, found: Encoded) -> None:
-        """Store items that `look_up` returned, if the input's own items are the candidates."""
+        """Store items that `look_up` returned, if the encoder remembers items."""
 
     @abstractmethod
     def domain(self) -> Domain:
@@ -85,7 +84,7 @@ class Encoder(ABC):
         return None
 
     def items(self) -> Any:
-        """Return the distinct items of the input if they are the candidates; else None."""
+        """Return the distinct items of the input if the encoder remembers any; else None."""
         return None
 
 

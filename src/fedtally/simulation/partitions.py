@@ -53,8 +53,8 @@ def partial_tally(
     """Count the rows of one partition of a table, for a campaign over the whole table.
 
     `merge_tallies` adds up the counts of all partitions, and `estimate` takes the sum instead of
-    the table. The result is bit for bit the result of `estimate` on the whole table, however the
-    rows of the table are spread over partitions.
+    the table. Without `private` and with one `seed`, the result is bit for bit the result of
+    `estimate` on the whole table, however the rows of the table are spread over partitions.
 
     With `client`, all rows of a client must be **in one partition**: shuffle the table by client
     first. A client in two partitions would contribute twice. `merge_tallies` finds this if it
@@ -250,9 +250,9 @@ def merge_tallies(tallies: Iterable[pa.Table]) -> pa.Table:
     Raises:
         InvalidInputError: there are no tallies; they were counted with different options, such as
             another seed; items, clients or rounds are integers in one tally and text in another;
-            two tallies of one partition differ; two merged tallies share a partition, and neither
-            has all partitions of the other; or a client is in two partitions, as far as samples of
-            65,536 clients of each partition show.
+            two tallies of one partition differ; merged tallies overlap so that one can neither be
+            added nor be left out; or a client is in two partitions, as far as samples of 65,536
+            clients of each partition show.
         UnreadableFileError: a tally is damaged, or was made by another version.
     """
     if is_tally(tallies) or isinstance(tallies, bytes):

@@ -55,16 +55,16 @@ class Site:
     Args:
         simulation: the campaign that the caller asked for.
         domain: the candidates.
-        seed: the seed of the hashes.
-        purpose: the name of this place's random streams; places with different names have
-            independent draws and keys. It is empty for the campaign itself. A place with a name is
-            for a pilot, and does not screen the sums of cohorts.
+        seed: the seed from which the hashes follow.
+        purpose: the name of this place's random bytes; places with different names have independent
+            keys and noise. It is empty for the campaign itself. A place with a name is for a pilot,
+            and does not screen the sums of cohorts.
         books: the record of what was released, which also charges the ledger, if there is one.
         report: called with the progress (see `progress` of `run.run`).
         names: the strings of the items' ids if the domain is open; else None.
 
     Attributes:
-        seed: the seed of the hashes.
+        seed: the seed from which the hashes follow.
         keys: a function that returns a given number of random bytes, for keys.
         rng: the generator of all draws except random bytes, such as cohorts and dropouts
             (`simulation_rng`).
@@ -110,6 +110,8 @@ class Site:
 
         Raises:
             AbortedRoundError: the protocol aborted the secure sum of a cohort.
+            PoisonedError: screening refused every round that has a sum.
+            OverspentError: the population has too little privacy budget left.
         """
         # The server is made first: it refuses a plan that cannot be screened, and nothing has been
         # drawn or charged by then.
@@ -140,8 +142,8 @@ class Site:
     def _end(self, server: FrequencyServer) -> Callable[[], bool]:
         """Return a function to call after each round: it returns whether this round is the last.
 
-        The campaign ends if the sums so far meet the plan's stopping rule: their largest error is
-        known to be small enough. Without a stopping rule the function always returns False.
+        The campaign ends if the sums so far meet the plan's stopping rule (`ending.is_known`).
+        Without a stopping rule the function always returns False.
         """
         plan = server.plan
         return lambda: ending.is_known(plan, self.domain, server.so_far())

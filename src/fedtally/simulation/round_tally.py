@@ -76,7 +76,8 @@ class RoundTally(NamedTuple):
         members: the clients one by one. None if only counts were needed, or if `silos` is not
             empty.
         names: a number for each client, in the order of `members`, uint64 [num_clients]. A client
-            has the same number in all rounds. None if no client can be in several rounds.
+            has the same number in all rounds. None if they are unknown, or if no client can be in
+            several rounds.
         silos: the tally of each silo in the round, whose clients are people; empty if clients are
             not silos.
         silo: if this is the tally of a silo: the number of the silo, the same in all rounds.
@@ -203,7 +204,7 @@ def bound_silos(
     """Return the rounds, in which each silo has at most `people` people.
 
     Args:
-        rounds: the rounds of silos. If `rng` is given, each silo needs `members`.
+        rounds: the rounds of silos. If `rng` is given, each silo that is too large needs `members`.
         people: the most people of a silo.
         rng: the generator that draws the people who stay, uniformly. None: too many people are an
             error.

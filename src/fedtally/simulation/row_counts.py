@@ -221,7 +221,7 @@ class Tally:
 
     @property
     def most_clients(self) -> int:
-        """An upper bound on the number of clients that take part: each row counts as a client.
+        """An upper bound on the number of clients that take part: as if no two rows shared one.
 
         It is exact if no row names its client, and either no item is outside the domain or clients
         without an item take part.
@@ -285,7 +285,8 @@ class Tally:
     ) -> None:
         """Count in `dropped` the rows of a batch whose items are outside the domain.
 
-        With `keep_itemless`, the clients of these rows take part as clients without an item.
+        A row with a count is counted that often. With `keep_itemless`, the clients of these rows
+        take part as clients without an item.
 
         Args:
             named: the columns of all rows of the batch.

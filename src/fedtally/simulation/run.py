@@ -53,13 +53,15 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         simulation: the campaign that the caller asked for.
         progress: a function, called with (stage, done, total or None). The stages, and what is
             counted in them, are "read" (bytes), "encode" (rounds), "sum" (clients) and "recover"
-            (candidates, each counted once for each pass over them).
+            (candidates, each counted once for each pass over them). Some campaigns have other
+            stages, too.
 
     Raises:
         InvalidInputError: data or options cannot be used.
         MemoryLimitError: the candidates are too many, or the sums need more than half of the
             machine's memory.
         AbortedRoundError: a secure sum was aborted.
+        PoisonedError: screening refused every round that has a sum.
     """
     report, asked = progress or (lambda *_: None), simulation.spec
     # Checked first: otherwise all work is done before the decoder refuses this domain.

@@ -122,7 +122,7 @@ class Simulation:
         """Return the simulation with these options.
 
         Options are the fields of `Request` (whose `plan` may also be the path of a file), the
-        fields of this class, and four more:
+        fields of this class except `spec`, and four more:
 
         - `dropout`: the share of each cohort's clients that drop out of it (0);
         - `not_private`: with epsilon, allow a seed, the truth, and the input's own items as
@@ -189,9 +189,9 @@ can take the noise off; leave it out, or mark it with not_private=True
 
     @property
     def needs_clients(self) -> bool:
-        """Whether the items of each client are needed, and counts of items are not enough.
+        """Whether the items of each client may be needed, so that counts of items are not enough.
 
-        They are needed in four cases:
+        They may be needed in four cases:
 
         - A protocol sends each client's vector.
         - Vectors are clipped.
@@ -209,7 +209,8 @@ can take the noise off; leave it out, or mark it with not_private=True
     def ending(self, plan: Plan) -> Plan:
         """Return the plan, with a stopping rule if the caller asked for `until_known`.
 
-        By this rule the campaign ends as soon as its largest error is known to be at most `tau`.
+        By this rule the campaign ends as soon as its largest error is known to be at most `tau`,
+        but not before it has `min_clients` clients.
         """
         return plan.until_known(self.min_clients) if self.until_known else plan
 

@@ -65,8 +65,8 @@ _USUAL_BYTES, _USUAL_TAU = 8000, 0.001
 # smaller, and missed tau as often.
 _MEAN_BYTES = 0.4
 _LEAST_BYTES = 400  # 8 x 25 counters of 2 bytes
-# An arbitrary width, for plans of which only the privacy event is needed. The event does not depend
-# on the width.
+# An arbitrary width, for plans of which only the cost of the privacy event is needed. This cost
+# hardly depends on the width.
 _USUAL_WIDTH = 200
 F64 = npt.NDArray[np.float64]
 
@@ -121,7 +121,7 @@ class SizeChoice:
 
     Args:
         simulation: the campaign that the caller asked for.
-        seed: the seed of the hashes.
+        seed: the seed from which the hashes follow.
         site: the place where a pilot is summed.
 
     Attributes:
@@ -202,7 +202,7 @@ class SizeChoice:
     def plan(self, census: Census, site: Site) -> tuple[Plan, Keys | None]:
         """Return the plan of the campaign and its private keys; None for keys if no protocol sums.
 
-        If there is a pilot, it is run first. A given plan is used as it is, with new keys.
+        If there is a pilot, it is run first. A given plan is used with new keys (`fit_given`).
 
         Args:
             census: the clients of the campaign.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,8 @@ def guarantee(fields: Mapping[str, Any], rounds: str = "rounds") -> str:
     from fedtally.privacy.accounting import numbers, rounded_up
 
     how = f"{fields['neighbours']}, {fields['trust']} trust, {fields['mechanism']} noise"
-    said = numbers(fields["epsilon"], fields["delta"])
+    epsilon = math.inf if fields["epsilon"] is None else fields["epsilon"]
+    said = numbers(epsilon, fields["delta"])
     if (row := fields.get("in_a_row")) is not None:
         week = f"epsilon {rounded_up(row['epsilon']):g} in any {row['rounds']:,} {rounds} in a row"
         said = f"{week}; in all {row['num_rounds']:,} {said}"

@@ -42,8 +42,8 @@ def gaussian_bound(events: Event | Sequence[Event]) -> float:
 
     Rounded Gaussian noise: mu is the l2 sensitivity divided by the standard deviation. Skellam
     noise of variance v: mu is the l2 sensitivity times 2 Phi^-1((1 + p) / 2), where p = e^-v I_0(v)
-    is the probability of 0; this factor is about (1 + 1 / (6 v)) / sqrt(v). No smaller factor holds
-    for a vector with a single 1. Proof: docs/privacy-proofs/skellam.md.
+    is the probability of 0; for a large v this factor is about (1 + 1 / (6 v)) / sqrt(v). No
+    smaller factor holds for a vector with a single 1. Proof: docs/privacy-proofs/skellam.md.
 
     Geometric noise: a counter that changes by k has a privacy loss l of at most k times the noise's
     rate. Its mu is 2 Phi^-1(e^l / (1 + e^l)), about 1.25 l for a small l. No smaller mu holds for a

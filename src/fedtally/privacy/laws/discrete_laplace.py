@@ -45,7 +45,7 @@ class DiscreteLaplace(Law):
         stddev = math.sqrt(number * variance)
         if stddev > WIDE:
             return Total(stddev, None)
-        # The tails are longer than a normal distribution's. A mass of at most 2^-60 is left out.
+        # The tails are longer than a normal distribution's. Each draw leaves out at most 2^-60.
         reach = geometric.half(variance, 2.0**-60)
         beyond = geometric.exceeded(variance, np.arange(reach + 1.0))
         if number == 1:

@@ -1,7 +1,7 @@
 """`Law`, the interface to one mechanism of noise: how it is drawn, and what its privacy costs.
 
 Each distribution of noise is symmetric, over the integers, and log-concave. So, if a counter is
-shifted, the privacy loss rises with the outcome.
+shifted, the privacy loss either never falls or never rises as the outcome grows.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from fedtally.privacy.geometric import Geometric
     from fedtally.privacy.mechanism import Noise
 
-# Tables of sums end at this number of standard deviations: a mass of less than 2^-60 is beyond.
+# Tables of sums reach at least this number of standard deviations. Hardly any mass is beyond them.
 REACH = 10.0
-# Above this standard deviation a sum counts as normally distributed. Its table would be long, and
-# its probabilities differ from the normal distribution's by about 1e-9.
+# Above this standard deviation a sum counts as normally distributed, since its table would be long.
+# For Gaussian and Skellam noise, probabilities differ from the normal ones by about 1e-9.
 WIDE = 1e5
 VANISHING = 1e-290  # smaller probabilities lose digits: doubles end at 1e-308
 # A bound on the total variation of one draw from a table. It holds up to 2^20 entries, and no table

@@ -22,8 +22,9 @@ from fedtally.privacy.laws.law import (
 )
 from fedtally.privacy.mechanism import MIN_GAUSSIAN_VARIANCE, Noise, rounded_gaussian
 
-# With this probability, one of two servers draws noise that does not fit into a counter, and stops.
-# The noise of opened sums is then not the ideal noise (docs/privacy-proofs/two_servers.md).
+# With at most this probability, one of two servers draws noise that does not fit into a counter,
+# and stops. The noise of opened sums is then not the ideal noise
+# (docs/privacy-proofs/two_servers.md).
 _REFUSED = 2.0**-80
 
 
@@ -61,7 +62,9 @@ class RoundedGaussian(Law):
     def total(self, variance: float, number: int) -> Total:
         """Return the distribution of the sum of `number` Gaussians, each rounded by itself."""
         stddev = math.sqrt(variance)
-        whole = math.sqrt(number * (variance + 1 / 12))  # rounding adds about 1/12
+        # From a variance of 1 on, rounding adds 1/12 up to a relative 1e-8.
+        own = variance + 1 / 12 if variance >= 1 else self.stddev(variance) ** 2
+        whole = math.sqrt(number * own)
         if whole > WIDE:
             return Total(whole, None)
         edges = np.arange(math.ceil(REACH * stddev) + 2) + 0.5

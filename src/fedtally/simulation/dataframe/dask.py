@@ -47,8 +47,9 @@ def tally_dask(
 ) -> pa.Table:
     """Count a Dask data frame on the workers that hold it, for a campaign over all of it.
 
-    `estimate` takes the counts instead of the table. Its result is bit for bit the result on the
-    whole table, however many partitions and workers there are. If a worker dies, Dask counts its
+    `estimate` takes the counts instead of the table. Without `private` and with one `seed`, its
+    result is bit for bit the result on the whole table, however many partitions and workers there
+    are. If a worker dies, Dask counts its
     partitions again; each partition counts once.
 
     With `client` the frame is first shuffled, so that all rows of a client are in one partition.
