@@ -70,7 +70,7 @@ NoiseKind = Literal["discrete-gaussian", "skellam"]
 
 
 class UnsafeParametersError(InvalidInputError):
-    """Report that a policy refuses parameters or other clients, or that a roster is not safe."""
+    """Report that a policy refuses parameters or clients, or that parameters refuse a roster."""
 
 
 class Adversary(Named, option="adversary"):
@@ -222,8 +222,9 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
 
     Args:
         stddev: the standard deviation of the total noise if nobody drops out, which is the most
-            noise. 0: no noise. If the privacy needs a standard deviation d, and there are n
-            clients, `stddev` is d sqrt(n / (min_survivors - C)): each client adds enough for
+            noise; for discrete Gaussians, that of the normal law with the same parameters, which is
+            at least theirs. 0: no noise. If the privacy needs a standard deviation d, and there are
+            n clients, `stddev` is d sqrt(n / (min_survivors - C)): each client adds enough for
             min_survivors - C honest clients alone to reach d.
         length: V, the number of entries of the vector.
         kind: the distribution of the noise.

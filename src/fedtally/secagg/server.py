@@ -542,7 +542,7 @@ class Server:
         return np.flatnonzero(self._present & (holders < self._graph.threshold)).tolist()
 
     def close_phase(self, now: int) -> None:
-        """Close the phase and begin the next one, or abort the round if that is not possible.
+        """Close the phase: begin the next one, or open the sum, or abort the round.
 
         Args:
             now: the time, Unix seconds; after not_after the round is aborted.

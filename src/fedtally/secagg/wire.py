@@ -485,7 +485,7 @@ def decode_abort(body: bytes) -> AbortCode:
 
 
 def upload_bytes(parameters: Parameters, n: int) -> int:
-    """Return the most bytes that a client sends in a session, headers included.
+    """Return the most bytes that a client sends in a session, headers included, copies not.
 
     Args:
         parameters: the parameters of the session.

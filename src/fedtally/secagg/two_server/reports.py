@@ -59,9 +59,9 @@ class BatchRefusedError(FedtallyError):
 class Verdict(Enum):
     """Name the leader's verdict on a report with a proof.
 
-    VALID: the report counts. INVALID: the vector is not valid, or its proof does not show that it
-    is. INCONSISTENT: the client gave the two servers different reports with one id, or one server
-    lies to the other.
+    VALID: the report may be in the batch. INVALID: the vector is not valid, or its proof does not
+    show that it is, or one server lies. INCONSISTENT: the client gave the two servers different
+    reports with one id, or one server lies to the other.
     """
 
     VALID = "valid"
