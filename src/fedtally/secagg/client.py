@@ -131,8 +131,8 @@ class Pinned:
             is refused.
 
     Raises:
-        InvalidInputError: a value has a wrong size or is out of range, or anybody could sign under
-            the server's key (see `check_identity`).
+        InvalidInputError: a value has a wrong size or is out of range, or `check_identity` refuses
+            the server's key.
     """
 
     server_key: bytes
@@ -348,9 +348,9 @@ class Client:
     def abandon(self) -> None:
         """End the session and wipe its secrets, without a message to the server.
 
-        Unless the client is done, the server takes it for one that dropped out. `state` becomes
-        ABORTED. `code` becomes INTERNAL. If the session had ended with a code before, that code
-        stays.
+        In the middle of a session, the server takes the client for one that dropped out. `state`
+        becomes ABORTED. `code` becomes INTERNAL. If the session had ended with a code before, that
+        code stays.
         """
         self._end(AbortCode.INTERNAL)
 

@@ -85,9 +85,11 @@ _MEANINGS = {
     ),
     AbortCode.EXPIRED: "the session is over, or has not begun",
     AbortCode.SESSION_SEEN: "the client has taken part in this session before",
-    AbortCode.ITEM_SPENT: "the client's item is spent, or its record does not allow to spend it",
+    AbortCode.ITEM_SPENT: (
+        "the client's item is spent, or the client's record does not allow to spend it"
+    ),
     AbortCode.ROSTER_INVALID: (
-        "the roster is not one of this session, or its size or a key in it is not valid"
+        "the roster is not one of this session, or a key in it or its size is not valid"
     ),
     AbortCode.TOO_FEW_OPENED: "too few neighbours sent shares that open",
     AbortCode.OWN_BIT_DEAD: "the client is said to have dropped out, and has not",
@@ -215,8 +217,8 @@ TRANSITIONS: dict[Adversary, dict[ClientState, dict[Kind, Exchange]]] = {
 }
 """The exchange that a message starts, by adversary, state of the client and type of the message.
 
-From its first answer to its last, a client answers any other new message with an Abort, except for
-an Abort. Once it is done, it only records a Result or an Abort.
+From its first answer to its last, a client answers any other new message with an Abort, and an
+Abort not at all. Once it is done, it only records a Result or an Abort.
 """
 
 

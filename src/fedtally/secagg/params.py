@@ -177,8 +177,8 @@ def modulus_bits(
         n: the most clients in a sum.
         largest_entry: B, the largest absolute value of an entry of one client.
         noise: tau, the largest absolute value of the noise in an entry; see `noise_bound`.
-        multiple: b is rounded up to a multiple of this number. With 8 the server is several times
-            faster; with 1 b is not rounded.
+        multiple: b is rounded up to a multiple of this number. With 8 the server is often several
+            times faster; with 1 b is not rounded.
         signed: whether an entry without noise may be negative (`Encoding.is_signed`).
 
     Raises:

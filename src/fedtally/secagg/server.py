@@ -146,11 +146,11 @@ class Server:
         invite: the bytes of the Invite, the same for every client.
         code: why the round was aborted; None if it was not.
         outcome: the sum; None until the session is done.
-        blamed: the wrong shares that were found while unmasking, each with two clients of which at
-            least one lied. Also clients whose secrets cannot be recovered, with the holder None:
-            perhaps nobody lied (see `Blame`). Exclude nobody because of one round. The list is not
-            complete: more than t shares of a secret are examined only if one of the first t is
-            wrong, and none after a secret that cannot be recovered.
+        blamed: the wrong shares that were found while unmasking, each with its owner and its
+            holder, of which at least one lied. Also clients whose secrets cannot be recovered, with
+            the holder None: perhaps nobody lied (see `Blame`). Exclude nobody because of one round.
+            The list is not complete: more than t shares of a secret are examined only if one of the
+            first t is wrong, and none after a secret that cannot be recovered.
 
     Raises:
         InvalidInputError: an argument has a wrong size or is out of range, or the allow-list is

@@ -574,8 +574,7 @@ def body_of(frame: bytes, kind: Kind, context: bytes, sender: int, most: int) ->
 class Ids(Collection[bytes]):
     """Hold ids of reports, in strictly ascending order, as the bytes of an Offer or a Query.
 
-    In this form a million ids take 16 MB. In a list they would take five times as many bytes, in a
-    set eight times.
+    In this form a million ids take 16 MB. In a list or a set they would take several times as many.
 
     Args:
         body: bytes that end with the joined ids.
