@@ -485,7 +485,9 @@ def decode_abort(body: bytes) -> AbortCode:
 
 
 def upload_bytes(parameters: Parameters, n: int) -> int:
-    """Return the most bytes that a client sends in a session, headers included, copies not.
+    """Return the most bytes that a client sends in a session, headers included.
+
+    A message that is sent again is counted once.
 
     Args:
         parameters: the parameters of the session.
