@@ -284,8 +284,8 @@ class Client:
         Raises:
             LocalProtocolError: the contribution is not what the Invite asks for; the session is
                 aborted.
-            InvalidInputError: `random` returned a wrong number of bytes for a secret; the session is
-                aborted.
+            InvalidInputError: `random` returned a wrong number of bytes for a secret; the session
+                is aborted.
             Exception: any error of `contribution`, `journal` or `random`, unchanged; the session is
                 aborted. The item stays spent if it was marked before the error. No bytes of the
                 server alone cause an exception.

@@ -378,7 +378,8 @@ def make_report(
 
     Args:
         parameters: the parameters of the plan.
-        vector: int64 [V], every entry within +-largest_entry.
+        vector: int64 [V], every entry within +-largest_entry, and none negative unless the
+            parameters are `signed`.
         round: the round of the campaign, 0 .. 2^32 - 1.
         now: the time that the client signs, Unix seconds.
         identity: the client's signing key. Its public key must be in the allow-list; this function
@@ -397,6 +398,12 @@ def make_report(
     round = validate.integer(0, 2**32 - 1, round=round)
     now = validate.integer(0, LAST_TIME, now=now)
     entries_within(parameters.length, parameters.largest_entry, vector=vector)
+    # A negative counter of a sum of histograms would be read as a large one, and the batch be lost.
+    if not parameters.signed and int(vector.min()) < 0:
+        raise InvalidInputError(
+            f"every entry of vector must be 0 or above in a histogram, got {int(vector.min())};"
+            " encode the items as the plan says"
+        )
     nonce = exactly(NONCE_BYTES, random_nonce=random(NONCE_BYTES))
     with ExitStack() as secrets:  # wiped at the end, also after an error
         seed = Secret(exactly(SEED_BYTES, random_seed=random(SEED_BYTES)))
