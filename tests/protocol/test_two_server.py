@@ -598,6 +598,20 @@ def test_bad_vectors(vector: Any, message: str) -> None:
         )
 
 
+def test_negative_entries_in_histograms_are_refused() -> None:
+    # In a sum of histograms a negative counter is read as a large one: the batch would be lost.
+    with pytest.raises(InvalidInputError, match="every entry of vector must be 0 or above"):
+        make_report(
+            dataclasses.replace(P, signed=False),
+            np.array([0, 0, -1]),
+            round=5,
+            identity=PEOPLE[0],
+            policy=POLICY,
+            random=source(0),
+            now=NOW,
+        )
+
+
 @pytest.mark.parametrize("round", [-1, 2**32, 1.0])
 def test_bad_rounds(round: Any) -> None:
     with pytest.raises(InvalidInputError, match="round must be"):

@@ -178,11 +178,11 @@ class Secret(_Hidden):
     def wipe(self) -> None:
         """Overwrite the bytes with zeros; from then on `reveal` raises.
 
-        An array that shares memory with the view from `reveal` then reads zeros, and so does the
-        view itself. If no array shares memory with the view, using the view raises ValueError.
+        An array that shares memory with the view from `reveal` then reads zeros. Using the view
+        itself raises ValueError or, while other code holds its buffer, reads zeros.
         """
-        # The bytes are overwritten before the view is released: the release fails while an array
-        # uses the view, and the secret must be gone also then.
+        # The bytes are overwritten before the view is released: the release fails while other code
+        # holds the view's buffer, and the secret must be gone also then.
         self._buffer[:] = bytes(len(self._buffer))
         with suppress(BufferError):
             self._view.release()

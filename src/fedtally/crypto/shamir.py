@@ -56,7 +56,7 @@ F64 = npt.NDArray[np.float64]
 
 
 class ShareError(InvalidInputError):
-    """Report that numbers or bytes are not elements of the field GF(2^31 - 1)."""
+    """Report that an array or bytes do not hold elements of the field GF(2^31 - 1)."""
 
 
 class DecodingError(InvalidInputError):

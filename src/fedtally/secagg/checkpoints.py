@@ -1,7 +1,7 @@
 """Write and read a server's checkpoint: facts as JSON, then arrays, as bytes.
 
 A checkpoint is written at each phase of each session, so writing must be fast. The arrays are
-joined without a container: to make the entries of a .npz file takes longer than to write them.
+joined without a container: to make a .npz file takes longer.
 """
 
 from __future__ import annotations

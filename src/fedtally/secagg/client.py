@@ -131,8 +131,8 @@ class Pinned:
             is refused.
 
     Raises:
-        InvalidInputError: a value has a wrong size or is out of range, or anybody could sign under
-            the server's key (see `check_identity`).
+        InvalidInputError: a value has a wrong size or is out of range, or `check_identity` refuses
+            the server's key.
     """
 
     server_key: bytes
@@ -282,8 +282,10 @@ class Client:
             before.
 
         Raises:
-            LocalProtocolError: the contribution has another form than the Invite asks for; the
-                session is aborted.
+            LocalProtocolError: the contribution is not what the Invite asks for; the session is
+                aborted.
+            InvalidInputError: `random` returned a wrong number of bytes for a secret; the session
+                is aborted.
             Exception: any error of `contribution`, `journal` or `random`, unchanged; the session is
                 aborted. The item stays spent if it was marked before the error. No bytes of the
                 server alone cause an exception.
@@ -348,8 +350,9 @@ class Client:
     def abandon(self) -> None:
         """End the session and wipe its secrets, without a message to the server.
 
-        The server takes the client for one that dropped out. `state` becomes ABORTED. `code`
-        becomes INTERNAL. If the session had ended with a code before, that code stays.
+        In the middle of a session, the server takes the client for one that dropped out. `state`
+        becomes ABORTED. `code` becomes INTERNAL. If the session had ended with a code before, that
+        code stays.
         """
         self._end(AbortCode.INTERNAL)
 
@@ -572,7 +575,8 @@ class Client:
         """Accept a Roster of `semi-honest`; return the neighbours' adverts, by slot.
 
         Raises:
-            RemoteProtocolError: the body is malformed, or `Parameters.check_roster` refuses n.
+            RemoteProtocolError: the body is malformed, the index is out of range, or
+                `Parameters.check_roster` refuses n.
         """
         # n, the index and the digest are not checked against the adverts: in this profile the
         # server follows the protocol.
@@ -718,11 +722,11 @@ class Client:
             key.wipe()
 
     def _vector(self) -> Lanes:
-        """Return the contribution mod 2^bits and then the checksum entries, not yet masked.
+        """Return the contribution and then the checksum entries, not yet masked.
 
         Returns:
             lane(bits) [V + checksum entries]; `lane` gives an unsigned integer of 16, 32 or 64 bits
-            (see `crypto.prg`).
+            (see `crypto.prg`). The entries are not yet reduced mod 2^bits.
 
         Raises:
             LocalProtocolError: the contribution is not integers [V], or an entry is too large.
@@ -833,7 +837,7 @@ class Client:
         # Survivors in two gaps of the ring may all be corrupt. If the other survivors fall apart
         # into two arcs there, the server gets a sum for each arc (Bell et al. 2020 need the graph
         # of honest survivors connected); see docs/protocol.md, "Whole". The ring is built again
-        # here: if the order of all clients were kept since the Roster, it would be the largest
+        # here: if the order of all clients were kept since the Roster, it could be the largest
         # array in a client's memory.
         if not Neighbourhood(self._parameters, self._n, self._ctx2).is_whole(alive):
             raise RemoteProtocolError(AbortCode.RING_CUT)
@@ -931,8 +935,8 @@ def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invita
         fingerprint: the fingerprint of the plan, 32 bytes.
 
     Returns:
-        The terms; or None if the bytes are not an Invite of this version, for this plan and signed
-        by this key. Such bytes may come from anybody.
+        The terms; or None if the bytes are not a valid Invite of this version, for this plan and
+        signed by this key. Such bytes may come from anybody.
 
     Raises:
         RejectedError: the server's key is of low order, so that anybody could sign under it, or is

@@ -323,7 +323,7 @@ class TwoServerConfig:
     def sizing(self) -> TwoServerParameters:
         """Parameters with stand-ins for the keys, to check the fields and to count bytes.
 
-        Never run the protocol with these parameters: anybody can open what is sealed to their keys.
+        Never run the protocol with these parameters: anybody can open what is sealed to the helper.
         `signed` is False in them: sums of a histogram need fewer bits than sums of a sketch, and
         these terms do not say which of the two they are for.
         """

@@ -1,8 +1,8 @@
 """Define the messages of ``fedtally-secagg/1``, and the one table of their order.
 
 The server sends requests and a client replies, in four or five exchanges (`EXCHANGES`). Until its
-last reply, a client accepts exactly one type of request in every state, once. Any other request in
-its session is an error.
+last reply, a client accepts exactly one type of request in every state, once. A copy of the last
+request gets the same reply. Any other request in its session is an error.
 """
 
 from __future__ import annotations
@@ -80,11 +80,17 @@ _MEANINGS = {
     AbortCode.MALFORMED: "a message is not of the form that its type demands",
     AbortCode.VERSION: "a message is of another version of the protocol",
     AbortCode.WRONG_STATE: "a message came out of turn",
-    AbortCode.POLICY: "the invitation is weaker, or larger, than the client's policy allows",
+    AbortCode.POLICY: (
+        "the client's policy, or the plan that it knows, does not allow the invitation"
+    ),
     AbortCode.EXPIRED: "the session is over, or has not begun",
     AbortCode.SESSION_SEEN: "the client has taken part in this session before",
-    AbortCode.ITEM_SPENT: "the client's item went into another session",
-    AbortCode.ROSTER_INVALID: "the roster is not one of this session, or a key in it is not valid",
+    AbortCode.ITEM_SPENT: (
+        "the client's item is spent, or the client's record does not allow to spend it"
+    ),
+    AbortCode.ROSTER_INVALID: (
+        "the roster is not one of this session, or a key in it or its size is not valid"
+    ),
     AbortCode.TOO_FEW_OPENED: "too few neighbours sent shares that open",
     AbortCode.OWN_BIT_DEAD: "the client is said to have dropped out, and has not",
     AbortCode.REVIVED: "a client that was absent is said to have survived",
@@ -96,7 +102,7 @@ _MEANINGS = {
     AbortCode.CHECKSUM_WRONG: (
         "the checksum entries do not count the survivors: a mask is wrong, missing or extra"
     ),
-    AbortCode.INTERNAL: "something failed on one side that is not of the protocol",
+    AbortCode.INTERNAL: "one side failed or gave up, for a reason outside the protocol",
     AbortCode.RING_CUT: (
         "clients that are close together on the ring dropped out: corrupt ones could part the"
         " others"
@@ -105,7 +111,7 @@ _MEANINGS = {
 
 
 class LocalProtocolError(FedtallyError):
-    """Report that a call of the local program is out of turn, or its input cannot be summed."""
+    """Report that the local program made a call out of turn, or gave an input that is not valid."""
 
 
 class RemoteProtocolError(FedtallyError):
@@ -211,8 +217,8 @@ TRANSITIONS: dict[Adversary, dict[ClientState, dict[Kind, Exchange]]] = {
 }
 """The exchange that a message starts, by adversary, state of the client and type of the message.
 
-A message without an entry is an error, with two exceptions, to which the client sends no answer. It
-accepts an Abort after its first answer, and a Result once it is done.
+From its first answer to its last, a client answers any other new message with an Abort, and an
+Abort not at all. Once it is done, it only records a Result or an Abort.
 """
 
 

@@ -150,8 +150,9 @@ def lifted(total: npt.NDArray[np.int64], least: int, modulus: int) -> npt.NDArra
     The modulus is added once to every integer below `least`.
 
     Args:
-        total: int64; integers in [-modulus / 2, modulus / 2], such as the result of `centred`.
-        least: the least true value that is possible, 0 or below.
+        total: int64; integers in [-modulus / 2, modulus / 2], such as the result of `centred`;
+            or a result of this function.
+        least: the least true value that is possible, -modulus / 2 .. 0.
         modulus: at most 2^64. With 2^64 nothing changes: larger integers do not fit 64 bits.
 
     Returns:

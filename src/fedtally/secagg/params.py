@@ -19,7 +19,7 @@ surviving client evaluate `is_whole_ring` for the actual survivors.
 
 Two other events end a round without a sum: too few shares are left, or the ring of survivors could
 be cut. If clients drop out by chance, and at most max_dropout of them, each has a probability of
-about 2^-20 (eta = 20).
+at most about 2^-20 (eta = 20).
 
 Sources: Bell, Bonawitz, Gascon, Lepoint and Raykova 2020 (SecAgg+). Before a client uses a roster,
 it calls `Parameters.check_roster`. For a ring this call also bounds the cuts by corrupt and absent
@@ -70,7 +70,7 @@ NoiseKind = Literal["discrete-gaussian", "skellam"]
 
 
 class UnsafeParametersError(InvalidInputError):
-    """Report that parameters are weaker or larger than a policy allows, or do not fit a roster."""
+    """Report that a policy refuses parameters or clients, or that parameters refuse a roster."""
 
 
 class Adversary(Named, option="adversary"):
@@ -94,7 +94,7 @@ class Adversary(Named, option="adversary"):
 
 
 class Validity(Named, option="validity"):
-    """Say whether each report proves to two servers that its vector is the vector of one item.
+    """Say whether each report proves to two servers that its vector is valid (`flp.one_hot`).
 
     `PROOFS`: each report has such a proof (docs/protocol.md). `NONE`: reports have no proofs.
     """
@@ -177,8 +177,8 @@ def modulus_bits(
         n: the most clients in a sum.
         largest_entry: B, the largest absolute value of an entry of one client.
         noise: tau, the largest absolute value of the noise in an entry; see `noise_bound`.
-        multiple: b is rounded up to a multiple of this number. With 8 the server is several times
-            faster; with 1 b is not rounded.
+        multiple: b is rounded up to a multiple of this number. With 8 the server is often several
+            times faster; with 1 b is not rounded.
         signed: whether an entry without noise may be negative (`Encoding.is_signed`).
 
     Raises:
@@ -222,8 +222,9 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
 
     Args:
         stddev: the standard deviation of the total noise if nobody drops out, which is the most
-            noise. 0: no noise. If the privacy needs a standard deviation d, and there are n
-            clients, `stddev` is d sqrt(n / (min_survivors - C)): each client adds enough for
+            noise; for discrete Gaussians, that of the normal law with the same parameters, which is
+            at least theirs. 0: no noise. If the privacy needs a standard deviation d, and there are
+            n clients, `stddev` is d sqrt(n / (min_survivors - C)): each client adds enough for
             min_survivors - C honest clients alone to reach d.
         length: V, the number of entries of the vector.
         kind: the distribution of the noise.
@@ -232,7 +233,7 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
         tau, rounded up; 0 if there is no noise.
 
     Raises:
-        InvalidInputError: an argument is out of bounds; the largest `stddev` is 1e18.
+        InvalidInputError: an argument is not valid; the largest `stddev` is 1e18.
 
     >>> noise_bound(0, 20_000), noise_bound(2, 20_000, "discrete-gaussian"), noise_bound(2, 20_000)
     (0, 18, 24)
@@ -345,7 +346,7 @@ def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
         n: the number of clients in the roster.
         bad: the number of clients that are corrupt or absent.
         k: the number of neighbours of a client.
-        odds: the inverse of the largest probability that is allowed.
+        odds: the inverse of the bound.
     """
     return odds * n * (n - k - 1) * math.perm(bad, k) < 2 * math.perm(n, k)
 
@@ -551,12 +552,13 @@ class ClientPolicy:
         adversary: the kind of server to protect against; parameters for another kind are refused.
         min_honest: the fewest honest clients in a sum, min_survivors - C; at least 2, since a sum
             of one is that client's vector.
-        max_corrupt: a fraction in [0, 1). C must be at least this fraction of n_max, rounded up.
+        max_corrupt: a fraction in [0, 1), rounded to whole parts per million. C must be at least
+            this fraction of n_max, rounded up.
         corrupt: C must be at least this number. Choose the number of clients of the allow-list that
             may be corrupt.
         min_clients: the fewest clients in a roster.
         max_clients: the most clients in a roster.
-        max_neighbours: the most neighbours; each of them costs a key exchange and a mask.
+        max_neighbours: the most neighbours; each of them costs two key exchanges and a mask.
         max_length: the most entries of a vector.
         max_bits: the most bits of an entry.
         max_seconds: the longest session, not_after - not_before in seconds, at most 2^32; by
@@ -607,14 +609,14 @@ class ClientPolicy:
             object.__setattr__(self, name, validate.integer(minimum, **{name: getattr(self, name)}))
 
     def check_invite(self, parameters: Parameters) -> None:
-        """Raise an error if parameters are weaker, or larger, than this policy allows.
+        """Raise an error if parameters are not what this policy allows.
 
         Weaker parameters protect too little. Larger parameters let a server exhaust a client's
         memory. The real size of the roster is not known yet: call `Parameters.check_roster` once
         the size is known.
 
         Raises:
-            UnsafeParametersError: names the parameter, its value and the bound.
+            UnsafeParametersError: the policy refuses the parameters; see `refusals`.
         """
         for reason in self.refusals(parameters):
             raise UnsafeParametersError(reason)

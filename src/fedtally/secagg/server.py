@@ -129,8 +129,8 @@ class Server:
         salt: 32 uniform bytes, secret until they are published with the sum. If an aggregator adds
             noise to the sum, the salt is never published.
         random: a function that returns a given number of uniform bytes, from a cryptographic
-            source. It is called once, and in `semi-honest` only: for the order of the roster, after
-            the last advert.
+            source. It is called at most once, and in `semi-honest` only: for the order of the
+            roster, after the last advert.
         allow_list: the keys of the clients that may take part; needed in `active`, and None
             otherwise.
         journal: a function that writes a checkpoint durably before it returns. With None, a server
@@ -146,11 +146,11 @@ class Server:
         invite: the bytes of the Invite, the same for every client.
         code: why the round was aborted; None if it was not.
         outcome: the sum; None until the session is done.
-        blamed: the wrong shares that were found while unmasking, each with two clients of which at
-            least one lied. Also each client whose secret cannot be recovered, with the holder None:
-            perhaps nobody lied (see `Blame`). Exclude nobody because of one round. The list is not
-            complete: more than t shares of a secret are examined only if one of the first t is
-            wrong.
+        blamed: the wrong shares that were found while unmasking, each with its owner and its
+            holder, of which at least one lied. Also clients whose secrets cannot be recovered, with
+            the holder None: perhaps nobody lied (see `Blame`). Exclude nobody because of one round.
+            The list is not complete: more than t shares of a secret are examined only if one of the
+            first t is wrong, and none after a secret that cannot be recovered.
 
     Raises:
         InvalidInputError: an argument has a wrong size or is out of range, or the allow-list is
@@ -467,7 +467,8 @@ class Server:
     def can_close(self) -> Closing:
         """Return what `close_phase` would do now, without doing it.
 
-        The result assumes that not_after has not passed, and that all shares are right.
+        The result assumes that not_after has not passed, that all shares and vectors are right, and
+        that no function of the caller raises an error.
 
         Raises:
             LocalProtocolError: the session has ended.
@@ -541,7 +542,7 @@ class Server:
         return np.flatnonzero(self._present & (holders < self._graph.threshold)).tolist()
 
     def close_phase(self, now: int) -> None:
-        """Close the phase and begin the next one, or abort the round if that is not possible.
+        """Close the phase: begin the next one, or open the sum, or abort the round.
 
         Args:
             now: the time, Unix seconds; after not_after the round is aborted.

@@ -98,7 +98,7 @@ def parse(data: bytes | bytearray | memoryview) -> Frame | None:
     Bytes are a frame if they begin with the magic, the type is known, the reserved field is 0, and
     the header has the real length of the body.
 
-    The body and the version are not checked.
+    The version, the session, the sender and the body are not checked.
 
     >>> parse(b"FTSA") is None
     True
@@ -220,8 +220,7 @@ def decode_terms(terms: bytes) -> Invite:
 
     Raises:
         RemoteProtocolError: with code POLICY: `Parameters` refuses the parameters. With code
-            MALFORMED: the profile is unknown, the flag of the complete graph is set although k is
-            not 0, or it is not set although k is 0.
+            MALFORMED: the profile is unknown, or the flag of the complete graph does not fit k.
     """
     length, bits, graph, k, t, n_min, n_max, least, profile, corrupt, dropout, *rest = (
         _INVITE.unpack(terms)
@@ -488,6 +487,8 @@ def decode_abort(body: bytes) -> AbortCode:
 def upload_bytes(parameters: Parameters, n: int) -> int:
     """Return the most bytes that a client sends in a session, headers included.
 
+    A message that is sent again is counted once.
+
     Args:
         parameters: the parameters of the session.
         n: the number of clients in the roster.
@@ -526,7 +527,8 @@ def message_bytes(
         parameters: the parameters of the session.
         n: the number of clients in the roster.
         identities: the number of keys in the allow-list, in `active`; ignored in `semi-honest`.
-        dealers: the number of the client's neighbours that dealt shares; None: all.
+        dealers: the number of the client's neighbours that dealt shares, which all open; None: all
+            neighbours.
         signers: the number of clients that confirmed, in `active`; None: all.
 
     >>> from fedtally.secagg.proposal import propose

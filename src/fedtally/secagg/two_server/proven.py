@@ -2,7 +2,7 @@
 
 A `Leader` and a `Helper` that are made with a `ReportProof` accept these reports. The helper checks
 each report (docs/protocol.md says how), and the leader puts only valid ones into a batch. A refused
-report affects no other client.
+report does not change the sum of the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from fedtally.secagg.wire import HEADER
 def proven_message_bytes(proof: ReportProof, reports: int, held: int) -> dict[Kind, int]:
     """Return the size in bytes of each type of message of a batch of reports with proofs.
 
-    Headers are included. All frames of checks together count as one message.
+    Headers are included. All frames of checks together count as one message. The Offer is counted
+    with `reports` ids: it is longer if the helper holds more.
 
     Args:
         proof: the proof system of the reports.

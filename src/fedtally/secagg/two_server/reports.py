@@ -59,9 +59,9 @@ class BatchRefusedError(FedtallyError):
 class Verdict(Enum):
     """Name the leader's verdict on a report with a proof.
 
-    VALID: the report counts. INVALID: the vector is not valid, or its proof does not show that it
-    is. INCONSISTENT: the client gave the two servers different reports with one id, or one server
-    lies to the other.
+    VALID: the report may be in the batch. INVALID: the vector is not valid, or its proof does not
+    show that it is, or one server lies. INCONSISTENT: the client gave the two servers different
+    reports with one id, or one server lies to the other.
     """
 
     VALID = "valid"
@@ -378,7 +378,8 @@ def make_report(
 
     Args:
         parameters: the parameters of the plan.
-        vector: int64 [V], every entry within +-largest_entry.
+        vector: int64 [V], every entry within +-largest_entry, and none negative unless the
+            parameters are `signed`.
         round: the round of the campaign, 0 .. 2^32 - 1.
         now: the time that the client signs, Unix seconds.
         identity: the client's signing key. Its public key must be in the allow-list; this function
@@ -397,6 +398,12 @@ def make_report(
     round = validate.integer(0, 2**32 - 1, round=round)
     now = validate.integer(0, LAST_TIME, now=now)
     entries_within(parameters.length, parameters.largest_entry, vector=vector)
+    # A negative counter of a sum of histograms would be read as a large one, and the batch be lost.
+    if not parameters.signed and int(vector.min()) < 0:
+        raise InvalidInputError(
+            f"every entry of vector must be 0 or above in a histogram, got {int(vector.min())};"
+            " encode the items as the plan says"
+        )
     nonce = exactly(NONCE_BYTES, random_nonce=random(NONCE_BYTES))
     with ExitStack() as secrets:  # wiped at the end, also after an error
         seed = Secret(exactly(SEED_BYTES, random_seed=random(SEED_BYTES)))
@@ -574,8 +581,7 @@ def body_of(frame: bytes, kind: Kind, context: bytes, sender: int, most: int) ->
 class Ids(Collection[bytes]):
     """Hold ids of reports, in strictly ascending order, as the bytes of an Offer or a Query.
 
-    In this form a million ids take 16 MB. In a list they would take five times as many bytes, in a
-    set eight times.
+    In this form a million ids take 16 MB. In a list or a set they would take several times as many.
 
     Args:
         body: bytes that end with the joined ids.
