@@ -204,7 +204,8 @@ def test_tables_of_long_names_fit_a_terminal(
     monkeypatch.setenv("COLUMNS", str(columns))
     name = "campaigns/a-survey-of-what-people-type-in-november-2026"
     rounds = [{"landed": 12_000}] * 3 + [{"landed": 0}]
-    one = {"name": name, "state": "not begun", "rounds": rounds, "num_rounds": 10, "open": [1, 2]}
+    one = {"name": name, "state": "not begun", "rounds": rounds, "num_rounds": 10}
+    one["open"] = [{"restorable": True}] * 2
     campaign_view.show_list([one, {**one, "name": "short"}])
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= columns

@@ -452,7 +452,7 @@ def close(name: Path, at: str | None, release: str | None, as_json: bool) -> Non
     "-o",
     type=click.Path(),
     metavar="FILE",
-    help="Write a table (.csv, .parquet), or save the result for query and merge",
+    help="Write a table to a .csv or .parquet file, else save the sums",
 )
 @shared("aggregate leader result")
 @json_option
