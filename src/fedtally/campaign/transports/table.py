@@ -49,8 +49,8 @@ class EngineRow(NamedTuple):
         options: the options of the engine, required and optional.
         open: makes the engine. It has one keyword argument for each option, a text. Only this
             function imports the module of the engine.
-        gives_up: True: a run ends if no client comes or answers for the time of the option
-            `--wait`. False: it does not, and `--wait` cannot be given.
+        gives_up: True: a run without a calendar ends if no client comes or answers for the time of
+            the option `--wait`. False: it does not, and `--wait` cannot be given.
         say_over: a function that tells clients that a campaign is over. Its arguments are the
             folder of the campaign, a function that shows a message to the operator, and the options
             by keyword. None: clients are not told.
