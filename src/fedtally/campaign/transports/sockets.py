@@ -222,8 +222,8 @@ class SocketLoop:
     async def _connect(self, place: Path) -> None:
         """Connect to one agent, and carry its frames until the connection ends.
 
-        If the agent cannot be reached, its connection breaks, or the store does not answer, no error
-        is raised.
+        If the agent cannot be reached, its connection breaks, or the store does not answer, no
+        error is raised.
         """
         with suppress(OSError, PipeError, StoreError):
             try:
