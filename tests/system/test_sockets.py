@@ -197,7 +197,7 @@ def test_an_error_of_the_store_at_a_check_in_does_not_lose_the_agent(
     checks_in, failed = world.driver.check_in, list[object]()
 
     def fails_once(client: int | str, now: float) -> bool:
-        # A plan with a stopping rule reads the sums at a check-in.
+        # With a stopping rule, a check-in may read the sums from the store.
         if not failed:
             failed.append(client)
             raise StoreError("the store is away")
