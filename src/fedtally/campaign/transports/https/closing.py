@@ -207,8 +207,8 @@ class Tending:
     def _begin_cycle(self) -> None:
         """Begin a cycle, which asks the helper once for the check of each unjudged report.
 
-        If all reports that came before the previous cycle are judged, `oldest` becomes the time
-        when the previous cycle began.
+        If all reports that this process received before the previous cycle are judged, `oldest`
+        becomes the time when that cycle began.
         """
         known = len(self.leader) + len(self.leader.refused)
         # The reports that came since the previous cycle began are unjudged: that cycle did not ask
