@@ -39,14 +39,20 @@ from fedtally.campaign.dap_noise import DapNoise
 from fedtally.campaign.dap_result import report_bytes, result_of
 from fedtally.campaign.key_files import create_key_files, read_public_key
 from fedtally.campaign.transports.https import carry, dap_client
-from fedtally.campaign.transports.https.dap_asking import DapAsking
+from fedtally.campaign.transports.https.dap_asking import DapAsking, UnansweredError
 from fedtally.campaign.transports.https.dap_process import DapProcess
 from fedtally.campaign.transports.https.listen import Address
 from fedtally.campaign.transports.https.proxy import DapBackend, Front
 from fedtally.cli import dap as command
 from fedtally.cli.app import run
 from fedtally.dap import Collected, MemoryStore, TaskSecret
-from fedtally.dap.draft18 import Role, UploadRequest, media_type
+from fedtally.dap.draft18 import (
+    AggregationJobInitReq,
+    AggregationJobResp,
+    Role,
+    UploadRequest,
+    media_type,
+)
 from fedtally.dap.sealing import config
 from fedtally.dap.task import to_text, token_digest
 from fedtally.domain import Dictionary
@@ -664,3 +670,30 @@ def test_what_lacks_is_named(keys: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_no_token_goes_over_plain_http() -> None:
     with pytest.raises(InvalidInputError, match="is not of https"):
         DapAsking(httpx.AsyncClient(), "http://leader.example/", "task", "token")
+
+
+def test_the_last_request_for_a_deferred_content_counts() -> None:
+    """With one request allowed, the content that this request brings is returned."""
+    place, kind = "https://helper.example/made", media_type(AggregationJobResp)
+    asked: list[str] = []
+
+    def answer(request: Any) -> Any:
+        asked.append(request.method)
+        if request.method == "POST":
+            return httpx.Response(201, stream=httpx.ByteStream(b""), headers={"location": place})
+        sent = httpx.ByteStream(b"content")
+        return httpx.Response(200, stream=sent, headers={"content-type": kind})
+
+    async def made(polls: int) -> tuple[bytes, str]:
+        async def sleep(_: float) -> None: ...
+
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+            asking = DapAsking(http, "https://helper.example/", "task", sleep=sleep, polls=polls)
+            return await asking.make(
+                "aggregation_jobs", b"", AggregationJobInitReq, AggregationJobResp
+            )
+
+    assert asyncio.run(made(1)) == (b"content", place)
+    with pytest.raises(UnansweredError, match="no answer yet"):
+        asyncio.run(made(0))
+    assert asked == ["POST", "GET", "POST"]

@@ -190,6 +190,24 @@ def test_an_error_of_the_store_does_not_end_a_run(tmp_path: Path, sockets: Path)
     assert world.landed()[0][0] == N
 
 
+def test_an_error_of_the_store_at_a_check_in_does_not_lose_the_agent(
+    tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, plan_of(), people=N, deadlines=QUICK)
+    checks_in, failed = world.driver.check_in, list[object]()
+
+    def fails_once(client: int | str, now: float) -> bool:
+        # With a stopping rule, a check-in may read the sums from the store.
+        if not failed:
+            failed.append(client)
+            raise StoreError("the store is away")
+        return checks_in(client, now)
+
+    monkeypatch.setattr(world.driver, "check_in", fails_once)
+    assert carry(world, sockets, people(world, N)) is Ending.COMPLETE
+    assert failed and world.landed()[0][0] == N
+
+
 def test_too_many_open_files_do_not_end_the_search_for_agents(
     tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,6 +357,25 @@ def test_a_run_goes_on_past_a_session_that_cannot_be_restored(tmp_path: Path) ->
         world.now += 1
     assert world.driver.rejected == [saved.session] and len(said) == 1
     assert ending is Ending.STALLED  # nobody is there for another session
+
+
+def test_a_session_that_is_set_aside_is_told_although_its_clients_were_silent(
+    tmp_path: Path,
+) -> None:
+    world, said = World(tmp_path, plan_of()), list[str]()
+    pace = Pace(world.driver, lambda: float(world.now), wait=1000.0, warn=said.append)
+    for person in world.persons:
+        world.driver.check_in(person.number, world.now)
+    while not said:  # nobody answers the Invite
+        assert pace.step() is None
+        world.now += 1
+    assert "did not answer" in said[0]
+    store = world.claim()
+    [saved] = store.sessions(world.plan)
+    store.save(world.plan, replace(saved, checkpoint=b"damaged", version=2), ())
+    pace.driver = world.driver = world.start()
+    assert pace.step() is None
+    assert len(said) == 2 and "it cannot be restored" in said[1]
 
 
 def test_a_store_that_failed_is_asked_whether_it_takes_writes_until_it_does(

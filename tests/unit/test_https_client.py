@@ -385,6 +385,8 @@ def test_a_body_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None
         "https://sums.example/v1/campaigns/",
         "https://sums.example/v1/campaigns/" + 64 * "g",
         "https:///v1/campaigns/" + 64 * "a",
+        "https://sums.example/v1/campaigns/" + 64 * "a" + "?key=value",
+        "https://sums.example/v1/campaigns/" + 64 * "a" + "#",
         "https://[/v1/campaigns/" + 64 * "a",
         "sums.example",
     ],
@@ -607,6 +609,11 @@ def test_what_cannot_be_listened_on_is_refused(tmp_path: Path) -> None:
     with (
         pytest.raises(InvalidInputError, match="is no socket"),
         listen.Address(tmp_path / "file").bound(),
+    ):
+        pass
+    with (  # the file would be replaced
+        pytest.raises(InvalidInputError, match="is no socket"),
+        listen.Address(tmp_path / "file").bound(take_over=True),
     ):
         pass
     with (

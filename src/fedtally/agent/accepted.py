@@ -245,8 +245,9 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
     Each access checks the campaign's folder on the disk. A campaign is read when it is first used,
     and again after files in its folder were added, replaced or removed. A campaign is not in the
     mapping if its folder was deleted. It is not in the mapping either if a file is damaged, the
-    signature is wrong or the folder has a wrong name: `problems` lists such folders. A plan whose
-    last day is over stays in the mapping, see `Campaign.why_over`.
+    signature is wrong, no last day is known, or the folder has the name of another plan: `problems`
+    lists such folders. A plan whose last day is over stays in the mapping, see
+    `Campaign.why_over`.
 
     Args:
         folder: the folder that holds the folders of the campaigns.
@@ -279,7 +280,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
         return sum(1 for _ in self)
 
     def problems(self) -> Iterator[str]:
-        """Yield a message for each folder whose campaign cannot be read or is wrongly signed."""
+        """Yield a message for each folder of a campaign that cannot be in the mapping."""
         for place in self._places():
             try:
                 self._load(place)

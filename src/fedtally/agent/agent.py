@@ -84,9 +84,9 @@ class Note(NamedTuple):
 class _Awaited(FrequencyClient):
     """A client whose items are read and encoded while its session already runs.
 
-    Under a plan with privacy, neither the participation nor the time of an answer may depend on the
-    items. So the Invite is answered before the items are read. If they cannot be read, the client
-    contributes the vector of a client without items.
+    Under a plan with privacy, the participation must not depend on the items, and the time of an
+    answer should tell little about them. So the Invite is answered before the items are read. If
+    they cannot be read, the client contributes the vector of a client without items.
 
     Attributes:
         reading: the reading of the items; None: it has not been started, because the session has
@@ -279,7 +279,8 @@ class Agent:
     def answer(self, frame: bytes, now: float) -> bytes | Reading | None:
         """Process a received frame, and return the answer.
 
-        No `Exception` is raised: an error is logged for the owner, and None is returned.
+        No `Exception` is raised: an error is logged for the owner, and the answer is None or a
+        refusal.
 
         Args:
             frame: the received bytes; any bytes are allowed.
@@ -673,7 +674,7 @@ def refusals(
     once: str | None = None,
     now: float = 0.0,
 ) -> list[str]:
-    """Return every reason, in words, why a client can take part in no further round of a campaign.
+    """Return the reasons, in words, why a client can take part in no further round of a campaign.
 
     Policy, items and record are taken as they are now. A cap that is used up now, but renews after
     some days, is no reason. Whether the plan is over is not checked, see `Campaign.why_over`. If

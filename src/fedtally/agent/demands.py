@@ -237,7 +237,7 @@ def _of_rare_names(plan: Plan) -> Iterator[str]:
 
 
 def _shown(plan: Plan) -> str:
-    """Return the domain of a plan as text, as an owner writes it in agent.toml.
+    """Return the domain of a plan as text, for a message.
 
     If the plan holds only a digest of its candidates, the text is the kind of the domain.
     """

@@ -4,8 +4,8 @@ A reader is a function without arguments. It returns a column of items for `Freq
 `Held` for a silo. A silo is a client with the items of many people, and `Held` also names the
 person of each item.
 
-The agent calls the reader once for each session, after the session was recorded. Between sessions
-the agent holds no items.
+The agent calls the reader at most once for each session, after the session was recorded. Between
+sessions the agent holds no items.
 """
 
 from __future__ import annotations
@@ -82,9 +82,10 @@ class Items:
 
         Raises:
             UnreadableFileError: the file of the items is missing, or the agent may not read it.
-            InvalidInputError: a peer, which is another user who may connect to the agent, may read
-                the file or see its size. Or agent.toml names peers, and the path, a hard link or an
-                ACL hides who may read the file, see `Permissions.check_closed`.
+            InvalidInputError: the path is a pipe or a device. Or a peer, which is another user who
+                may connect to the agent, may read the file or see its size. Or agent.toml names
+                peers, and the path, a hard link or an ACL hides who may read the file, see
+                `Permissions.check_closed`.
         """
         self._check()
 

@@ -319,8 +319,8 @@ class Permissions:
         Raises:
             InvalidInputError: a peer may read the file or search its folder. The message names the
                 peer, the file or folder, its mode, and the way out. Or this cannot be told: the
-                file has hard links, the file or its folder has an ACL, the path is a folder, or
-                there is nothing at the path.
+                file has hard links, the file or its folder has an ACL, the path is no regular file,
+                or there is nothing at the path.
         """
         if not self.peers:
             return

@@ -21,7 +21,7 @@ from fedtally.errors import UnreadableFileError
 if TYPE_CHECKING:
     from fedtally.campaign.client import FrequencyClient
 
-# With `in_steps`, a reading is over at the earliest so many seconds after it was created.
+# With `in_steps`, the end of the work is told at the earliest so many seconds after the creation.
 FIRST_STEP = 1.0
 Work = Callable[[], "FrequencyClient"]
 

@@ -160,7 +160,7 @@ class Reporter:
         )
 
     def refusals(self, now: float) -> Iterator[str]:
-        """Yield every reason, in words, why this client must not make the report now; none if it
+        """Yield the reasons, in words, why this client must not make the report now; none if it
         may.
 
         Nothing is recorded, and the content of the items is not read.

@@ -107,7 +107,7 @@ candidates = []
 
 adversary = "active"           # "semi-honest": trust the server to follow the protocol
 min_honest = 5                 # the fewest honest clients in a sum that yours is in
-corrupt = 1                    # so many clients may work for the server, at least
+corrupt = 1                    # a plan must withstand so many clients that help its server
 min_clients = 3                # the smallest cohort
 max_clients = 1000             # the largest: each costs keys and time
 max_length = 16777216          # the most counters that you upload in a round
@@ -118,7 +118,7 @@ central = false                # true: a server may see exact sums and add the n
 domains = ["range", "integers", "dictionary", "grid"]  # or whole ones: "range:1..100"
 # "open" among them takes plans that ask for any text, which nobody has listed.
 known = []                     # public keys of clients that you know to be honest
-least_known = 0                # so many of them must be in each sum that yours is in
+least_known = 0                # at least so many of them must be in each sum that yours is in
 
 # Plans that `fedtally agent accept --by-consent` may take without you. Without this table: none.
 #     [consent]
@@ -275,7 +275,7 @@ class Settings:
     def open_record(self) -> ClientRecord:
         """Open the client's record, and check it against its mark and the policy.
 
-        The policy's cap is not written into the record here, but by `Agent`.
+        The policy's cap is not written into the record here, but by `agent.bind`.
 
         Raises:
             InvalidInputError: the record cannot enforce the policy, see `check_binds`. Or the
@@ -397,9 +397,9 @@ def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions
         permissions: the checks of the agent's files.
 
     Raises:
-        InvalidInputError: other users may write one of the files or its folder. Or a peer (a user
+        InvalidInputError: other users may write one of these files and folders. Or a peer (a user
             who may connect to the socket) may read agent.toml or the record. The message lists each
-            of these files and folders.
+            such file and folder.
     """
     files = [path, *(places[name] for name in ("key", "mark", "record"))]
     # Not the socket itself, because peers must be able to write to it.
@@ -529,9 +529,9 @@ def _candidates(path: Path, permissions: Permissions) -> list[Domain]:
 
 
 def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy | None:
-    """Return the owner's policy; None if an entry other than `per_days` is wrong.
+    """Return the owner's policy; None if entries do not fit together, or one is wrong.
 
-    A wrong `per_days` adds a problem, and the policy is made without it.
+    But a wrong `per_days` only adds a problem, and the policy is made without it.
     """
     # Each entry is checked alone: a policy is made with this value and valid values for all other
     # arguments. So the rules of the class itself apply, and every wrong entry is reported, not only
@@ -585,8 +585,9 @@ def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy
 def _budget(table: _Table) -> tuple[Any, float | None, Cap | None]:
     """Return the values of epsilon and delta, and the cap for all campaigns together.
 
-    A value that is wrong is None. The cap is None if epsilon is wrong or "none". Its delta is only
-    a placeholder, which `_policy` replaces.
+    A value that is missing or wrong is None, but an epsilon that is out of bounds is returned. The
+    cap is None if epsilon is missing, wrong, out of bounds or "none". Its delta is only a
+    placeholder, which `_policy` replaces.
     """
     epsilon = table.take("epsilon", _epsilon, None, _SAY_EPSILON)
     if epsilon == _NONE:

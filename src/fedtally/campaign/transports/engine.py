@@ -25,14 +25,14 @@ class Ran(NamedTuple):
 
     Attributes:
         ending: the reason why the run ended.
-        present: how many clients were connected at the end.
+        present: how many clients were connected at the end, if `ending` is `Ending.STALLED`.
         refusals: for each code of a reason, how many frames were refused for this reason, plus how
             many clients left a session for it (by the message Abort).
         unanswered: how many invitations clients did not answer.
         say_over: a function to call when the campaign has its result. It tells clients that ask
-            later that the campaign is over, and returns after the time that the operator chose. Its
-            argument is a function that shows a message to the operator. With an engine that tells
-            clients nothing, it returns at once.
+            later that the campaign is over, and returns after the time that the operator chose, or
+            at SIGTERM. Its argument is a function that shows a message to the operator. If clients
+            are told nothing, it returns at once.
     """
 
     ending: Ending
@@ -80,7 +80,7 @@ class Engine(Protocol):
     ) -> Ran:
         """Run a campaign until it ends for one of the reasons in `Ending`.
 
-        When this method returns, no process runs the campaign. Its sums are not released yet.
+        When this method returns, no process runs the campaign. Its result is not written yet.
 
         Args:
             campaign: the folder of the campaign.

@@ -20,11 +20,11 @@ from fedtally.secagg.messages import ServerState
 from fedtally.store import StoreError
 
 LONGEST_PAUSE = 1.0  # the most seconds between two steps, also after an error of the store
-# The least seconds between two tests whether the store takes writes, after an error of the store.
+# After a failed test whether the store takes writes, the least seconds until the next test.
 PROBE_SECONDS = 3
-# The least seconds between two such tests without an error. Then the store is tested only if
-# somebody asks (see `Pace.is_asked`) and no session runs. Tests are rare, since each one writes a
-# megabyte.
+# After a test that succeeded, the least seconds until the next one if there is no error. Then the
+# store is tested only if somebody asks (see `Pace.is_asked`) and no session runs. Such tests are
+# rare, since each one writes a megabyte.
 IDLE_PROBE_SECONDS = 60
 JUMP = 600  # a warning is given if the clock jumps by more than this many seconds
 
@@ -52,7 +52,8 @@ class Pace:
             of the invited clients has answered. If the plan has a calendar, `wait` has no effect:
             the run ends with the calendar.
         warn: called with a text about a problem after which the run goes on: clients that did not
-            answer an invitation, an error of the store and its end, a jump of the clock.
+            answer an invitation, a session that cannot be restored, an error of the store and its
+            end, a jump of the clock.
         steady: returns the seconds of a monotonic clock, for the waits of the engine; None:
             `clock`. The deadlines of the protocol always use `clock`, since clients compare them
             with their own clocks.
@@ -60,13 +61,14 @@ class Pace:
     Attributes:
         due: when the next step must come at the latest, in the seconds of `steady`. It is at most a
             second after the last step, so that the display of the progress stays up to date.
-        has_news: whether a session began, entered another phase or ended in the last step. If so,
+        has_news: whether the running sessions or their phases changed in the last step. If so,
             there may be frames for clients.
         drains: whether `stop` was called.
-        is_broken: whether the store did not answer in the last step. If so, clients must wait.
-        takes_writes: False from an error of the store until the store has taken a write. In
-            between, steps may succeed, and clients are served: a step may only read, and reading
-            works on a full disk.
+        is_broken: whether an error of the store ended the driver's work in the last step. If so,
+            clients must wait.
+        takes_writes: False from an error of the store until a test shows that the store takes
+            writes again. In between, steps may succeed, and clients are served: a step may only
+            read, and reading works on a full disk.
         is_asked: set it to True to ask whether the store takes writes. If no session runs, a later
             step tests the store, at most about once a minute, and sets `takes_writes`. While a
             session runs, its own writes show whether the store takes writes.
@@ -88,7 +90,9 @@ class Pace:
         self._now = self.clock if self.steady is None else self.steady
         self._idle_since = self.due = self._check_at = self._probe_at = self._now()
         self._seen: tuple[tuple[bytes, str], ...] = ()
-        self._warned: set[bytes] = set()  # the sessions of which a warning was given
+        # the sessions of which a warning was given, for silent clients and for being set aside
+        self._told_silent: set[bytes] = set()
+        self._told_aside: set[bytes] = set()
         self._is_silent = False  # whether at the last step no client had answered an invitation
         self._clocks = self.clock(), self._now()  # what both clocks showed at the last step
         self._has_jumped = False  # whether the clock jumped past the end of the calendar
@@ -151,8 +155,8 @@ class Pace:
     def _note_clocks(self) -> None:
         """Take note of a late step. If the plan has a calendar, warn if the clock has jumped.
 
-        A step is late if this process was suspended. This time does not count as part of `wait`,
-        since no client could reach the process.
+        A step is late if this process was suspended or busy. This time does not count as part of
+        `wait`, since no client could reach the process.
         """
         late = self._now() - self.due
         if late > LONGEST_PAUSE:
@@ -259,9 +263,9 @@ class Pace:
 
     def _warn_of_aside(self) -> None:
         """Warn of sessions that cannot be restored, once for each session."""
-        for name in sorted(self.driver.aside.keys() - self._warned):
+        for name in sorted(self.driver.aside.keys() - self._told_aside):
             saved, why = self.driver.aside[name]
-            self._warned.add(name)
+            self._told_aside.add(name)
             self.warn(
                 f"round {saved.round}, session {name.hex()[:8]}: it cannot be restored, and is set"
                 f" aside ({why}); the others go on, and it ends without a sum at"
@@ -281,9 +285,9 @@ class Pace:
         for one in self.driver.running():
             is_due = has_ended or self.clock() >= one.closes[0] - LONGEST_PAUSE
             missing = one.clients - one.answered
-            if not _invites(one) or not is_due or not missing or one.session in self._warned:
+            if not _invites(one) or not is_due or not missing or one.session in self._told_silent:
                 continue
-            self._warned.add(one.session)
+            self._told_silent.add(one.session)
             self.warn(
                 f"round {one.round}, session {one.session.hex()[:8]}: {missing:,} of"
                 f" {one.clients:,} invited clients did not answer: their owners run fedtally agent"
@@ -293,10 +297,7 @@ class Pace:
 
 
 def longest_answer(plan: Plan) -> int:
-    """Return the most bytes that one answer may have.
-
-    The bound is the number of bytes that a client sends in a whole session.
-    """
+    """Return a bound on the bytes of one answer: the most that a client sends in a session."""
     # engines run only plans with the secure sum secagg
     return plan.summing.of_cohorts().upload_bytes
 

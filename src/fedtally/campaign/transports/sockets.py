@@ -27,6 +27,7 @@ from fedtally.campaign.transports.event_loop import drain_at_sigterm, set_within
 from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace, longest_answer
 from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.errors import InvalidInputError, OvertakenError, opt
+from fedtally.store import StoreError
 
 SUFFIX = ".sock"
 # the seconds between two listings of the folder, and between two attempts to reach an agent
@@ -118,7 +119,7 @@ class SocketLoop:
         num_reached: how many agents were connected when the run ended.
 
     Raises:
-        InvalidInputError: the folder does not exist, or everybody may write to it.
+        InvalidInputError: the folder is missing or unreadable, or everybody may write to it.
     """
 
     driver: Driver
@@ -185,7 +186,7 @@ class SocketLoop:
         self._news = asyncio.Event()
 
     async def _say_farewell(self) -> None:
-        """Wait a few seconds for agents to get the farewell, which says how a session ended."""
+        """Wait at most a few seconds for agents to get the farewell, their session's last frame."""
         self._tell()
         end = self.steady() + FAREWELL_SECONDS
         while self.driver.owes_farewells and self.present and self.steady() < end:
@@ -221,9 +222,10 @@ class SocketLoop:
     async def _connect(self, place: Path) -> None:
         """Connect to one agent, and carry its frames until the connection ends.
 
-        If the agent cannot be reached, or its connection breaks, no error is raised.
+        If the agent cannot be reached, its connection breaks, or the store does not answer, no
+        error is raised.
         """
-        with suppress(OSError, PipeError):
+        with suppress(OSError, PipeError, StoreError):
             try:
                 reader, writer = await asyncio.open_unix_connection(os.fspath(place))
             except PermissionError as error:
@@ -285,12 +287,12 @@ class SocketLoop:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder of sockets that does not exist, or to which everybody may write.
+    """Refuse a folder of sockets that cannot be read, or to which everybody may write.
 
     Whoever can make a socket in the folder can take part in the name of a client.
 
     Raises:
-        InvalidInputError: the folder does not exist, or everybody may write to it.
+        InvalidInputError: the path is no folder or cannot be read, or everybody may write to it.
     """
     try:
         mode = folder.stat().st_mode
@@ -323,9 +325,9 @@ def _most_connections() -> int:
 def _hung_up_after(seconds: float, writer: asyncio.StreamWriter) -> Iterator[None]:
     """Close the connection if the `with` block takes longer than `seconds`.
 
-    The reads and writes of the block then raise a `PipeError`. If this process was suspended, an
-    answer may have come in time but not be read yet. So after a suspension the block gets its whole
-    time again. (`asyncio.timeout` would end the block.)
+    The reads and writes of the block then raise a `PipeError`. If this process was suspended when
+    the time ended, an answer may have come in time but not be read yet. So the block then gets its
+    whole time again. (`asyncio.timeout` would end the block.)
 
     Args:
         seconds: the longest time of the block.

@@ -16,7 +16,8 @@ from flwr.clientapp import ClientApp
 from fedtally.campaign.transports.flower.exchange import ACTION, pack, unpack
 from fedtally.campaign.transports.pipe import read_frame, write_frame
 
-MOST_SECONDS = 60.0  # how long a silent agent blocks its node, which handles one message at a time
+# the longest time that a silent agent blocks its node, which handles one message at a time
+MOST_SECONDS = 60.0
 MOST_BYTES = 1 << 30  # the most bytes of an answer
 
 

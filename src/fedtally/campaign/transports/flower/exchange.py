@@ -1,6 +1,6 @@
 """How the ServerApp of Flower sends frames (messages of the protocol) to nodes, and gets answers.
 
-Each node has at most one message on its way or in work, and each message has a time limit.
+At most one answer of each node is awaited, and each message has a time limit.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class Exchange:
     def pull(self) -> Iterator[tuple[int, bytes | None]]:
         """Yield the number of each node whose answer has come, with the answer.
 
-        Empty bytes mean that the node got the frame, but that its agent has no answer or cannot be
-        reached. None means an error of Flower: the node may have got the frame, or not. The answer
-        of a node is awaited until `Letter.seconds` are over.
+        Empty bytes mean that the node got the frame, but sent no answer of its agent. None means an
+        error of Flower: the node may have got the frame, or not. The answer of a node is awaited
+        until `Letter.seconds` are over.
         """
         # Answers are pulled one by one, so that only one masked vector is in memory at a time, and
         # an answer that Flower cannot read does not lose the other answers.

@@ -39,17 +39,18 @@ _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
 class FlowerError(FedtallyError):
-    """Flower did not start a run, or a run failed or wrote no report."""
+    """Flower did not start a run or does not answer, or a run failed or wrote no report."""
 
 
 @dataclass(frozen=True)
 class RunReport:
     """What the ServerApp reports about the end of a run.
 
+    After an error, only `run` and `error` are set.
+
     Args:
         run: the number of the run in Flower.
-        ending: why the run ended, a value of `campaign.transports.pace.Ending`; None after an
-            error.
+        ending: why the run ended, a value of `campaign.transports.pace.Ending`.
         num_online: how many nodes were online at the end.
         refusals: `Ran.refusals`, by the name of the code of the reason.
         error: the text of the error that stopped the run; None if there was no error.
@@ -72,7 +73,7 @@ class RunReport:
     def load(cls, folder: CampaignFolder) -> Self | None:
         """Return the report that the last run wrote into the campaign's folder.
 
-        Returns None if there is no report, or if the report is damaged or of another version. The
+        Returns None if there is no report, or if the report is damaged or has unknown entries. The
         ServerApp of the next run replaces such a report.
         """
         try:
@@ -105,7 +106,8 @@ class Flower:
         """Start a run on the SuperLink, and wait until it has ended, as `Engine.run` says.
 
         Raises:
-            FlowerError: Flower did not start the run, or the run failed or wrote no report.
+            FlowerError: Flower did not start the run or does not answer, or the run failed or wrote
+                no report.
             MissingExtraError: there is no command `flwr`.
         """
         with watch(None) as watcher:
@@ -143,7 +145,7 @@ def start(folder: CampaignFolder, connection: str, wait: int, *, take_over: bool
             SuperLink's host.
         connection: the name of the SuperLink in Flower's config.toml.
         wait: after how many seconds the run ends if no session could be opened, or no client
-            answered.
+            answered, see `Pace`.
         take_over: whether to run the campaign even if another process runs it. The other process
             then ends.
 

@@ -102,8 +102,8 @@ class FlowerLoop:
     def _push(self) -> bool:
         """Send frames to nodes that are not busy.
 
-        About every `LOOK_SECONDS`, each online node that gets no frame is reported to the driver as
-        present. Returns whether the driver has a use for any of these nodes (see
+        About every `LOOK_SECONDS`, each online node that is not busy and gets no frame is reported
+        to the driver as present. Returns whether the driver has a use for any of these nodes (see
         `Driver.check_in`).
         """
         if self.steady() < self._look_at:

@@ -89,7 +89,8 @@ class Process:
         If the server's key was destroyed, only tell clients that all releases are over.
 
         Raises:
-            InvalidInputError: the process cannot listen on an address, or cannot claim the folder.
+            InvalidInputError: the process cannot listen on an address or claim the folder, or a
+                certificate cannot be used.
             OvertakenError: another process runs the folder now, and this one has ended.
         """
         with ExitStack() as held:

@@ -69,9 +69,9 @@ def checked_url(url: str) -> str:
 
     Raises:
         InvalidInputError: the path of the URL is not the path of a campaign, or the URL is not safe
-            (see `safe_parts`).
+            (see `safe_parts`) or has a query or a fragment.
     """
-    if not _CAMPAIGN.fullmatch(safe_parts(url).path):
+    if {"?", "#"} & set(url) or not _CAMPAIGN.fullmatch(safe_parts(url).path):
         raise InvalidInputError(
             f"{url!r} is no address of a campaign: give https://HOST/v1/campaigns/FINGERPRINT, with"
             " the 64 hexadecimal digits of the plan (http on this machine alone)"
@@ -240,8 +240,8 @@ async def carry(
         Why the client sends no more requests; None: SIGTERM or Ctrl-C ended the call.
 
     Raises:
-        InvalidInputError: the token is not valid (see `join.join`), or a variable is no address of
-            a proxy (see `client`).
+        InvalidInputError: the token has a wrong form (see `join.join`), or a variable is no address
+            of a proxy (see `client`).
         MissingExtraError: the proxy needs the package `socksio`.
     """
     draws = secrets.SystemRandom()

@@ -4,8 +4,8 @@ The helper listens for the leader on an address of its own. Below the path of ea
 these resources:
 
 - `POST checks`: the body has up to 4,096 ids of reports, 16 bytes each. The response is a frame
-  with the helper's checks, its half of the verification of these reports. The response is 204 if
-  the helper has none of the reports.
+  with the helper's checks, its half of the verification of those of these reports that it has. The
+  response is 204 if the helper has none of the reports.
 - `GET offer`: the response is a frame with the ids of all reports that the helper has.
 - `POST query`: the body is the leader's query, which closes the release. The response is a frame
   with the helper's answer. The response is 202 while the helper still computes the answer: then the
@@ -271,11 +271,12 @@ class Asking:
     async def answer(self, query: bytes) -> bytes:
         """Send a query until the helper has computed its answer; return the answer, a frame.
 
-        While the helper computes the answer, the query is sent again each second, without a limit.
+        While the helper computes the answer, the query is sent again a second after each response,
+        without a limit.
 
         Raises:
-            ChannelError: a request did not reach the helper, or the helper refused it, for example
-                because it is busy. The caller may send the same query again.
+            ChannelError: the helper cannot be reached, or refuses, for example because it is busy.
+                The caller may send the same query again.
         """
         most = 2 * ID_BYTES + self.plan.summing.of_servers().sizing.packed_bytes
         while True:

@@ -47,8 +47,8 @@ class Tending:
     Attributes:
         is_over: whether the sum has landed or was lost.
         has_told: whether the helper knows that the release is over.
-        oldest: a time in Unix seconds. All reports that came before this time have been judged.
-            Some later reports may have been judged, too.
+        oldest: a time in Unix seconds. All reports that this process received before this time have
+            been judged. Some later reports may have been judged, too.
         closes_at: when the release must begin to close, or began to close, Unix seconds; None if it
             is open and no time is set.
     """
@@ -166,7 +166,8 @@ class Tending:
 
         A release must begin to close if it has enough reports for a sum, and one of these holds:
         the time `found.at` has come; the release has `schedule.size` reports; or it has as many
-        reports as the plan allows. After a query was refused, more reports than it had are enough.
+        reports as the plan allows. After a query was refused, it also needs more reports than
+        there were then.
 
         Args:
             schedule: the contents of the file that says when releases close.
@@ -206,8 +207,8 @@ class Tending:
     def _begin_cycle(self) -> None:
         """Begin a cycle, which asks the helper once for the check of each unjudged report.
 
-        If all reports that came before the previous cycle are judged, `oldest` becomes the time
-        when the previous cycle began.
+        If all reports that this process received before the previous cycle are judged, `oldest`
+        becomes the time when that cycle began.
         """
         known = len(self.leader) + len(self.leader.refused)
         # The reports that came since the previous cycle began are unjudged: that cycle did not ask

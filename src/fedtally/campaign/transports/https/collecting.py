@@ -8,8 +8,8 @@ These responses are final for a client: 201; 400, 403, 409 or 410 with a problem
 with the state of the release, from a server that has destroyed its key and cannot read reports.
 After any other response the client sends the same report again.
 
-A report of a client that is not in the allow-list gets the same response as a report that was
-changed on the way. Otherwise a sender could learn who is in the list.
+A report of a client that is not in the allow-list gets the same response as a report with a wrong
+signature. Otherwise a sender could learn who is in the list.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ class Intake:
     def is_ready(self) -> bool:
         """Whether the process can accept reports, for a readiness probe.
 
-        False if the process is about to end, the disk is full, or the store fails.
+        False if the process is about to end, the disk is full, or `Collecting.store_fails`.
         """
         return not self.is_leaving and self.has_room() and not self._is_broken
 

@@ -42,8 +42,9 @@ _MENDED = {ProblemType.UNRECOGNIZED_TASK}
 class UnansweredError(FedtallyError):
     """Say that a server cannot be reached, or that its answer is not usable.
 
-    An answer is not usable if it is too long or of another type than expected, or if its status is
-    an error and no final refusal (`DeniedError`). The sender may send the same request again later.
+    An answer is not usable, for example, if it is too long or of another type than expected, or if
+    its status is neither a success nor a final refusal (`DeniedError`). The sender may send the
+    same request again later.
     """
 
 
@@ -129,13 +130,15 @@ class DapAsking:
         place = f"{self.url.rstrip('/')}/tasks/{self.task}/{kind}"
         heard = await self._sent("POST", place, body, media_type(message))
         place = self._located(place, heard)
-        for _ in range(self.polls):
-            if heard.body:
-                self._check_type(heard, place, answer)
-                return heard.body, place
-            await self.sleep(_seconds(heard))  # an empty body: the server defers the content
+        left = self.polls
+        while not heard.body:  # the server defers the content
+            if left == 0:
+                raise UnansweredError(f"{_host(place)} has no answer yet")
+            left -= 1
+            await self.sleep(_seconds(heard))
             heard = await self._sent("GET", place)
-        raise UnansweredError(f"{_host(place)} has no answer yet")
+        self._check_type(heard, place, answer)
+        return heard.body, place
 
     async def forget(self, place: str) -> None:
         """Tell the server to delete a resource.
@@ -144,9 +147,9 @@ class DapAsking:
             place: the URL of the resource, from `make`.
 
         Raises:
-            UnansweredError: the server cannot be reached, or its answer is not usable. This error
-                may also mean that the server has no such resource.
-            DeniedError: the server refuses the request for good.
+            UnansweredError: the server cannot be reached, or its answer is not usable.
+            DeniedError: the server refuses the request for good. Either error may also mean that
+                the server has no such resource.
         """
         await self._sent("DELETE", place)
 

@@ -25,7 +25,7 @@ from fedtally.dap.draft18 import (
 from fedtally.dap.leader import CollectionState, Job
 from fedtally.errors import FedtallyError
 
-PAUSE = 1.0  # seconds between two steps
+PAUSE = 1.0  # the most seconds between two steps without an error
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds after an error; each further error doubles the wait
 
 

@@ -51,7 +51,8 @@ class DapProcess:
         """Serve requests until SIGTERM or SIGINT.
 
         Raises:
-            InvalidInputError: the process cannot listen on an address, or cannot claim the folder.
+            InvalidInputError: the process cannot listen on an address or claim the folder, or a
+                file of its settings or a proxy of the environment cannot be used.
             OvertakenError: another process runs the folder now, and this one has ended.
         """
         with ExitStack() as held:

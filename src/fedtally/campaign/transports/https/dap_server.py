@@ -16,8 +16,8 @@ and DELETE deletes it. POST, GET and DELETE of these resources need a bearer tok
 token is derived from the secret of the task. The collector has another token, which the helper does
 not know.
 
-A refused request gets a problem document. If the draft has no type for the problem, the type is
-"about:blank".
+A request that one of these resources refuses gets a problem document. If the draft has no type for
+the problem, the type is "about:blank".
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class DapServer:
         thread: an executor with one thread, in which all calls of `server` run.
 
     Attributes:
-        is_leaving: whether this process is about to end. Then it answers all requests with 503.
+        is_leaving: whether this process is about to end. Then its resources answer 503.
         overtaken: set when another process uses the store; then this process must end.
     """
 
@@ -129,8 +129,8 @@ class DapServer:
     def is_ready(self) -> bool:
         """Whether the process can serve requests, for a readiness probe.
 
-        False if the process is about to end, the disk is full, or the store failed at the last
-        request that used it.
+        False if the process is about to end, the disk is full, or the store failed and no call has
+        succeeded since.
         """
         return not self.is_leaving and self.has_room() and not self._why
 

@@ -30,8 +30,8 @@ from fedtally.secagg.messages import Kind, RemoteProtocolError
 FIRST_WAIT = 1.0
 SESSION_WAIT = 30.0
 LONGEST_WAIT = 600.0
-# The wait, in seconds, if the server has no such campaign. If a server asks for a longer wait, the
-# client waits for this time.
+# The longest wait, in seconds, if the server has no such campaign. If a server asks for a longer
+# wait than this, it counts as this.
 HOUR_WAIT = 3600.0
 # For so many seconds after a frame, or after the start of the program, a session may still run. The
 # server chooses when a session really ends, but only the first frame of a session, the Invite, says
@@ -335,8 +335,8 @@ async def join(
         tell: shows a message to the operator.
 
     Raises:
-        InvalidInputError: the token is empty or too long, or has characters that a header cannot
-            hold.
+        InvalidInputError: the token is empty or too long, or has other characters than visible
+            ASCII.
     """
     talk, step = Talk(token, random, tell, clock()), f"{url.rstrip('/')}/step"
     while True:

@@ -1,8 +1,8 @@
 """The sockets on which a process serves HTTP: a Unix socket behind nginx, or a port of 127.0.0.1.
 
 No other address is possible here, because the web server, uvicorn, must not be reachable by anybody
-from the network: it never closes connections that stay silent. The helper's address for the leader
-is in `pinned`; its TLS admits only the leader.
+from the network: it never closes a connection that is silent before or within a request. The
+helper's address for the leader is in `pinned`; its TLS admits only the leader.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from fedtally.errors import InvalidInputError
 
 SOCKET_MODE = 0o660  # nginx must be in the group of the socket
 BACKLOG = 2048  # the most connections that wait to be accepted
-# The time after which this process closes an idle connection. It is longer than nginx's own 60
-# seconds: otherwise nginx could send a request to a connection that has just been closed.
+# After a response, the time after which this process closes an idle connection. It is longer than
+# nginx's own 60 seconds: otherwise nginx could send a request to a connection that has just been
+# closed.
 KEEP_SECONDS = 75
 CLOSE_SECONDS = 5  # when the server ends, the time for responses that are not sent yet
 LOOPBACK = "127.0.0.1"
@@ -86,8 +87,8 @@ class Address:
 
         Raises:
             InvalidInputError: another process listens on the port; or on the Unix socket, and
-                `take_over` is False; or the socket cannot be bound; or everybody may write to the
-                folder of a Unix socket.
+                `take_over` is False; or the socket cannot be bound; or a file that is no socket has
+                its path; or everybody may write to the folder of a Unix socket.
         """
         with contextlib.closing(self._bind(take_over)) as listening:
             yield listening
@@ -97,7 +98,7 @@ class Address:
             if self.path is None:
                 return Listening(_port_socket(self.port), self)
             _check_folder(self.path.parent)
-            if not take_over and _is_served(self.path):
+            if _is_served(self.path) and not take_over:
                 raise InvalidInputError(
                     f"another process listens on {self.path}: name a socket of this campaign alone"
                 )

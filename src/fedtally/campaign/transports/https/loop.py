@@ -59,8 +59,8 @@ MOST_WAITING = 2_000  # the most requests that wait for a frame at once; more ge
 # Each pair gives the bounds, in seconds, of a wait that is drawn at random. Otherwise clients that
 # came at the same time would come back at the same time.
 # SOON, CROWDED and IDLE: how long a client waits after a 204 before its next request. SOON: the
-# client is in a session. CROWDED: too many requests wait. IDLE: the client is in no session; these
-# bounds are for a phase of a minute or longer, and shrink with a shorter phase.
+# client may be in a session. CROWDED: too many requests wait. IDLE: the client is in no session;
+# these bounds are for a phase of a minute or longer, and shrink with a shorter phase.
 SOON, CROWDED = (1, 2), (5, 15)
 WAIT = 10, int(WAIT_SECONDS)  # how long a request waits for a frame before it gets a 204
 IDLE = 15, 45
@@ -130,7 +130,7 @@ class HttpsLoop:
         driver: the driver of the campaign.
         names: the tokens of the campaign.
         phase: the seconds that a phase of a session lasts. A client that is in no session is told
-            to send its next request well within one phase.
+            to send its next request within one phase.
         clock: returns the time, Unix seconds.
         steady: returns the seconds of a monotonic clock, for waits inside this process.
         report: called after each step of the driver, which is at least about once a second.
@@ -257,8 +257,9 @@ class HttpsLoop:
         """Handle one request of a client.
 
         If the request has a body, it is the client's answer to a frame, which is passed to the
-        driver. Then the request waits until there is a next frame for the client. The header
-        `resource.HANDLED` has the digest of the last frame that the client handled.
+        driver. If the client may be in a session, the request then waits a while for its next
+        frame. The header `resource.HANDLED` has the digest of the last frame that the client
+        handled.
 
         Returns:
             A 200 with the next frame, or a 204 that says when to send the next request.

@@ -202,7 +202,7 @@ class _Now(Collector):
         yield from self._sessions()
 
     def _sessions(self) -> Iterator[Metric]:
-        """Yield four metrics of the running sessions, each with one value for each phase.
+        """Yield four metrics of the running sessions, each with a value for each of their phases.
 
         For the sessions in a phase the metrics are: the number of sessions, the number of clients
         that are asked, the number of clients that have answered, and the seconds until the first of
@@ -258,8 +258,8 @@ class Responses(Watcher):
 class Counts(Watcher):
     """The metrics and the log of one of two servers.
 
-    The log has a line for each group of reports that was stored in one transaction, and for each
-    group that was judged (verified) in one call.
+    The log has a line for each group of reports that was stored, or failed, in one transaction, and
+    for each group that was judged (verified) in one call.
 
     Args:
         states: returns the state of each release, in the form of `standing.Standing.metrics`.

@@ -75,7 +75,8 @@ class Certificates:
         """Return the TLS context with which the helper accepts connections.
 
         Raises:
-            UnreadableFileError: a file cannot be read, or the key belongs to another certificate.
+            UnreadableFileError: a file cannot be read or used, or the key has a password or belongs
+                to another certificate.
             InvalidInputError: the file `other` has not exactly one certificate, or has this
                 server's own.
         """
@@ -85,7 +86,8 @@ class Certificates:
         """Return the TLS context with which the leader connects to the helper.
 
         Raises:
-            UnreadableFileError: a file cannot be read, or the key belongs to another certificate.
+            UnreadableFileError: a file cannot be read or used, or the key has a password or belongs
+                to another certificate.
             InvalidInputError: the file `other` has not exactly one certificate, or has this
                 server's own.
         """

@@ -40,8 +40,8 @@ from fedtally.store import Fate, Said, Unsent
 # The order of requests. The helper is first, so that it has every report that the leader has.
 ORDER: tuple[Side, Side] = ("helper", "leader")
 FRESH_SECONDS = 60.0  # how long a client relies on a server's answer that the release is open
-# In seconds. A server refuses a report whose time is more than CLOCKS_APART ahead of the server's
-# clock, or more than PATIENCE behind this clock. So after PATIENCE no server accepts a report.
+# In seconds. A server refuses a new report whose time is more than CLOCKS_APART ahead of the
+# server's clock, or more than PATIENCE behind this clock.
 CLOCKS_APART = 3600.0
 AGAIN, HOURLY = "; asks again", ", and is asked hourly"  # the ends of messages to the owner
 PATIENCE = BatchPolicy.max_age

@@ -54,8 +54,8 @@ class Standing:
         - `waiting`: the number of reports that are not judged yet; 0 at a helper and in a plan
           without proofs.
         - `judged`: `reports` minus `waiting`; 0 at a helper.
-        - `oldest`: a time in Unix seconds. All reports that came before this time have been judged.
-          None if `waiting` is 0.
+        - `oldest`: a time in Unix seconds. All reports that this process received before this time
+          have been judged. None if `waiting` is 0.
 
         Args:
             number: the number of the release.

@@ -64,7 +64,7 @@ class Tokens:
         warn: called with a text if `reload` cannot read the tokens.
 
     Raises:
-        UnreadableFileError: the file of tokens cannot be read, or is not complete.
+        UnreadableFileError: the file of tokens cannot be read, or is damaged.
         InvalidInputError: the file is missing, or users other than its owner may read or write it.
     """
 
@@ -102,7 +102,7 @@ def read(folder: Path) -> Digests:
         folder: the folder of the campaign.
 
     Raises:
-        UnreadableFileError: the file of tokens cannot be read, or is not complete.
+        UnreadableFileError: the file of tokens cannot be read, or is damaged.
         InvalidInputError: the file is missing, or users other than its owner may read or write it.
     """
     place = folder / TOKENS
@@ -282,8 +282,8 @@ def changing(folder: Path) -> Iterator[Digests]:
             empty if the campaign has no tokens yet.
 
     Raises:
-        InvalidInputError: the file of tokens cannot be read, is not complete, or users other than
-            its owner may read or write it.
+        InvalidInputError: the file of tokens cannot be read, is damaged, or users other than its
+            owner may read or write it.
     """
     place = folder / TOKENS
     with _locked(folder):

@@ -101,8 +101,8 @@ def length_of(request: Request, most: int, too_long: str) -> int:
 async def body_of(request: Request) -> bytes:
     """Receive the whole body of a request, and return it.
 
-    Before this call, the caller must check the length (`length_of`) and reserve room (`Room`).
-    Otherwise the bodies could fill the memory.
+    Before this call, the caller must check the length (`length_of`), and reserve room (`Room`) if
+    strangers may send requests. Otherwise the bodies could fill the memory.
 
     Raises:
         Refused: the body did not come within `BODY_SECONDS`, or the client disconnected.
@@ -124,11 +124,11 @@ def route_of_pages(
 
     Before such a page sends a request, the browser asks whether it may: the preflight request. The
     answer allows only this method and the header `content-type`, and no cookies or passwords. Of
-    the headers of a response, the page can read `retry-after` and `date`.
+    the headers of a response, the page can also read `retry-after` and `date`.
 
     Args:
         path: the path of the route.
-        method: the only HTTP method of the route.
+        method: the HTTP method of the route.
         answer: the function that answers a request.
         origins: the origins (scheme, host and port) of the web pages. If empty, no pages of other
             origins can use the route. Programs that are no browsers always can.
