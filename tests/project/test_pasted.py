@@ -109,7 +109,7 @@ NOT_PASTED = {
 
 # What is pasted with smaller figures, since it would take minutes: what it prints is not compared.
 SMALLER: dict[str, list[tuple[str, str]]] = {
-    "docs/tables.md": [
+    "docs/start.md": [
         ("zipf:d=100000,n=2000 --max-bytes", "zipf:d=100000,n=60 --max-bytes"),
         ("zipf:d=100000,n=150 ", "zipf:d=100000,n=20 "),
         ("zipf:d=1000,n=500 ", "zipf:d=1000,n=120 "),

@@ -452,7 +452,7 @@ def close(name: Path, at: str | None, release: str | None, as_json: bool) -> Non
     "-o",
     type=click.Path(),
     metavar="FILE",
-    help="Write a table to a .csv or .parquet file, else save the sums",
+    help="Write a .csv or .parquet table, or save the sums",
 )
 @shared("aggregate leader result")
 @json_option

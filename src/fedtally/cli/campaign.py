@@ -326,7 +326,7 @@ def cancel(name: Path, as_json: bool) -> None:
     "-o",
     type=click.Path(),
     metavar="FILE",
-    help="Write a table to a .csv or .parquet file, else save the sums",
+    help="Write a .csv or .parquet table, or save the sums",
 )
 @shared("campaign result")
 @option(

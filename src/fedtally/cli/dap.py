@@ -549,7 +549,7 @@ helper.add_section("Clients over HTTPS", _nginx_command("helper"))
 @_candidates
 @option(
     "Files", "--output", "-o", type=click.Path(), metavar="FILE",
-    help="Write a table to a .csv or .parquet file, else save the sums",
+    help="Write a .csv or .parquet table, or save the sums",
 )  # fmt: skip
 @_ca
 @json_option
