@@ -115,6 +115,7 @@ SMALLER: dict[str, list[tuple[str, str]]] = {
         ("zipf:d=1000,n=500 ", "zipf:d=1000,n=120 "),
         ("--rounds 10 --recovery median", "--rounds 2 --recovery median"),
         ("--width 200,1000", "--width 200 --repeats 2"),
+        ("--repeats 20", "--repeats 2"),
     ],
     "docs/library.md": [("--quick", "--quick -a 2 --width 100 --repeats 2 --no-plot")],
     "docs/deploying.md": [("secagg --dropout 0.02", "secagg --dropout 0.02 --max-cohort 100")],
@@ -147,7 +148,6 @@ SMALLER: dict[str, list[tuple[str, str]]] = {
         ("zipf:d=1000,n=500 ", "zipf:d=1000,n=120 "),
     ],
     "docs/threat-model.md": [("n=3000", "n=900"), ("--max-cohort 200", "--max-cohort 60")],
-    "docs/start.md": [("--repeats 20", "--repeats 2")],
 }
 
 
