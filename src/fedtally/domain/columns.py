@@ -293,7 +293,7 @@ def text_of_buffers(data: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Any:
 def shown(items: Any, row: int) -> str:
     """Return one item of a column as text for a message, cut to 60 characters.
 
-    Coordinates are not cut.
+    A pair of numbers is not cut.
 
     >>> shown(np.array([250]), 0), shown(["x" * 99], 0)[:9], shown([[40.5, -70.0]], 0)
     ('250', "'xxxxxxxx", '40.5,-70.0')
@@ -452,7 +452,7 @@ def _pairs(items: Any) -> npt.NDArray[np.float64] | None:
     """Return a numeric (n, 2) array, or a list of pairs, as float64 [n, 2]; None for other items.
 
     Raises:
-        InvalidInputError: the pairs differ in length, or the numbers do not have the shape (n, 2).
+        InvalidInputError: the pairs differ in length, or are no numbers of the shape (n, 2).
     """
     if (
         isinstance(items, (list, tuple))

@@ -30,8 +30,8 @@ class Domain(ABC):
         public: Whether everybody may know the candidates. False if they were collected from private
             data.
         size: the number of candidates, 1 to 2^63.
-        first_id: the id of position 0, if the ids are consecutive: position i has the id
-            ``first_id + i`` (mod 2^64). Otherwise None.
+        first_id: the id of position 0, if the ids are known to be consecutive: position i has the
+            id ``first_id + i`` (mod 2^64). Otherwise None.
     """
 
     kind: ClassVar[str]
@@ -75,7 +75,7 @@ class Domain(ABC):
 
     @abstractmethod
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        """Return the ids of positions, uint64[n]; the caller has checked their range."""
+        """Return the ids of positions, uint64[n]; their range is not checked."""
 
     @abstractmethod
     def _labels(self, positions: npt.NDArray[np.int64]) -> list[Any]:

@@ -154,6 +154,8 @@ class OpenStrings(Domain):
     def collides(self, found: int) -> float:
         """Return an upper bound on the probability that any two of `found` strings share a hash.
 
+        The bound is for hashes that are uniform and independent in pairs.
+
         >>> round(OpenStrings().collides(1000), 4)
         0.0074
         """

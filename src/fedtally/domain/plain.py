@@ -1,6 +1,6 @@
 """`Texts`: a column of text that needs no PyArrow, for the few items of a client.
 
-The functions of `domain.columns` accept it in place of an Arrow array.
+Most functions of `domain.columns` accept it in place of an Arrow array.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def texts_of(items: Any) -> Texts:
 
     Raises:
         InvalidInputError: `items` is no column, mixes text and integers, or holds a value that is
-            neither text nor an integer.
+            neither text in UTF-8 nor an integer.
 
     >>> texts_of([7, 250]).to_pylist(), texts_of([b"tea"]).to_pylist()
     (['7', '250'], ['tea'])
