@@ -214,9 +214,9 @@ class Recall(NamedTuple):
         promised: the share that the plan promises for the clients of the source. None: the plan has
             no target, or nothing can be predicted.
         met: whether the plan keeps its promise. True if `mean` is at least `promised`. Otherwise a
-            test decides: for a plan that keeps its promise, it says False in at most 1 of 100
-            studies. None: nothing is promised, no repeat has frequent strings, or the test would
-            have only one repeat.
+            t-test decides: for a plan that keeps its promise, it says False in about 1 of 100
+            studies at most. None: nothing is promised, no repeat has frequent strings, or the test
+            would have only one repeat.
     """
 
     mean: float | None
