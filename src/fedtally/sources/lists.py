@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -337,12 +337,9 @@ def domain_of(value: Any) -> Domain | str:
     first: Any = next(iter(value), None)
     # An element of an Arrow column is not a Python object yet.
     first = first.as_py() if hasattr(first, "as_py") else first
-    # The order of candidates is a part of a plan. A set has no fixed order, so it is sorted. Values
-    # of several types cannot be sorted, and are refused below.
-    items = list(value) if isinstance(value, set | frozenset) else value
-    if items is not value:
-        with suppress(TypeError):
-            items.sort()
+    # The order of candidates is a part of a plan. A set has no fixed order, so it is sorted. It is
+    # sorted as text: values of several types, which are refused below, have no order.
+    items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
     if first is None or isinstance(first, str):
         return Dictionary(items)
     # Public: the candidates are what the caller passed, and were not taken from the clients.
