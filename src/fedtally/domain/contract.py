@@ -13,7 +13,7 @@ from fedtally.base import arrow, validate
 from fedtally.base.text import in_number
 from fedtally.domain.columns import shown
 from fedtally.domain.look_alikes import Oddities
-from fedtally.domain.plain import Texts
+from fedtally.domain.plain import Texts, check_column
 from fedtally.errors import InvalidInputError, OutsideDomainError
 
 ID_MODULUS = 1 << 64
@@ -137,7 +137,7 @@ class Domain(ABC):
         Unlike this method, `contains` raises an error for an item of the wrong kind.
 
         Raises:
-            InvalidInputError: `items` is a single text or bytes, and no column.
+            InvalidInputError: `items` is no column, such as a single text or a set.
 
         >>> from fedtally.domain import IntegerRange
         >>> IntegerRange(1, 9).inside(["7", "tea", None, 8.5, "12"]).tolist()
@@ -152,6 +152,7 @@ class Domain(ABC):
             return self.contains(items)
         # A single bad item is enough for an error of this package, a codec or Arrow.
         except arrow.errors(ValueError, OverflowError):
+            check_column(items)
             # Try each half, down to single items. This is fast if few items are bad.
             middle = len(items) // 2
             if isinstance(items, str | bytes):

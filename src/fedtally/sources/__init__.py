@@ -35,8 +35,9 @@ A value becomes the same item in every format, by these rules, which are mostly 
   different integers may have been rounded to it.
 * Bytes are read as UTF-8 text. Bytes that are not UTF-8, or contain a NUL byte, are an error.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
-* A line ends with LF, CR LF, CR CR LF or a single CR. Under privacy a single CR ends a line only in
-  a CSV or TSV whose header line ends with a single CR (`sources.lines`).
+* A line ends with LF, CR LF or a single CR, and in plain text and JSON lines also with CR CR LF.
+  Under privacy a single CR ends a line only in a CSV or TSV whose header line ends with a single CR
+  (`sources.lines`).
 * A blank line is a row with a missing item in plain text, and in CSV and TSV of one column. In CSV
   and TSV of several columns, in JSON lines, and before a header, a blank line is no row. Under
   privacy it is such a row, too, if the table has only the item's two columns, or if it has no
