@@ -188,6 +188,14 @@ class OpenStrings(Domain):
             )
         return self.hashes(self.fingerprints(items))
 
+    def contains(self, items: Any) -> npt.NDArray[np.bool_]:
+        """Return True for each string: bool [n]. The seed need not be known.
+
+        >>> OpenStrings().contains(["tea", "cola"]).tolist()
+        [True, True]
+        """
+        return np.ones(sum(map(len, text_chunks(items))), np.bool_)
+
     def fingerprints(self, items: Any) -> U64:
         """Return the 61-bit fingerprint of each string, uint64 [n]; its low bits are the hash."""
         return fingerprints(self.text(items), self.key)

@@ -327,7 +327,7 @@ def run(
     Args:
         source: the source of the items.
         study: the methods and widths to compare.
-        domain: the candidates, as in `Request`.
+        domain: the candidates, as in `Request`; not an open domain.
         outside: what to do with items outside the domain, as in `Simulation`.
         progress: called with a stage, the amount done, and the total amount or None. The stage
             "read" counts bytes. The stage "simulate" counts simulated campaigns.
