@@ -2,8 +2,7 @@
 
 They are drawn from a seed, and have no real data. Words are made of syllables, and their
 frequencies follow a power law, as the frequencies of real words, pages and places do. The list of
-candidates for words is much longer than a row of a sketch. The lists of candidates for codes are
-short.
+candidates for words is long, so a sketch counts them. The lists of candidates for codes are short.
 """
 
 from __future__ import annotations
