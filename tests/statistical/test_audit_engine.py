@@ -377,6 +377,12 @@ def test_counters_that_never_change_are_counted_exactly() -> None:
     assert abs(alarms / 2000 - expected) < 6 * math.sqrt(expected * (1 - expected) / 2000)
 
 
+def test_noise_of_a_single_counter_passes() -> None:
+    plan = fedtally.estimate([1, 1, 1], domain="range:1..1", epsilon=1.0).plan
+    assert plan.rows * plan.width == 1
+    assert run(Audit(plan, campaigns=20)).failures == []
+
+
 def test_a_key_that_is_used_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The third release of a campaign takes the key of the first."""
     opened, first = engine._opened, [bytes(32)]

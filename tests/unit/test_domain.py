@@ -774,3 +774,16 @@ def test_parse_passes_on_the_reason() -> None:
         parse("range:9..1")
     with pytest.raises(InvalidInputError, match="does not divide"):
         parse("grid:0..1,0..1,0.3")
+
+
+@pytest.mark.parametrize("items", [{1, 2}, {1: 2}, None, 5, "12", b"12"])
+def test_inside_refuses_what_is_no_column(items: Any) -> None:
+    with pytest.raises(InvalidInputError, match="items must be a column"):
+        IntegerRange(1, 9).inside(items)
+
+
+@pytest.mark.parametrize("other", [None, "tea"])
+def test_large_integers_are_not_mixed_with_other_values(other: Any) -> None:
+    assert Dictionary([2**70, 1]).labels([0]) == [str(2**70)]
+    with pytest.raises(InvalidInputError, match="items must"):
+        Dictionary([2**70, other])

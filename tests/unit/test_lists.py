@@ -444,3 +444,10 @@ def test_notes_of_rows_are_told_without_epsilon_alone(tmp_path: Path) -> None:
     assert "1 row repeats the header" in str(fedtally.estimate(single, seed=1).cautions)
     bare = written(tmp_path / "n.csv", "1\n/a\n")
     assert fedtally.estimate(bare, item="1", seed=1).cautions == ()
+
+
+def test_set_of_several_types_is_refused() -> None:
+    assert domain_of({"tea", "rice"}) == Dictionary(["rice", "tea"])
+    for mixed in ({1, "a"}, {None, "a", "b"}):
+        with pytest.raises(InvalidInputError, match="items must"):
+            domain_of(mixed)

@@ -828,3 +828,7 @@ def test_every_part_of_a_release_has_noise():
     for part in plan.spec.parts(0):
         sizes = np.abs(part.of(released.vector) - part.of(exact.vector))
         assert sizes.mean() > 0.4 * plan.privacy.stddev
+
+
+def test_every_string_is_inside_also_without_a_seed() -> None:
+    assert OpenStrings().inside(["tea", "", None, "cola"]).tolist() == [True, True, False, True]

@@ -459,6 +459,7 @@ def test_encodings(tmp_path: Path) -> None:
             path = write(tmp_path / "t", as_table(kind, WORDS).decode().encode(encoding))
             assert collect(open_source(path, format=kind, encoding=encoding))["items"] == WORDS
     fails(path, "unknown encoding 'utf9'", encoding="utf9")
+    fails(path, "unknown encoding", encoding="utf8\0")
 
 
 # ------------------------------------------------------------------------------------------ columns

@@ -12,9 +12,9 @@ raises `InvalidInputError` in all methods except `Domain.inside`. An item of the
 no candidate raises `OutsideDomainError` in methods that return positions or ids. There are two
 exceptions: `Strings.encode` and open domains give every string an id.
 
-Two texts are the same item only if their UTF-8 bytes are equal. Unicode forms, upper and lower case
-and white space are not normalised: "é" as one code point and "é" as two are two items. If your data
-needs a normal form, normalise the data first. An open domain can convert Unicode forms for you
+Two strings are the same item only if their UTF-8 bytes are equal. Unicode forms, upper and lower
+case and white space are not normalised: "é" as one code point and "é" as two are two items. If your
+data needs a normal form, normalise the data first. An open domain can convert Unicode forms for you
 (``OpenStrings(normalise="nfc")``).
 """
 
@@ -97,8 +97,8 @@ def load(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Dom
         arrays: the value of ``arrays()``.
 
     Raises:
-        UnreadableFileError: The kind in `meta` is unknown, `meta` or `arrays` lacks an entry, the
-            arrays are damaged, or ``describe()`` of the rebuilt domain differs from `meta`.
+        UnreadableFileError: The kind in `meta` is unknown, `meta` or `arrays` lacks an entry or has
+            a damaged one, or ``describe()`` of the rebuilt domain differs from `meta`.
 
     >>> words = Dictionary(["tea", "coffee"])
     >>> load(words.describe(), words.arrays()) == words

@@ -7,15 +7,13 @@ imported inside functions, because a client may run without it. Then a column of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import arrow
-from fedtally.domain.plain import Texts, texts_of
+from fedtally.domain.plain import Texts, check_column, texts_of
 from fedtally.errors import InvalidInputError
 
 _INT64_DIGITS = 18  # an integer with at most this many characters fits int64
@@ -293,7 +291,7 @@ def text_of_buffers(data: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Any:
 def shown(items: Any, row: int) -> str:
     """Return one item of a column as text for a message, cut to 60 characters.
 
-    Coordinates are not cut.
+    A pair of numbers is not cut.
 
     >>> shown(np.array([250]), 0), shown(["x" * 99], 0)[:9], shown([[40.5, -70.0]], 0)
     ('250', "'xxxxxxxx", '40.5,-70.0')
@@ -340,17 +338,14 @@ def _arrow(items: Any) -> Any:
 def _arrow_of_objects(items: Any) -> Any:
     import pyarrow as pa
 
-    if not hasattr(items, "__len__") or isinstance(items, (Mapping, AbstractSet)):
-        raise InvalidInputError(
-            f"items must be a column (an array, a series or a list), got {type(items).__name__}"
-        )
+    check_column(items)
     try:
         if isinstance(items, list) and all(type(item) is str for item in items):
             # `pa.array` would load pandas, which takes longer than a short command
             return text_of_buffers(*Texts(items).buffers())
         return pa.array(items)
     except OverflowError:  # Python integers beyond int64
-        return pa.array([str(item) for item in items])
+        return text_of_buffers(*texts_of(items).buffers())
     except (TypeError, ValueError) as error:
         kinds = ", ".join(sorted({type(item).__name__ for item in items}))
         raise InvalidInputError(
@@ -452,7 +447,7 @@ def _pairs(items: Any) -> npt.NDArray[np.float64] | None:
     """Return a numeric (n, 2) array, or a list of pairs, as float64 [n, 2]; None for other items.
 
     Raises:
-        InvalidInputError: the pairs differ in length, or the numbers do not have the shape (n, 2).
+        InvalidInputError: the pairs differ in length, or are no numbers of the shape (n, 2).
     """
     if (
         isinstance(items, (list, tuple))

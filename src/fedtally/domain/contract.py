@@ -13,7 +13,7 @@ from fedtally.base import arrow, validate
 from fedtally.base.text import in_number
 from fedtally.domain.columns import shown
 from fedtally.domain.look_alikes import Oddities
-from fedtally.domain.plain import Texts
+from fedtally.domain.plain import Texts, check_column
 from fedtally.errors import InvalidInputError, OutsideDomainError
 
 ID_MODULUS = 1 << 64
@@ -30,8 +30,8 @@ class Domain(ABC):
         public: Whether everybody may know the candidates. False if they were collected from private
             data.
         size: the number of candidates, 1 to 2^63.
-        first_id: the id of position 0, if the ids are consecutive: position i has the id
-            ``first_id + i`` (mod 2^64). Otherwise None.
+        first_id: the id of position 0, if the ids are known to be consecutive: position i has the
+            id ``first_id + i`` (mod 2^64). Otherwise None.
     """
 
     kind: ClassVar[str]
@@ -75,7 +75,7 @@ class Domain(ABC):
 
     @abstractmethod
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        """Return the ids of positions, uint64[n]; the caller has checked their range."""
+        """Return the ids of positions, uint64[n]; their range is not checked."""
 
     @abstractmethod
     def _labels(self, positions: npt.NDArray[np.int64]) -> list[Any]:
@@ -137,7 +137,7 @@ class Domain(ABC):
         Unlike this method, `contains` raises an error for an item of the wrong kind.
 
         Raises:
-            InvalidInputError: `items` is a single text or bytes, and no column.
+            InvalidInputError: `items` is no column, such as a single text or a set.
 
         >>> from fedtally.domain import IntegerRange
         >>> IntegerRange(1, 9).inside(["7", "tea", None, 8.5, "12"]).tolist()
@@ -152,6 +152,7 @@ class Domain(ABC):
             return self.contains(items)
         # A single bad item is enough for an error of this package, a codec or Arrow.
         except arrow.errors(ValueError, OverflowError):
+            check_column(items)
             # Try each half, down to single items. This is fast if few items are bad.
             middle = len(items) // 2
             if isinstance(items, str | bytes):

@@ -26,7 +26,7 @@ class Grid(Domain):
     Cells are numbered row by row from the south-west, each row from west to east. Items are
     "latitude,longitude" text, or a numeric (n, 2) array. A point on the edge between two cells
     belongs to the northern or eastern cell. The north and east edges of the grid belong to its last
-    row and column. Edges are exact: each is the float64 nearest to its decimal value. So a
+    row and column. Edges are exact: each is the float64 nearest to its exact value. So a
     coordinate that is written like an edge lies on the edge. NaN is outside.
 
     Args:
@@ -189,8 +189,8 @@ class _Axis:
     def _enough_decimals(self, exact: Fraction) -> int:
         """Return the number of decimals with which labels show the centres of cells.
 
-        This is the least number that writes all centres exactly, if that is at most
-        `_MAX_DECIMALS`. Otherwise labels are rounded to a hundredth of a cell or finer.
+        It writes all centres exactly, if at most `_MAX_DECIMALS` decimals suffice. Otherwise labels
+        are rounded to a hundredth of a cell or finer.
 
         Args:
             exact: the exact length of a cell, in degrees.

@@ -34,8 +34,9 @@ class Oddities(NamedTuple):
         quoted: candidates that begin with an apostrophe before a sign that begins a formula. They
             may come from a CSV file of an answer, where `answer.cells` adds this apostrophe.
         delimiter: a comma, semicolon or vertical bar that all candidates contain equally often, or
-            "" if there is no such sign. If there is one, the list may be a table. A sign that a
-            space always follows does not count, nor does the comma of coordinates.
+            "" if there is no such sign, or only one candidate. If there is one, the list may be a
+            table. A sign that a space always follows does not count, nor does the comma of
+            coordinates.
     """
 
     alike: tuple[int, tuple[str, str]] | None = None

@@ -154,6 +154,8 @@ class OpenStrings(Domain):
     def collides(self, found: int) -> float:
         """Return an upper bound on the probability that any two of `found` strings share a hash.
 
+        The bound is for hashes that are uniform and independent in pairs.
+
         >>> round(OpenStrings().collides(1000), 4)
         0.0074
         """
@@ -185,6 +187,14 @@ class OpenStrings(Domain):
                 np.uint64,
             )
         return self.hashes(self.fingerprints(items))
+
+    def contains(self, items: Any) -> npt.NDArray[np.bool_]:
+        """Return True for each string: bool [n]. The seed need not be known.
+
+        >>> OpenStrings().contains(["tea", "cola"]).tolist()
+        [True, True]
+        """
+        return np.ones(sum(map(len, text_chunks(items))), np.bool_)
 
     def fingerprints(self, items: Any) -> U64:
         """Return the 61-bit fingerprint of each string, uint64 [n]; its low bits are the hash."""

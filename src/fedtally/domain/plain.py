@@ -1,6 +1,6 @@
 """`Texts`: a column of text that needs no PyArrow, for the few items of a client.
 
-The functions of `domain.columns` accept it in place of an Arrow array.
+Most functions of `domain.columns` accept it in place of an Arrow array.
 """
 
 from __future__ import annotations
@@ -100,12 +100,20 @@ class Texts:
         return np.array(pairs, np.float64).reshape(len(pairs), 2)
 
 
+def check_column(items: Any) -> None:
+    """Raise an InvalidInputError for a value without a length, a set or a mapping."""
+    if not hasattr(items, "__len__") or isinstance(items, (Mapping, AbstractSet)):
+        raise InvalidInputError(
+            f"items must be a column (an array, a series or a list), got {type(items).__name__}"
+        )
+
+
 def texts_of(items: Any) -> Texts:
     """Return a column of text (str, or bytes in UTF-8) or of integers as decimal text.
 
     Raises:
         InvalidInputError: `items` is no column, mixes text and integers, or holds a value that is
-            neither text nor an integer.
+            neither text in UTF-8 nor an integer.
 
     >>> texts_of([7, 250]).to_pylist(), texts_of([b"tea"]).to_pylist()
     (['7', '250'], ['tea'])
@@ -114,10 +122,7 @@ def texts_of(items: Any) -> Texts:
         return items
     if isinstance(items, np.ndarray):
         items = items.tolist()
-    if not hasattr(items, "__len__") or isinstance(items, (Mapping, AbstractSet)):
-        raise InvalidInputError(
-            f"items must be a column (an array, a series or a list), got {type(items).__name__}"
-        )
+    check_column(items)
     found = list(items)
     kinds = {_kind(item) for item in found}
     if None in kinds or len(kinds) > 1:

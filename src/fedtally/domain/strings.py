@@ -169,8 +169,8 @@ class Strings(Domain):
         public: Whether everybody may know the items. Keep False if they come from private data.
 
     Raises:
-        InvalidInputError: There is no item, an item occurs twice, or two items have the same
-            fingerprint.
+        InvalidInputError: There is no item, an item occurs twice, two items have the same
+            fingerprint, or `seed` is not 32 bytes.
 
     >>> words = Strings(["tea", "coffee"], bytes(32))
     >>> words.locate(["coffee"]), words.contains(["cola"]), words.encode(["cola"]).shape

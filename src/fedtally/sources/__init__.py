@@ -14,9 +14,9 @@ A value becomes the same item in every format, by these rules, which are mostly 
   integers, the texts ``7`` and ``7.0`` are the same item as the integer 7: pandas writes ``7.0`` if
   a value of the column is missing. In other domains the text ``7.0`` is an item of its own. Without
   a domain, an integer of 2^63 or more can be an item only as text.
-* If texts name clients, silos or rounds, ``7.0`` and ``7.00`` become ``7``
-  (`sources.values.as_names`). A byte order mark before such a text is dropped. Nothing else is
-  changed: texts that differ in spaces, signs, exponents or leading zeros are different clients.
+* If texts name clients, silos or rounds, ``7.0`` and ``7.00`` become ``7``, and ``-0.0`` becomes
+  ``0`` (`sources.values.as_names`). Byte order marks before such a text are dropped. Nothing else
+  is changed: texts that differ in spaces, exponents or leading zeros are different clients.
 * A value of another type becomes one text. A truth value is ``true`` or ``false``. A date is
   ``2026-01-22``, a time ``09:53:12.5``, without zeros at the end of the second, and its zone
   ``+01:00``. A decimal has all digits of its column. A duration is ``0 days 01:30:00``. A UUID has
@@ -31,14 +31,17 @@ A value becomes the same item in every format, by these rules, which are mostly 
 * A float without a fraction becomes an integer, because many tables write integers as floats if a
   value of the column is missing. NaN is a missing value. Any other float is an error in a column of
   items, clients, silos or rounds, because equal numbers may be written differently. A float without
-  a fraction is an error from 2^53 on (in 32 bits from 2^24 on), because different integers may have
-  been rounded to it.
+  a fraction is an error from 2^53 on (in 32 bits from 2^24, in 16 bits from 2^11), because
+  different integers may have been rounded to it.
 * Bytes are read as UTF-8 text. Bytes that are not UTF-8, or contain a NUL byte, are an error.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
-* A line ends with LF, CR LF or a single CR. Under privacy a single CR ends a line only in a CSV
-  whose header line ends with a single CR (`sources.lines`).
+* A line ends with LF, CR LF or a single CR, and in plain text and JSON lines also with CR CR LF.
+  Under privacy a single CR ends a line only in a CSV or TSV whose header line ends with a single CR
+  (`sources.lines`).
 * A blank line is a row with a missing item in plain text, and in CSV and TSV of one column. In CSV
-  and TSV of several columns, in JSON lines, and before a header, a blank line is no row.
+  and TSV of several columns, in JSON lines, and before a header, a blank line is no row. Under
+  privacy it is such a row, too, if the table has only the item's two columns, or if it has no
+  header and only the item is read.
 * A row in which the item, client, silo or round is missing is left out, and counted in
   `Batch.dropped`. A missing count is an error.
 
@@ -113,8 +116,8 @@ def open_source(
             file) or ``text`` (one item a line). None: the suffix of the name decides, before any
             ``.gz``, ``.bz2``, ``.xz`` or ``.zst``. With another suffix, and for standard input, it
             is ``csv`` if a column or a delimiter is named, otherwise ``text``. A compressed file is
-            recognised by its suffix or its first bytes; under privacy, in a text file without a
-            header, only by its suffix.
+            recognised by its suffix. Compressed text is also recognised by its first bytes; under
+            privacy only if it has a header.
         delimiter: the character between the fields of CSV or TSV, ``\t`` for a tab. None: a comma
             for CSV, a tab for TSV.
         header: whether the first row of a CSV or TSV names the columns. Otherwise their names are
@@ -128,9 +131,10 @@ def open_source(
     Raises:
         InvalidInputError: the options do not fit together, or name an unknown format, encoding, or
             family or parameter of synthetic populations. Or a synthetic population gets no `rng`.
-            Or the path has a colon and does not exist: it may be a misspelt family.
-        UnreadableFileError: the path does not exist, or its suffix belongs to a format that is not
-            supported.
+            Or the path has a colon and does not exist: it may be a misspelt family. Or the files of
+            a folder or a glob do not fit together (see `open_files`).
+        UnreadableFileError: there is no such file, or its suffix belongs to a format that is not
+            supported. Or a folder cannot be used (see `open_files`).
 
     >>> source = open_source("uniform:d=100,k=4,n=1000", rng=np.random.default_rng(1))
     >>> [batch] = source.batches()

@@ -37,8 +37,8 @@ class Columns:
         silo: the silo's column. A silo is a client that has the rows of many people. With `silo`,
             `client` must be given, and is the column of the people. None: there are no silos.
         others: the columns of the table that are not used; set by `resolve`.
-        are_named: whether the names are the names of a table's columns. Otherwise messages do not
-            use them.
+        are_named: whether the names are the names of a table's columns. Otherwise `needed` and
+            `parts` do not return them.
         folders: pairs of a column's name and its value, from the names of the folders in the
             table's path. The round and the silo may be such a column, with this value in all rows
             of the table. If the value is None, it is missing.
@@ -47,8 +47,8 @@ class Columns:
         item_option: the option that names the item's column, for messages.
 
     Raises:
-        InvalidInputError: `client` and `count` are both given, `silo` is given without `client`, or
-            a name is no text.
+        InvalidInputError: `client` and `count` are both given, `silo` is given without `client`,
+            `item` is a tuple of other than two names, or a name is no text.
 
     >>> Columns(count="n").resolve(["word", "n"], "words.csv").item
     'word'
@@ -288,7 +288,7 @@ class Batch:
         itemless: the dropped rows in which only the item is missing; None: there are none.
         columns: the columns that were read, as `Columns.resolve` returns them.
         silos: the silos, an Arrow array of text or of integers; None: there are no silos.
-        headers: the number of rows that repeat the header of the table.
+        headers: the number of rows that repeat the header of the table; 0 under privacy.
     """
 
     items: Any
@@ -344,8 +344,9 @@ class Source:
             may_be_empty: whether a source without rows is allowed.
 
         Raises:
-            InvalidInputError: a value cannot be used, or a column is missing. Or, at the end, there
-                was no row, and `may_be_empty` is False.
+            InvalidInputError: a value or a column cannot be used, or a column is missing. Or the
+                source can be read only once, and was read. Or, at the end, there was no row, and
+                `may_be_empty` is False.
             UnreadableFileError: the file cannot be read.
 
         >>> from fedtally.sources import from_items

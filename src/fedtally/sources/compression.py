@@ -91,6 +91,8 @@ class _Streams:
         Raises:
             EOFError: the file ends within a stream, or has a wrong number of zero bytes after a
                 stream.
+            OSError: other bytes of a bzip2 file are wrong, or the file cannot be read.
+            lzma.LZMAError: other bytes of an xz file are wrong.
         """
         block = b""
         while not block and not self._ended:

@@ -23,8 +23,8 @@ _NAME, _PARAMETERS = b"ARROW:extension:name", b"ARROW:extension:metadata"
 def values_of(column: Any, field: Any, what: str) -> Any:
     """Return the values of an Arrow column, whose type may be an extension type, as an Arrow array.
 
-    A run-end encoded column is decoded. Any other column whose type is no extension type is
-    returned unchanged.
+    A run-end encoded column is decoded. A dictionary of values of an extension type becomes the
+    values of its rows. Any other column whose type is no extension type is returned unchanged.
 
     Args:
         column: the column, an Arrow array.

@@ -48,7 +48,7 @@ def open_files(
     Args:
         pattern: a path with ``*``, ``?`` or ``[...]``; ``**`` stands for any number of folders. Or
             a folder: all files in it and in its subfolders, except files and folders whose name
-            begins with ``.`` or ``_``.
+            begins with ``.`` or ``_``. Or one file.
         columns: the columns of the item, client, silo, round and count. For several tables, the
             item's column must be named, because tables may differ in their columns.
         format: the format of all files, a name that `open_source` takes. None: the suffixes decide.
@@ -57,8 +57,9 @@ def open_files(
         encoding: the character encoding of CSV, TSV, JSON lines and text.
 
     Raises:
-        InvalidInputError: the files differ in format; or there are several tables, and the item's
-            column is not named. When the source is read: a column has different types in two files.
+        InvalidInputError: an option is unknown or does not fit the format, the files differ in
+            format, or there are several tables and the item's column is not named. When the source
+            is read: a column has different types in two files.
         UnreadableFileError: no file matches, the folder has no file or cannot be read, there are
             more than 100,000 files and folders, or a suffix belongs to a format that is not
             supported.
@@ -146,7 +147,7 @@ def _same_types(
 
 
 def _paths(pattern: str) -> list[str]:
-    """Return the sorted paths of the files that a glob or a folder stands for.
+    """Return the sorted paths of the files that a glob, a folder or a file's path stands for.
 
     Raises:
         UnreadableFileError: no file matches the glob or is in the folder, there are more than

@@ -76,9 +76,9 @@ class Layout:
         delimiter: the character between the fields of CSV or TSV.
         header: whether the first row of CSV or TSV names the columns.
         encoding: the character encoding of CSV, TSV, JSON lines and text.
-        block_size: the number of bytes that are read at once (a block). A row of CSV or JSON lines
-            must not be longer than a block. The block size also bounds the memory, because Arrow
-            reads these two formats 32 blocks ahead.
+        block_size: the number of bytes that are read at once (a block). Without privacy, a row of
+            CSV, TSV or JSON lines must not be longer than a block. The block size also bounds the
+            memory then, because Arrow reads these formats 32 blocks ahead.
 
     >>> Layout.detect("clicks.tsv.gz", Columns()).format
     'tsv'

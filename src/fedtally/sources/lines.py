@@ -5,16 +5,17 @@ of the next clients disappear. An invalid byte ends the file, and a number in a 
 the run. Under privacy a client's data must change only that client's row. So these rules hold here:
 
 * A line ends at a line feed, even within quotes. Carriage returns at its end are dropped. There is
-  one exception: if the header of a CSV ends with a single carriage return, then carriage returns
-  end all lines, and line feeds end none. Only the header decides this, because it is public. If
-  carriage returns always ended lines, an item with a carriage return would make two rows.
+  one exception: if the header of a CSV or TSV ends with a single carriage return, then carriage
+  returns end all lines, and line feeds end none. Only the header decides this, because it is
+  public. If carriage returns always ended lines, an item with a carriage return would make two
+  rows.
 * Each line is decoded, and cut into fields, independently.
 * The columns before the item are read from the start of the line, and the columns after the item
-  from the end of the line. What is left is the item, whatever bytes it has. So if an item has two
-  columns, no other column may be between them. The fields of all columns but the item's must be
-  quoted as usual: a field that has a delimiter, or a quote at its start or end, is in quotes, and
-  quotes in it are doubled. Otherwise ``x,"3,TV 44"`` could mean the client ``3,TV 44`` or the item
-  ``x,"3``.
+  from the end of the line. What is left is read as the item, whatever bytes it has. So if an item
+  has two columns, no other column that is read may be between them. The fields of all columns but
+  the item's must be quoted as usual: a field that has a delimiter, or a quote at its start or end,
+  is in quotes, and quotes in it are doubled. Otherwise ``x,"3,TV 44"`` could mean the client
+  ``3,TV 44`` or the item ``x,"3``.
 * If a line is longer than 64 MiB, only its first and last 32 MiB are read, with an invalid
   character between them. The field with this character, usually the item, cannot be read, but the
   client can. In JSON lines the whole row often cannot be read then.
@@ -81,8 +82,8 @@ def check_fields(encoding: str) -> None:
     """Raise an error if, in this encoding, a byte of one field could change the text of the next
     field.
 
-    UTF-8 is accepted, because its invalid bytes are skipped one by one. Encodings with one byte for
-    each character are accepted, too, if they contain ASCII.
+    UTF-8 is accepted, because its invalid bytes are replaced one by one. Encodings with one byte
+    for each character are accepted, too, if they contain ASCII.
 
     Raises:
         InvalidInputError: the encoding is not accepted.
@@ -129,8 +130,8 @@ def rows_of_csv(
             counted from the start of the line.
         places: for each column that is read, its place in the line, from 0. No client, silo, round
             or count may be between the columns of an item.
-        is_single: whether the table has only the item's columns. If so, an empty line is a row
-            whose item is missing. Otherwise an empty line is no row, and gives None.
+        is_single: whether an empty line is a row whose item is missing. Otherwise an empty line is
+            no row, and gives None.
 
     >>> read = rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 0, "user": 1}, False)
     >>> read('tea,ann'), read('"tea,ann')
@@ -321,7 +322,7 @@ def rows(
     Args:
         stream: the decompressed bytes of the file, in the file's encoding.
         read: takes a line and returns its row; None: the line is no row.
-        columns: the columns, as `Columns.resolve` returns them; not used here.
+        columns: the columns, as `Columns.resolve` returns them; only `tables` uses them.
         encoding: the encoding of a line.
         block_size: the number of bytes that are read at once.
         line_end: the byte that ends a line.

@@ -2,8 +2,9 @@
 
 The suffix of a file decides how it is read. A file such as ``words.csv`` or ``words.parquet`` is a
 table. In ``words.txt``, and in a file without a known suffix, each line is a word, exactly as it
-is. The column of a CSV or TSV must be named, unless it is called ``item``: without this rule the
-first word of a list that has no header would be taken for a header.
+is; if a column is named, such a file is a CSV. The column of a CSV or TSV must be named, unless it
+is called ``item``: without this rule the first word of a list that has no header would be taken for
+a header.
 
 An item that is not in a list of candidates is never found. So a list of candidates is an error if
 it looks like a table, or cannot be read completely.
@@ -78,8 +79,8 @@ def open_list(value: Any) -> Source:
 
     Raises:
         InvalidInputError: the value is neither a path nor a column. Or the file is a CSV or TSV, no
-            column is named, and there is no column ``item``.
-        UnreadableFileError: there is no such file.
+            column is named, and there is no column ``item``. Or a column of plain text is named.
+        UnreadableFileError: there is no such file, or it cannot be read.
 
     >>> [batch.items.to_pylist() for batch in open_list(["tea", "coffee"]).batches()]
     [['tea', 'coffee']]
@@ -336,8 +337,9 @@ def domain_of(value: Any) -> Domain | str:
     first: Any = next(iter(value), None)
     # An element of an Arrow column is not a Python object yet.
     first = first.as_py() if hasattr(first, "as_py") else first
-    # The order of candidates is a part of a plan. A set has no fixed order, so it is sorted.
-    items = sorted(value) if isinstance(value, set | frozenset) else value
+    # The order of candidates is a part of a plan. A set has no fixed order, so it is sorted. It is
+    # sorted as text: values of several types, which are refused below, have no order.
+    items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
     if first is None or isinstance(first, str):
         return Dictionary(items)
     # Public: the candidates are what the caller passed, and were not taken from the clients.

@@ -41,9 +41,10 @@ def from_items(
             None: each row stands for one client.
 
     Raises:
-        InvalidInputError: the columns differ in length, or an argument is no column. When the
-            source is read: a column has a type that cannot be read. Or, without privacy, it has
-            values of several types, or floats with a fraction.
+        InvalidInputError: the columns differ in length, or an argument is no column. Or `counts`
+            are given with `clients`, or `silos` without. When the source is read: a column has a
+            type that cannot be read. Or, without privacy, a value cannot be read, such as a float
+            with a fraction, or the values are of several types.
 
     >>> [batch] = from_items(["tea", "rice", "tea"], counts=[3, 0, 2]).batches()
     >>> batch.items.to_pylist(), batch.counts.tolist()
@@ -81,7 +82,7 @@ def from_table(table: Any, columns: Columns) -> Source:
     Raises:
         InvalidInputError: a column is missing, or several columns have its name. Or the item's
             column is not named, and several columns could be it. Or the table is a frame of Dask or
-            Spark, or a lazy frame that cannot be computed.
+            Spark, or a lazy frame or a stream that cannot be computed.
 
     >>> import pyarrow as pa
     >>> drinks = pa.table({"word": ["tea", "rice"], "user": [1, 2]})
@@ -337,7 +338,7 @@ def _is_polars(kind: type) -> bool:
 
 
 def _unwrapped(values: Any, name: str, private: bool) -> Any:
-    """Return a column in a form that Arrow can read; it is unchanged if Arrow can read it already.
+    """Return a column in a form that `_objects` or `_arrow` reads; most columns are unchanged.
 
     Args:
         values: the column.
@@ -391,7 +392,7 @@ def _integers_of_polars(values: Any, private: bool) -> Any:
 def _objects(values: Any) -> list[Any] | None:
     """Return a column of Python objects as a list.
 
-    Returns None if the column has one type for all its values, which Arrow can read.
+    Returns None if the column has one type for all its values: Arrow then reads it.
     """
     if isinstance(values, list | tuple):
         return list(values)

@@ -38,8 +38,9 @@ def read_csv(
 
     Raises:
         InvalidInputError: a column is missing, or its place would let an item change another value.
-            Or `layout` says that there is a header, and all lines are empty. Or fields in the
-            encoding of `layout` cannot be read independently.
+            Or it is not clear which column is the item. Or `layout` says that there is a header,
+            and all lines are empty. Or fields in the encoding of `layout` cannot be read
+            independently.
         UnreadableFileError: the header holds NUL bytes.
         UnicodeDecodeError: the header is no text in the encoding of `layout`.
     """
@@ -67,7 +68,7 @@ def read_csv(
             _check_order(columns, places, name)
         else:
             places = {column: int(column) - 1 for column in names}
-        # If a line has no other field than the item, an empty line is a row whose item is missing.
+        # If no other column is known than the item's, an empty line is a row whose item is missing.
         # Otherwise an empty line is no row.
         is_single = set(places) == set(columns.items) and width in (None, len(places))
         read = lines.rows_of_csv(columns, layout.delimiter, width, places, is_single)

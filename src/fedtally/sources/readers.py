@@ -41,8 +41,8 @@ _PARQUET = b"PAR1"  # the first and the last bytes of a Parquet file
 _ARROW = b"ARROW1"  # the first and the last bytes of an Arrow file
 _STREAM = b"\xff\xff\xff\xff"  # the first bytes of an Arrow stream
 _SHOWN = 60  # the most characters of a value in a message
-# If a value takes fewer than this number of bytes in a Parquet file, then most values are in the
-# dictionary of the column.
+# If a value takes fewer than this number of bytes in a Parquet file, then probably most values are
+# in the dictionary of the column.
 _SMALL = 8
 
 
@@ -201,7 +201,8 @@ class _Quotes:
     def check(self, name: str, ended: bool = False) -> None:
         """Raise UnreadableFileError if a quoted field did not end where its quote was closed.
 
-        If the file has ended, it is also an error if a quote is still open.
+        It is also an error if such a field is longer than `_LONGEST_FIELD`, or if the file has
+        ended and a quote is still open.
 
         Args:
             name: the name of the file in the message.
@@ -382,7 +383,7 @@ def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables
 
 @contextmanager
 def _json_rows(name: str) -> Iterator[list[int]]:
-    """Turn an error of Arrow in the `with` block into an `UnreadableFileError`.
+    """Turn an `ArrowInvalid` in the `with` block into an `UnreadableFileError`.
 
     The error says how many rows were read before: Arrow itself knows only the number of a row in
     its block. The context yields a list, to which the caller adds the number of rows of each block.
@@ -585,7 +586,7 @@ def _check_single_parquet(place: Any, metadata: Any, name: str) -> None:
 
 
 def _check_kept(file: Any, columns: Columns, name: str) -> None:
-    """Raise an error if Parquet lost the type of a column.
+    """Raise an error if Parquet lost the type of a column of durations.
 
     Parquet keeps categories of durations as categories of integers.
 
@@ -665,7 +666,7 @@ def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int,
     Args:
         file: the open Parquet file. Its first row group that has rows stands for all row groups.
         columns: the columns that are read, as `Columns.resolve` returns them.
-        block_size: a batch should take about 16 times this number of bytes.
+        block_size: the rows should take at most about 16 times this number of bytes.
     """
     import pyarrow as pa
 

@@ -1,9 +1,8 @@
 """Small tables to try the commands on, written by `fedtally sample`.
 
 They are drawn from a seed, and have no real data. Words are made of syllables, and their
-frequencies follow a power law, as the frequencies of real words, pages and places do. Most lists of
-candidates are much longer than a sketch has counters. The description of a file says if its list is
-short.
+frequencies follow a power law, as the frequencies of real words, pages and places do. The list of
+candidates for words is long, so a sketch counts them. The lists of candidates for codes are short.
 """
 
 from __future__ import annotations
@@ -197,7 +196,9 @@ SAMPLES = (
 
 
 def sample(seed: int = 0) -> dict[str, bytes]:
-    """Return the bytes of all sample files by their names. The same seed gives the same bytes.
+    """Return the bytes of all sample files by their names.
+
+    In one installation, the same seed gives the same bytes.
 
     >>> sorted(sample())[:3]
     ['checkins.csv', 'checkins.tsv', 'counts.parquet']

@@ -236,7 +236,7 @@ def check_encoding(encoding: str) -> None:
     """
     try:
         "a".encode(encoding)
-    except (LookupError, UnicodeError) as error:
+    except (LookupError, ValueError) as error:  # also a NUL in the name
         raise InvalidInputError(
             f"unknown encoding {encoding!r}; use utf8, latin-1, cp1252, utf-16 or another of"
             " Python's"

@@ -72,7 +72,8 @@ class Population:
 
         Raises:
             InvalidInputError: the family, a parameter or the profile is unknown (the message lists
-                the known ones), or a value is out of bounds.
+                the known ones). Or a parameter is given twice, or its value is no number or out of
+                bounds.
 
         >>> Population.parse("zipf:d=1e3").size
         1000
@@ -228,8 +229,8 @@ def draw(
 
     The counts follow a multinomial distribution. They are drawn in two steps: first the number of
     clients of each block of items, then the counts within each block. The result has the same
-    distribution, but NumPy's rounding errors cannot add up beyond a block. The time is O(d). The
-    memory is 8 bytes * d for the distribution, and 16 bytes for each item that occurs.
+    distribution, but NumPy's rounding errors cannot add up beyond a block. The time and the
+    memory are O(d).
 
     >>> items, counts = draw(Population.parse("geometric:n=1000"), np.random.default_rng(0))
     >>> int(items[0]), int(counts.sum())

@@ -44,8 +44,8 @@ def as_values(column: Any, what: str, private: bool = False, grouped: bool = Fal
         what: the name of the column in messages.
         private: whether a value that cannot be read is missing, and not an error.
         grouped: whether a column that is a dictionary of text may stay a dictionary. The caller
-            then need not compare all rows. The dictionary itself has no null; a row whose value is
-            missing is null. With `private` the result is never a dictionary.
+            then need not compare all rows. A row whose value is missing is null, also if the
+            dictionary has a null for it. With `private` the result is never a dictionary.
 
     Raises:
         InvalidInputError: the type cannot be read. Or, unless `private`, a value cannot be read.
@@ -208,8 +208,8 @@ def as_counts(column: Any, what: str, private: bool = False) -> npt.NDArray[np.i
             then stands for no client.
 
     Raises:
-        InvalidInputError: the column's type cannot have counts. Or, unless `private`, a value is no
-            integer from 0 to 2^63 - 1.
+        InvalidInputError: the column's type cannot have counts. Or, unless `private`, a value is
+            missing, or is no integer from 0 to 2^63 - 1.
     """
     import pyarrow as pa
 
@@ -303,7 +303,7 @@ def of_column(values: Sequence[Any], what: str) -> Any:
         what: the name of the column in messages.
 
     Raises:
-        InvalidInputError: the objects have several types, or a type that cannot be read.
+        InvalidInputError: the objects have several types, or an object cannot be read.
 
     >>> of_column([uuid.UUID(int=1), None], "ids").to_pylist()
     ['00000000-0000-0000-0000-000000000001', None]
@@ -384,7 +384,7 @@ def _is_exact(number: float) -> bool:
 
 
 def _unsigned(values: Sequence[Any], what: str) -> Any:
-    """Return integers as uint64, because one of them is too large for int64.
+    """Return integers as uint64, because one of them does not fit into int64.
 
     Raises:
         InvalidInputError: an integer is too large for uint64, or one is negative.
@@ -504,7 +504,7 @@ def _attempt(read: Callable[[Any], Any], value: Any) -> Any:
 
 
 def of_numpy(values: Any) -> Any:
-    """Return a NumPy array [n] of any byte order and any unit of time as an Arrow column.
+    """Return a NumPy array [n] of any byte order as an Arrow column.
 
     Raises:
         ArrowException: the type cannot be read.
@@ -524,8 +524,8 @@ def of_numpy(values: Any) -> Any:
         if kind == "M" and unit in ("Y", "M"):
             texts = np.datetime_as_string(values).tolist()
             return pa.array([None if text == "NaT" else text for text in texts], pa.string())
-        # Arrow has dates, and times in some units; other units are converted to these. A duration
-        # in months is not, because a month has no fixed length.
+        # Arrow has dates, and times from seconds to nanoseconds; longer units are converted to
+        # these. A duration in months is not, because a month has no fixed length.
         known = {"W": "D", "D": "D"} if kind == "M" else {"W": "s", "D": "s"}
         unit = (known | {"h": "s", "m": "s"}).get(unit, unit)
         if unit in ("D", "s", "ms", "us", "ns"):

@@ -52,9 +52,10 @@ _MOST_CAMPAIGNS = 1000  # limits the time of an audit of small sketches
 # The most campaigns that are run only to find a single counter without noise. They are enough
 # unless the noise is very small.
 _MOST_FOR_A_COUNTER = 40
-# A p-value with which every check fails, because an audit has fewer than 500 checks.
+# A p-value with which a check fails in an audit of fewer than 500 checks: up to 60 releases.
 _SURE = FALSE_ALARM / 1000
-_CANDIDATES = 4096  # the most integers that replace the plan's candidates
+# The most integers that replace the plan's candidates, unless the plan has a histogram.
+_CANDIDATES = 4096
 # An l2 distance may be so much above the plan's sensitivity: sums of squares have rounding errors.
 _DISTANCE_MARGIN = 1e-9
 
@@ -73,9 +74,10 @@ class Audit:
             protocol of the secure sum. All clients hold the same items then, so that the exact sum
             follows from the number of clients. No client has a coin then, so there is no lower
             bound on epsilon.
-        clients: the number of clients (or silos) of each round. None: the fewest that the plan
-            allows, or 64 if it sets no limit. It is not used if the plan hides the number of
-            clients.
+        clients: the number of clients (or silos) of each round, raised to the fewest that the plan
+            allows. None: with a secure sum these fewest; otherwise 64, or the nearest number that
+            the plan allows. It is not used if the plan hides the number of its clients, or draws
+            the rounds of its silos.
 
     Raises:
         InvalidInputError: the plan has no privacy or an open domain, or a value is out of bounds.
@@ -106,7 +108,7 @@ class Audit:
     def runs(self) -> int:
         """The number of campaigns to run, an even number; campaigns of crowds are not included.
 
-        A crowd consists of clients that exceed a bound of the plan.
+        A crowd consists of clients that test a bound of the plan.
         """
         needed = math.ceil(_COUNTERS / (self.plan.rows * self.plan.width))
         terms = terms_of(self.plan)
@@ -133,12 +135,11 @@ class AuditResult:
         detection: what the releases reveal about clients for which a coin decided what they hold;
             None: there were no such clients.
         detectable: how sensitive the audit is. If the standard deviation of a release's noise is
-            too small by this share, the audit fails in 99 of 100 cases. None: there are too few
-            counters for that.
-        bounds: for each tested bound on a client ("items", "clip" or "silos"), how many campaigns
-            were run with clients that exceed it.
-        is_hidden: whether the plan hides the number of clients, so that it is not known which are
-            in which round.
+            too small by this share, the audit fails in about 99 of 100 cases. None: there are too
+            few counters for that.
+        bounds: for each tested bound on a client ("items", "clip", "repeats" or "silos"), how many
+            campaigns were run to test it.
+        is_hidden: whether the plan hides the number of clients.
     """
 
     audit: Audit
@@ -237,9 +238,9 @@ def _stand_in(plan: Plan) -> tuple[Plan, IntegerRange]:
     """Return the plan with integers in place of its candidates, and the domain of these integers.
 
     The plan's own candidates need not be known, because noise does not depend on them. If the plan
-    certifies a bound on collisions, the integers are so few that this bound holds for them, too.
-    But there are always at least two integers; if there are only two, the bound is not checked. For
-    a histogram without a bound on collisions, there is one integer for each counter.
+    certifies a bound on collisions, the integers are so few that this bound holds for them, too. If
+    only two integers are left, the bound is not checked. For a histogram without a bound on
+    collisions, there is one integer for each counter.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions
     size = _CANDIDATES if plan.vector.shares_counters else plan.width

@@ -2,7 +2,8 @@
 
 Most clients hold arbitrary items. For some clients, a coin decides what they hold. What the
 releases reveal about the coins gives a lower bound on epsilon. In a crowd, all clients hold more
-than a client may contribute, which shows whether the bounds on a client are enforced.
+than a client may contribute, or name their items twice. This shows whether the bounds on a client
+are enforced.
 
 If the clients of the plan are silos (clients with the items of many people), "client" means a
 person in the silos here; see `studies.audit_silos`.
@@ -26,17 +27,20 @@ from fedtally.sketch import CountSketch
 from fedtally.sources import from_items
 from fedtally.studies.noise_checks import Distribution
 
-_CROWD = 1024  # the most clients of a crowd in a round, if the plan sets no limit
+# The clients of a crowd in a round, if neither the plan nor the caller sets their number.
+_CROWD = 1024
 _STARTS = 16  # how many first items the greedy choice of a crowd's items tries
 _CHOICES = 1024  # about the number of steps of the greedy choice for all releases; limits its time
 # The most campaigns for each kind of crowd; a crowd that needs more is left out.
 _MOST_OF_CROWDS = 16
-_FEW = 10  # the most items of a client of a crowd of which all sets are tried
+_FEW = 10  # if a client of a crowd has at most this many items, all sets of them are tried
 # If a bound is missing, its crowd must move a release by this many standard deviations of the
 # noise.
 _SEEN = 10.0
-USUAL_CLIENTS = 64  # the clients of a round, if the plan sets no limit
-# The most clients with a coin in a campaign. More would reveal little more, and take time.
+# The clients of a round, if neither the plan nor the caller sets their number.
+USUAL_CLIENTS = 64
+# The clients with a coin in a campaign, at most. The number is rounded up to be equal for all sets
+# of rounds in which clients are. More would reveal little more, and take time.
 _COINS = 512
 I64 = npt.NDArray[np.int64]
 
@@ -80,10 +84,10 @@ class Moved(NamedTuple):
 
 
 class Crowd(NamedTuple):
-    """Clients that all hold more than a client may contribute, so that a missing bound is noticed.
+    """Clients that all hold more than a client contributes, so that a missing bound is noticed.
 
     Attributes:
-        bound: the bound that the clients exceed: "items", "clip", "repeats" or "silos". The
+        bound: the bound that the clients test: "items", "clip", "repeats" or "silos". The
             clients of "repeats" hold no more than they may, and name each item twice. An item
             counts once, so it is known exactly how far they move a release.
         population: the clients.
@@ -91,10 +95,10 @@ class Crowd(NamedTuple):
             clients hold this set in the rounds of this release. If the bound is missing, each of
             them moves the release in this direction.
         most: for each release, the largest inner product of one contribution with this direction if
-            the bound is enforced.
+            the bound is enforced; or, for many items and a clip, an upper bound on it.
         campaigns: the number of campaigns after which a missing bound is noticed practically
             always. With geometric noise more may be needed.
-        numbers: for each release, the number of contributions that the clients make.
+        numbers: for each release, the number of contributions that the clients may make.
     """
 
     bound: str
@@ -119,8 +123,8 @@ class Population(NamedTuple):
         names_rounds: whether each row of `source` names its round.
         is_hidden: whether it is secret which clients take part. Then a client whose coin says no
             does not take part at all.
-        outside: an item that is no candidate. Half of the clients without items hold this item
-            instead.
+        outside: an item that is no candidate. Clients without items hold it instead if their number
+            is odd.
         of_round: for each round, the ids that all clients hold in it, in place of what `clients`
             says. Empty: what a client holds does not depend on the round.
         copies: how often a client names each item.
@@ -144,10 +148,10 @@ class Population(NamedTuple):
                 yield i, client, client.held if coin else client.other
 
     def source(self) -> Any:
-        """Return a source with the rows of all clients: one for each item, round and silo.
+        """Return a source of the clients that take part: `copies` rows for each item, round and
+        silo.
 
-        A client without items has one row for each round and silo. Its item is missing or is no
-        candidate.
+        A client without items has such rows, too. Their item is missing or is no candidate.
         """
         rows = [
             (item, i, round, silo)
@@ -182,7 +186,7 @@ class Design:
     Attributes:
         plan: the plan.
         terms: its privacy terms.
-        alike: whether all clients hold the same items.
+        alike: whether all clients hold the same items, because some of them drop out.
         is_hidden: whether the plan hides the number of clients.
         num_clients: the number of clients in each round, or of silos if the plan is for silos. If
             it is not known which clients are in which round, it is the number in all rounds
@@ -255,7 +259,7 @@ class Design:
         return sketch.counters.reshape(-1)
 
     def crowds(self, rng: np.random.Generator) -> list[Crowd]:
-        """Return a crowd for each bound on a client that the clients of a crowd can exceed.
+        """Return a crowd for each bound on a client that the clients of a crowd can test.
 
         A bound is left out if no crowd could show that it is missing.
         """
@@ -264,9 +268,9 @@ class Design:
             return []
         event = self.terms.event
         more = event.max_items + 1
-        # The fewest items that show a missing bound are used. With a clip, only one item too many
-        # is tried: the clip would cut down more items, and so hide that the bound on items is
-        # missing.
+        # Few items that show a missing bound are used: their number is doubled until they show it.
+        # With a clip, only one item too many is tried: the clip would cut down more items, and so
+        # hide that the bound on items is missing.
         numbers = [more] if event.is_clipped else [more << i for i in range(9)]
         found = next(filter(None, (self._crowd("items", number, rng) for number in numbers)), None)
         clip = self._crowd("clip", event.max_items, rng) if event.is_clipped else None
@@ -335,7 +339,8 @@ class Design:
     def _crowd_places(self, bound: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Return the rounds and the silos of each client of a crowd; [] if no crowd is possible.
 
-        A crowd consists of clients that all exceed one bound, `bound`: "items", "clip" or "silos".
+        A crowd consists of clients that all test one bound, `bound`: "items", "clip", "repeats" or
+        "silos".
         """
         return [(rounds, self._silos_of(i)) for i, rounds in enumerate(self._places(_CROWD))]
 
@@ -407,7 +412,7 @@ class Design:
         return sum(self.number_in([client], k) ** 2 for k in parts)
 
     def _square(self) -> int:
-        """Return the largest squared l2 norm of one contribution to a round under the plan."""
+        """Return a bound on the squared l2 norm of one contribution to a round under the plan."""
         event = self.terms.event
         most = event.encoding.exposure(self.plan.rows, event.max_items).square
         return (
@@ -418,7 +423,7 @@ class Design:
 
     def _product(self, release: int, towards: I64, held: Sequence[int]) -> float:
         """Return the largest inner product of a client's contribution with `towards`, within all
-        bounds.
+        bounds; for more than `_FEW` items and a clip, an upper bound on it.
 
         Args:
             release: the number of the release.
@@ -475,7 +480,7 @@ class Design:
         All rounds have equally many clients, and at least as many as the plan requires. If the
         caller requested no number, the number depends on the plan. With a secure sum, each round
         has about the number of clients that the plan requires. Without a secure sum, it has about
-        `most_usual` clients, or the most that the plan allows if that is less.
+        `most_usual` clients, or the nearest number that the plan allows.
 
         If the plan hides the number of clients, each client has the round 0, which stands for any
         round.
@@ -548,7 +553,7 @@ class Design:
         """Return a client with a coin that changes only counters that no other client's coin
         changes.
 
-        Returns None if there are too few such counters left.
+        Returns None if no such client is found.
 
         Args:
             rounds: the rounds of the client.
@@ -593,8 +598,8 @@ class Design:
         `against`.
 
         The items are chosen greedily, at most as many as a client may contribute. Each time the
-        item that adds the most is chosen; among equal ones, the first. The client's sketch stays
-        within the clip in all rounds.
+        eight items that add the most are tried. The best one is chosen with which the client's
+        sketch stays within the clip in all rounds; among equal ones, the first.
 
         Args:
             rounds: the rounds of the client; the distance is measured in the first one.

@@ -69,7 +69,7 @@ class Detection(NamedTuple):
         guaranteed: the epsilon that the plan guarantees for all its rounds together.
         clients: the number of clients with a coin, over all campaigns.
         distance: the largest l2 distance by which one of these clients changed all releases
-            together.
+            together, and the number of clients if it is published with noise.
         sensitivity: the largest l2 distance that the plan allows.
     """
 
@@ -114,8 +114,7 @@ class Evidence:
         self._crowds: dict[str, list[tuple[Crowd, list[float], list[Distribution]]]] = {}
 
     def add_crowd(self, crowd: Crowd, result: Result) -> None:
-        """Add a campaign of a crowd, which consists of clients that hold more than they may
-        contribute.
+        """Add a campaign of a crowd, which consists of clients that test a bound.
 
         The evidence keeps how far the crowd moved each release beyond what the plan allows.
 
@@ -264,7 +263,7 @@ class Evidence:
         )
 
     def _checks_of_the_rest(self, ranks: list[Ranks]) -> list[Check]:
-        """Check everything that results show besides the sums.
+        """Check what results show besides the sums (`_shown`), and the number of clients.
 
         Nothing is checked if clients drop out.
         """

@@ -12,7 +12,7 @@ what independent draws would give:
 - How many pairs of counters have the same noise, or the opposite noise, in every campaign. The
   p-value is a union bound.
 - The signs and sizes of the noise of every two counters over the campaigns, if there are enough
-  campaigns to show something.
+  campaigns to show something. At most 8192 counters, drawn at random, are compared.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 # The distribution of the noise, by release and campaign.
 Distributions = Sequence[Sequence[Distribution]]
-# For each of these values, the sums with a smaller depth (see `Ranks`) are counted. If a sum is
-# always 0, its depth is above the first value.
+# For each of these values, the sums with a smaller depth (see `Ranks`) are counted. If a sum with a
+# large variance is always 0, its depth is above the first value.
 _TAILS = (0.995, 0.95, 0.12, 1e-3)
 _CELLS = 64  # the most ranges of absolute values (cells) in which draws are counted
-_MOST_ROWS = 2048  # the most rows that are compared in pairs; limits time
+# The most rows, or releases, of all campaigns together that are compared in pairs; limits time.
+_MOST_ROWS = 2048
 _MOST_COUNTERS = 8192  # the most counters that are compared in pairs; limits time
 _BLOCK = 512  # the counters in one matrix product; limits memory
 # Pairs of counters are compared only if the probability that any two agree in all campaigns by
@@ -271,8 +272,8 @@ def _correlated_pairs(
 ) -> list[Check]:
     """Check that the noise of no two counters is correlated over the campaigns.
 
-    There is one check for the signs and one for the sizes. If there are too few campaigns to show
-    anything, nothing is compared, and the checks pass.
+    There is one check for the signs and one for the sizes. If there is one counter, or there are
+    too few campaigns to show anything, nothing is compared, and the checks pass.
     """
     parts = [
         Ranks.joined(
@@ -296,7 +297,7 @@ def _correlated_pairs(
         found.append(
             Check(
                 f"counters, {name}",
-                pairs * float(binomial(agree, campaigns, 0.5)),
+                max(1, pairs) * float(binomial(agree, campaigns, 0.5)),
                 "two counters have correlated noise over the campaigns",
             )
         )

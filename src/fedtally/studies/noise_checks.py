@@ -7,10 +7,10 @@ coins, depths are uniform on (0, 1), and all sides and depths are independent. T
 distribution, even if each draw has a distribution of its own.
 
 Most tests count the draws for which something is true. This number is binomial with a known
-probability, so the p-value is exact. The p-values of the other tests are bounds. The test of the
-whole distribution uses the inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant.
-The test for reordered values uses a bound on the probability of equal counts. The test for
-unchanging noise adds up bounds over the counters. `weighted_tail` is Chernoff's bound.
+probability, so the p-value needs no approximation. The p-values of the other tests are bounds. The
+test of the whole distribution uses the inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's
+constant. The test for reordered values uses a bound on the probability of equal counts. The test
+for unchanging noise adds up bounds over the counters. `weighted_tail` is Chernoff's bound.
 
 Several tests of one kind are one check. Its p-value is the smallest p-value of the tests times
 their number (Bonferroni).
@@ -41,7 +41,8 @@ _REACH = 12
 # this many times. The noise is farther from 0 with a probability below 1e-32.
 _GEOMETRIC_REACH = 75
 _LINE = 1 << 20  # the most draws that are searched for repetitions; limits memory
-_MOST_RELEASES = 2048  # the most releases that are compared in pairs; limits time
+# The most releases of all campaigns together that are compared in pairs; limits time.
+_MOST_RELEASES = 2048
 # In `_repeats`: the number of distances between two places of a sequence for which the p-value is
 # computed. They are the distances at which the signs agree, or disagree, most.
 _CANDIDATES = 64
@@ -482,8 +483,9 @@ def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribut
 def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
     """Check that a sequence of signs does not repeat itself after any distance.
 
-    The sequence consists of all releases of all campaigns, one after the other. If signs are fair
-    and independent, the products of two signs at one distance are fair and independent, too.
+    The sequence consists of the releases of all campaigns, one after the other, up to 2^20 draws.
+    If signs are fair and independent, the products of two signs at one distance are fair and
+    independent, too.
 
     Args:
         line: the sequence, +1 or -1: int8 [n].

@@ -65,8 +65,7 @@ class OwnSchedule(Protocol):
 
 
 def is_own(name: str) -> bool:
-    """Return whether a name has the form `module:Class` and is not the name of a schedule
-    `batched:B`.
+    """Return whether a name has the form `module:Class` and does not begin with `batched:`.
 
     >>> [is_own(name) for name in ("mine:Decoder", "batched:4", "batched:auto", "joint")]
     [True, False, False, False]
@@ -108,8 +107,8 @@ def load(name: str, method: str) -> type[Any]:
         ) from error
     if found is None:
         there = importlib.import_module(module)
-        # Only the module's own names are suggested: not the modules that it imports, but also names
-        # that it loads only when they are used.
+        # The modules that it imports are not suggested. Names that it loads only when they are used
+        # are suggested, too.
         known = [name for name in dir(there) if not inspect.ismodule(vars(there).get(name))]
         meant = validate.did_you_mean(attribute, known)
         raise InvalidInputError(f"{name}: the module {module} has no {attribute}{meant}")

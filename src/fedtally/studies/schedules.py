@@ -54,7 +54,7 @@ from fedtally.sketch import CountSketch, Schedule
 from fedtally.sources import Source
 from fedtally.studies import own
 
-EXACT = ("one-hot", "binary")  # methods whose answer is exact; they differ only in their bytes
+EXACT = ("one-hot", "binary")  # methods whose counts are exact, up to noise in those of "one-hot"
 F64 = npt.NDArray[np.float64]
 
 
@@ -293,8 +293,8 @@ def tidy(
     If `epsilon` is not None, a column says that the measurements are not private.
 
     Args:
-        measurements: the measurements; each field is a column, except optional fields that are None
-            in all measurements (`_ABSENT`).
+        measurements: the measurements; each field is a column, except the groups of optional fields
+            that no measurement has (`_ABSENT`).
         recovery: the name of the decoder, a column.
         epsilon: the epsilon, a column; None: there was no noise.
         settings: further columns, the same number in each row, by their names.
@@ -327,7 +327,7 @@ def run(
     Args:
         source: the source of the items.
         study: the methods and widths to compare.
-        domain: the candidates, as in `Request`.
+        domain: the candidates, as in `Request`; not an open domain.
         outside: what to do with items outside the domain, as in `Simulation`.
         progress: called with a stage, the amount done, and the total amount or None. The stage
             "read" counts bytes. The stage "simulate" counts simulated campaigns.
@@ -481,8 +481,8 @@ def _exact_errors(
 ) -> tuple[float, float]:
     """Return the two errors of the exact methods, as `_errors` does.
 
-    The sum of all one-hot vectors has the exact counts and the noise. Binary messages give the same
-    counts.
+    The sum of all one-hot vectors has the exact counts and the noise. Binary messages give the
+    exact counts.
 
     Args:
         population: the population of the study.

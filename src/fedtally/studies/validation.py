@@ -82,8 +82,8 @@ POWER = 0.9
 # The number of campaigns by which `TrialResult.curve` predicts the error of a width. They are
 # enough for a curve, not for a test.
 _FEW = 20
-# Without a target, a string is frequent if its frequency is above an estimate: the estimate of the
-# name that has this rank by estimates.
+# Without a target, a string is frequent if its frequency is above the smallest of so many largest
+# estimates.
 _LISTED = 20
 MOST_REPEATS = 1 << 20
 _NO_CLIENT = "no client is left: every item is missing, outside the domain, or counted 0 times"
@@ -203,7 +203,7 @@ class Recall(NamedTuple):
     """Which share of the frequent strings was named, in an open domain (all strings).
 
     A string is frequent if its frequency is above twice the target's error. Without a target, it is
-    frequent if its frequency is above the estimate of rank 20.
+    frequent if its frequency is above the smallest of the 20 largest estimates.
 
     Attributes:
         mean: the mean share, over the repeats that have frequent strings; None: no repeat has any.
@@ -214,9 +214,9 @@ class Recall(NamedTuple):
         promised: the share that the plan promises for the clients of the source. None: the plan has
             no target, or nothing can be predicted.
         met: whether the plan keeps its promise. True if `mean` is at least `promised`. Otherwise a
-            test decides: for a plan that keeps its promise, it says False in at most 1 of 100
-            studies. None: nothing is promised, no repeat has frequent strings, or the test would
-            have only one repeat.
+            t-test decides: for a plan that keeps its promise, it says False in about 1 of 100
+            studies at most. None: nothing is promised, no repeat has frequent strings, or the test
+            would have only one repeat.
     """
 
     mean: float | None
