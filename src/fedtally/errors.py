@@ -226,9 +226,9 @@ class OvertakenError(FedtallyError):
 
 
 class UnsentError(FedtallyError):
-    """A client's report has not been made yet, or has not reached both servers yet.
+    """A client's report has not been made yet, or is not known to have reached both servers.
 
-    To make and send the report, run the command that raised this error again.
+    To make and send the report, or to learn that it arrived, run the same command again.
     """
 
 

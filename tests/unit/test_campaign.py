@@ -1344,6 +1344,13 @@ def fail(*_: object) -> Any:
     raise OSError("the disk, or the source of randomness, is gone")
 
 
+def test_no_contribution_that_fails_leaves_the_items_behind() -> None:
+    client = FrequencyClient(plan_of(), DOMAIN, [3, 5, 7], bounded=True)
+    with pytest.raises(InvalidInputError, match="holds more than 1 items") as refused:
+        client.contribution(0)
+    assert left_behind(refused.value) == []
+
+
 @pytest.mark.parametrize("plan", [plan_of(two_servers()), NOISED])
 def test_no_report_that_fails_leaves_the_items_behind(
     plan: Plan, monkeypatch: pytest.MonkeyPatch

@@ -375,6 +375,7 @@ class FrequencyClient:
             return bound_items(ids, most, random, clip), None
         if starts is None:
             if len(ids) > most:
+                del ids  # a tool that logs the variables of a traceback's frames must not log them
                 raise InvalidInputError(
                     f"this client holds more than {most} items, so {most} of them must be drawn:"
                     " give `random`"

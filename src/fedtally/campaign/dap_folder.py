@@ -150,8 +150,8 @@ class DapFolder:
     ) -> Self:
         """Make the folder of a server, with a copy of the public file of the task, and its mark.
 
-        Everything is checked before the folder is made. After an error, neither the folder nor the
-        mark was made.
+        Everything but the CA file is checked before the folder gets its name. After an error,
+        neither the folder nor the mark was made.
 
         Args:
             path: the folder, which must not exist.

@@ -69,9 +69,10 @@ if TYPE_CHECKING:
 def trends(result: str, against: int | None, alpha: float, **options: Any) -> None:
     """Show which items changed over the rounds of a saved result: rising, falling, new or gone.
 
-    RESULT is a file of --save. On average at most 5 % of the items of a list did not change, on
-    whatever day you look. How much an item changed is the difference of two windows. With --item
-    the line of each item over the rounds is shown instead.
+    RESULT is a file of --save. On average at most 5 % (--alpha) of the items of one list did not
+    change, whatever its day; this does not hold for several lists together. How much an item
+    changed is the difference of two windows. With --item the line of each item over the rounds is
+    shown instead.
     """
     from fedtally.answer.result import Result
 

@@ -223,7 +223,7 @@ def oracle(
     """Return the paper's size for known frequencies ("instance optimal"), see `width_oracle`.
 
     Args:
-        frequencies: [d], each in [0, 1].
+        frequencies: each in [0, 1]; candidates of frequency 0 may be left out.
         tau: the largest error that is allowed, above 0 and below 1.
         num_clients: n, the number of clients of all rounds together.
         domain_size: d, the number of candidates.

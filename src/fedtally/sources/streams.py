@@ -49,9 +49,9 @@ def reading(name: str, encoding: str) -> Iterator[None]:
 
 
 def _explain(error: Exception, encoding: str) -> str:
-    """Return, in words, what an error says about a file, and what to do.
+    """Return, in words, what an error says about a file, and mostly what to do.
 
-    Arrow's own messages are about its internals. Its errors have no codes, so they are told apart
+    Arrow's own messages are about its internals. Its errors have no codes, so most are told apart
     by these messages.
     """
     text = str(error)

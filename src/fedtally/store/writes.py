@@ -8,8 +8,8 @@ A single number would not be enough. If a process dies during a write, SQLite's 
 with the old content of the pages that the write changed. When the file is opened next, SQLite
 copies these pages into it, even if an operator has meanwhile replaced the file by an old copy. A
 single number would then come from the journal, while the rest of the file is older. With two
-tables, the journal of one write holds only one of the tables. The other table is as old as the
-copy. So the smaller of the two numbers is as old as the copy, too.
+tables, the journal of a write that `count_write` counts holds only one of the tables. The other
+table is as old as the copy. So the smaller of the two numbers is as old as the copy, too.
 
 This works only if the mark has the file's number before the next write begins. Then every copy that
 lacks the last write is behind the mark, whatever journal is copied into it.

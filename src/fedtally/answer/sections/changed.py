@@ -71,11 +71,11 @@ def rate(trends: Trends) -> str:
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)
     >>> rate(result.trends())
-    'on average at most 5 % of the items of such a list did not change, on whatever day you look'
+    'on average at most 5 % of the items of one such list did not change, whatever its day'
     """
     return (
-        f"on average at most {amounts.level(trends.alpha)} of the items of such a list did not"
-        " change, on whatever day you look"
+        f"on average at most {amounts.level(trends.alpha)} of the items of one such list did not"
+        " change, whatever its day"
     )
 
 
