@@ -59,6 +59,10 @@ NOT_PASTED = {
     ("docs/evidence.md", "python tools/fuzz_secagg.py"): _MINUTES,
     ("docs/evidence.md", "pip install"): "needs an environment of its own",
     ("docs/troubleshooting.md", "sudo -u fedtally fedtally aggregate helper"): _GIVEN_UP,
+    (
+        "docs/troubleshooting.md",
+        "sudo -u fedtally fedtally campaign drain",
+    ): "needs a server that systemd runs: examples/https/run.sh",
     ("docs/troubleshooting.md", "systemctl enable"): _GIVEN_UP,
     ("docs/plan.md", "fedtally campaign"): "takes days: tests/system/test_calendar_days.py",
     ("docs/evidence.md", "python tools/conformance.py"): "asks a program of yours",

@@ -1344,7 +1344,7 @@ def fail(*_: object) -> Any:
     raise OSError("the disk, or the source of randomness, is gone")
 
 
-def test_no_contribution_that_fails_leaves_the_items_behind() -> None:
+def test_no_client_that_cannot_draw_leaves_the_items_behind() -> None:
     client = FrequencyClient(plan_of(), DOMAIN, [3, 5, 7], bounded=True)
     with pytest.raises(InvalidInputError, match="holds more than 1 items") as refused:
         client.contribution(0)
