@@ -65,9 +65,10 @@ def check_collisions(terms: PrivacyConfig | None, candidates: Candidates) -> Non
 
 
 def check_number(terms: PrivacyConfig, clients: Clients, summing: Summing) -> None:
-    """Refuse a secure sum if the privacy guarantee hides the number of clients.
+    """Refuse the protocol of a secure sum if the privacy guarantee hides the number of clients.
 
-    Every secure sum shows this number to its server. Only a trusted server can keep it secret.
+    Such a protocol shows this number to its server. A trusted server can keep it secret, and so can
+    the simulation of an ideal secure sum.
 
     Args:
         terms: the plan's terms of privacy.
@@ -75,7 +76,7 @@ def check_number(terms: PrivacyConfig, clients: Clients, summing: Summing) -> No
         summing: the way to sum the vectors of a round.
 
     Raises:
-        InvalidInputError: the guarantee hides the number of clients, and there is a secure sum.
+        InvalidInputError: the guarantee hides the number of clients, and a protocol sums.
     """
     if clients.are_hidden(terms.event.relation) and summing.terms is not None:
         raise InvalidInputError(
