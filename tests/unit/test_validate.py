@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,3 +80,13 @@ def test_refusals_can_be_caught_as_ours_and_as_value_errors() -> None:
     assert issubclass(InvalidInputError, FedtallyError)
     assert issubclass(InvalidInputError, ValueError)
     assert InvalidInputError.exit_code == 2
+
+
+def test_a_file_with_the_same_suffix_alone_is_not_suggested(tmp_path: Path) -> None:
+    for name in ("visit.x", "q.parquet"):
+        (tmp_path / name).touch()
+    hint = validate.did_you_mean_file(str(tmp_path / "visits.parquet"))
+    assert "q.parquet" not in hint
+    (tmp_path / "visit.parquet").touch()
+    hint = validate.did_you_mean_file(str(tmp_path / "visits.parquet"))
+    assert hint == "; did you mean 'visit.parquet'?"

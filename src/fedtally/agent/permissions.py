@@ -389,9 +389,9 @@ class Permissions:
             )
 
     def _way_out(self, user: User, folder: Seen, file: Seen) -> str:
-        """Return the advice in an error: how the owner keeps a user from a file of items.
+        """Return the advice in an error: how a user is kept from a file of items.
 
-        The text begins with a command for a shell.
+        The text begins with a command for a shell, which may need root.
         """
         if user.uid in (folder.uid, file.uid):
             taken = [shlex.quote(seen.path) for seen in (folder, file) if seen.uid == user.uid]

@@ -199,9 +199,14 @@ def did_you_mean_file(path: str) -> str:
             known = [entry.name for entry in islice(entries, _MOST_FILES)]
     except (OSError, ValueError):  # a NUL in a path is a ValueError
         return ""
-    # Names without their suffixes must be similar, too. Otherwise an equal suffix could be enough.
-    stems = {Path(each).stem.lower(): each for each in known}
-    return did_you_mean(Path(name).stem, stems) and did_you_mean(name, known)
+    # Import this only if there is an error: most runs have none.
+    from difflib import get_close_matches
+
+    # Only files whose names without their suffixes are similar, too. Otherwise an equal suffix
+    # could be enough.
+    stem = Path(name).stem.lower()
+    alike = [each for each in known if get_close_matches(stem, [Path(each).stem.lower()])]
+    return did_you_mean(name, alike)
 
 
 def missing_file(path: str) -> UnreadableFileError:

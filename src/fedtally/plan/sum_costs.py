@@ -239,7 +239,10 @@ class _Cohort(_Masked):
         }
 
     def of_client(self) -> dict[Kind, Work]:
-        """Return the operations of one client, for each kind of reply that it sends."""
+        """Return the operations of one client, for each kind of reply that it sends.
+
+        What each message costs by itself is not counted here.
+        """
         (k, t), others = self.graph, (self.crowd.size - 1) * self.signed
         return {
             Kind.ADVERTISE: {"keys": 1, "verification": 1, "signature": self.signed},
@@ -256,7 +259,10 @@ class _Cohort(_Masked):
         }
 
     def of_server(self) -> dict[Kind, Work]:
-        """Return the operations of the server, for all replies of each kind."""
+        """Return the operations of the server, for all replies of each kind together.
+
+        The receipts of the messages and the phases are not counted here.
+        """
         alive, slots = self.alive, self.crowd.size * self.graph.neighbours
         return {
             Kind.ADVERTISE: {"verification": self.crowd.size * self.signed},

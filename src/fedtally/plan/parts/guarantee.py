@@ -65,10 +65,10 @@ def check_collisions(terms: PrivacyConfig | None, candidates: Candidates) -> Non
 
 
 def check_number(terms: PrivacyConfig, clients: Clients, summing: Summing) -> None:
-    """Refuse the protocol of a secure sum if the privacy guarantee hides the number of clients.
+    """Refuse a protocol of secure summation if the privacy guarantee hides the number of clients.
 
-    Such a protocol shows this number to its server. A trusted server can keep it secret, and so can
-    the simulation of an ideal secure sum.
+    Each protocol (secagg, two-server) shows this number to its servers. Only a trusted server, also
+    called an ideal secure sum, can keep it secret.
 
     Args:
         terms: the plan's terms of privacy.

@@ -180,9 +180,9 @@ def client(verify: ssl.SSLContext) -> httpx.AsyncClient:
         verify: the TLS context that checks servers' certificates, from `tls`.
 
     Raises:
-        MissingExtraError: the proxy is a SOCKS proxy, and the package `socksio` is not installed.
-        InvalidInputError: HTTPS_PROXY, ALL_PROXY or HTTP_PROXY is set, but is no address of a
-            proxy.
+        MissingExtraError: one of HTTPS_PROXY, ALL_PROXY and HTTP_PROXY names a SOCKS proxy, and the
+            package `socksio` is not installed.
+        InvalidInputError: httpx cannot use one of these variables, or NO_PROXY.
     """
     # Requests to http URLs never use a proxy: it could read the token. All such URLs are on this
     # machine.
@@ -191,7 +191,7 @@ def client(verify: ssl.SSLContext) -> httpx.AsyncClient:
         return httpx.AsyncClient(verify=verify, timeout=TIMEOUT, limits=LIMITS, mounts=direct)
     except ImportError:
         raise MissingExtraError(
-            "ALL_PROXY or HTTPS_PROXY names a proxy of SOCKS: pip install socksio"
+            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names a proxy of SOCKS: pip install socksio"
         ) from None
     # The text of this error is not shown: it may contain the proxy's password.
     except (ValueError, httpx.InvalidURL):
