@@ -50,7 +50,7 @@ def plan_of(
     n_max: int = 8,
     validity: str = "proofs",
     rounds: int = 1,
-    schedule: str = "shared",
+    schedule: str | None = None,
     domain: Domain = DOMAIN,
     allowed: AllowList = ALLOWED,
     **private: Any,
@@ -62,6 +62,7 @@ def plan_of(
     }
     if private:
         asked: dict[str, Any] = {"rows": 2, "width": 16, "secure_sum": "two-server"}
+        asked |= {} if schedule is None else {"schedule": schedule}
         sized = fedtally.estimate(
             [1] * n_max, domain=domain, confidence=0, recovery="median", **asked | private
         ).plan
@@ -70,8 +71,8 @@ def plan_of(
         length=2 * 16, bits=16, n_max=n_max, min_batch=3, corrupt=0, validity=validity
     )
     made = fedtally.Plan(
-        rows=2, width=16, schedule=schedule, num_rounds=rounds, num_clients=n_max * rounds,
-        max_round_clients=n_max, max_items=1, domain=domain.describe(), seed=bytes(32),
+        rows=2, width=16, schedule=schedule or "shared", num_rounds=rounds,
+        num_clients=n_max * rounds, max_round_clients=n_max, max_items=1, domain=domain.describe(), seed=bytes(32),
         secure_sum=terms,
     )  # fmt: skip
     return _published(folder, made, keys, allowed)

@@ -55,9 +55,9 @@ def answer(
         estimates: the estimates of the top items.
         queried: the estimates of items that were asked for by name.
         details: whether to add how the estimates were made. If False, hashes without a name are
-            left out, and there are at most `LINES` lines in 80 columns. More than 20 items add
-            lines, and so do queried items. If the terminal has fewer columns, notes may also add
-            lines.
+            left out, and there are at most `LINES` lines in 80 columns, unless the first alarm
+            needs more. More than 20 items add lines, and so do queried items. If the terminal has
+            fewer columns, notes may also add lines.
         hints: the next steps to try: pairs of a command or an option, and its purpose.
         how: the option or the command that shows the details.
         charged: the sentence with which a ledger confirmed the campaign's privacy cost; "": no

@@ -71,9 +71,9 @@ class Farewells:
             client: the name of the client.
             now: the time, Unix seconds.
             handled: the SHA-256 of the last frame that the client has handled, see `Driver.next`.
-                The farewell with this digest is not returned any more. A farewell with a different
-                digest is returned at each call, until a call brings its digest. None: the client
-                sends no digests.
+                The farewell with this digest is not returned any more. If others are owed, the
+                first of them is returned at each call, until a call brings its digest. None: the
+                client sends no digests.
         """
         for session, at in list(self._owed.get(client, {}).items()):
             farewell = self._over[session].farewell

@@ -714,7 +714,8 @@ def _prepared(reporter: Reporter) -> Unsent | None:
         the reporter has now read.
 
     Raises:
-        InvalidInputError: a new report may not be made; the reasons are printed.
+        InvalidInputError: a new report may not be made, and the reasons are printed; or an item
+            cannot be read, and the plan has no privacy.
     """
     if (unsent := reporter.unsent) is not None:
         console.note(f"goes on: the report is still to be sent to {_those(unsent)}")

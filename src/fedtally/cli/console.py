@@ -494,8 +494,8 @@ class _Lines:
         return f"{100 * self._done // self._total} %" if self._done and self._total else ""
 
     def _left(self) -> str:
-        # The stages in `_PASSES` go through the items several times, and nobody knows how often. So
-        # the time left is not known.
+        # In the stages in `_PASSES`, fits and the reading of names go through the items several
+        # times, and nobody knows how often. So the time left is not known.
         if self._stage in _PASSES or not (self._done and self._total):
             return ""
         taken = self._clock() - self._began

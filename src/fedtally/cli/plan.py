@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from fedtally.plan.silos import Silos
 
 _NO_PRIVACY = "none"
-# The options that may be given with --after. The plan of --after decides all other options.
+# The options that may be given with --after. All others are refused: the plan of --after decides
+# their values, or they are about a new proposal.
 _OF_SUCCESSORS = frozenset(
     ("after", "start", "seed", "population", "output", "as_json", "quiet", "threads")
 )
@@ -251,7 +252,7 @@ def _succeed(options: dict[str, Any]) -> None:
 
 
 def _check_said(ctx: click.Context) -> None:
-    """Refuse an option that is not in `_OF_SUCCESSORS`: the plan of --after decides its value.
+    """Refuse an option that is not in `_OF_SUCCESSORS`.
 
     Raises:
         InvalidInputError: the user typed such an option.

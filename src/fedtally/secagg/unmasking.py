@@ -6,8 +6,8 @@ recovers the seed of its mask key. From this seed follow the pair masks that the
 common with its neighbours: the neighbours added or subtracted these masks.
 
 Every secret is checked before it is used: b by its commitment, the seed of the mask key by the
-public mask key. If the first t shares do not give the right secret, all shares are decoded with
-error correction.
+public mask key. If t shares give a wrong secret, all shares of one such client are decoded with
+error correction. The wrong shares that this finds tell whose shares to use last for the others.
 """
 
 from __future__ import annotations

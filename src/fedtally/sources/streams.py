@@ -192,7 +192,8 @@ class ByteStream(io.RawIOBase):
     def _fill(self, size: int) -> None:
         parts, have = [self._ready], len(self._ready)
         while have < size and not self._ended:
-            # A pipe may return fewer bytes than requested. Only an empty block means the end.
+            # A decompressor may return fewer bytes than requested. Only an empty block means the
+            # end.
             block = self._bytes.read(min(size - have, _CHUNK))
             self._total += len(block)
             self._ended = not block

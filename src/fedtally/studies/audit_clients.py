@@ -490,8 +490,8 @@ class Design:
         """
         plan, together = self.plan, self.terms.event.participations
         # The engine draws the rounds of these clients, so 0 stands for any round. There are so many
-        # clients that noise does not make their number negative; a negative number would be raised
-        # to 0.
+        # clients that noise does not bring their number below the number of rounds: a smaller
+        # number would be raised to it.
         if self.is_hidden:
             most = 24 * self.terms.stddev * math.sqrt(len(self._releases_of_plan))
             return [(0,)] * (USUAL_CLIENTS + math.ceil(most))

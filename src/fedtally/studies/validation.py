@@ -723,7 +723,7 @@ def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[Cou
 
     Args:
         plan: the plan of the campaign.
-        sketches: the sums of all rounds that have clients, without noise; they are changed.
+        sketches: the sums of all rounds that have clients, without noise; they may be changed.
         random: a function that returns the requested number of uniform random bytes.
     """
     server = FrequencyServer(plan, MemoryBooks())

@@ -49,8 +49,9 @@ class EngineRow(NamedTuple):
         options: the options of the engine, required and optional.
         open: makes the engine. It has one keyword argument for each option, a text. It
             imports the module of the engine only when it is called.
-        gives_up: True: a run without a calendar ends if no client comes or answers for the time of
-            the option `--wait`. False: it does not, and `--wait` cannot be given.
+        gives_up: True: a run without a calendar ends if, for the time of the option `--wait`, too
+            few clients come for a session or nobody answers. False: it does not, and `--wait`
+            cannot be given.
         say_over: a function that tells clients that a campaign is over. Its arguments are the
             folder of the campaign, a function that shows a message to the operator, and the options
             by keyword. None: clients are not told.

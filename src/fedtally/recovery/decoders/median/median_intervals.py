@@ -28,9 +28,9 @@ from fedtally.recovery.limits import (
 from fedtally.recovery.linear_system import F64, U64, Candidates, Ids, Landed, ask
 from fedtally.recovery.phantoms import NUM_PHANTOMS, generator
 
-# The highest confidence whose limits are a quantile of the errors of phantoms (ids that no client
-# holds). With a higher confidence too few phantoms lie beyond the quantile, and the exact
-# distribution is used instead.
+# Up to this confidence, limits that are not simultaneous are a quantile of the errors of phantoms
+# (ids that no client holds). With a higher confidence too few phantoms lie beyond the quantile, and
+# the distribution is computed instead.
 _BY_PHANTOMS = 0.999
 # Under schedule "fresh", or for several results, the estimate is a sum of medians. To compute its
 # distribution, absolute values are rounded to multiples of a step. The largest possible sum is this
