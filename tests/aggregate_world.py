@@ -72,8 +72,8 @@ def plan_of(
     )
     made = fedtally.Plan(
         rows=2, width=16, schedule=schedule or "shared", num_rounds=rounds,
-        num_clients=n_max * rounds, max_round_clients=n_max, max_items=1, domain=domain.describe(), seed=bytes(32),
-        secure_sum=terms,
+        num_clients=n_max * rounds, max_round_clients=n_max, max_items=1,
+        domain=domain.describe(), seed=bytes(32), secure_sum=terms,
     )  # fmt: skip
     return _published(folder, made, keys, allowed)
 
