@@ -55,6 +55,7 @@ LOCKS = (
     Lock("all"),
     Lock("build", ("build", "release"), _BUILD),
     Lock("ci", ("dev", "docs")),
+    Lock("server", ("https", "postgres", "prio3")),  # `--engine https`, two servers, and DAP
     Lock("test", ("test",)),
 )
 
