@@ -23,9 +23,9 @@ version = release = fedtally.__version__
 sys.path.insert(0, str(Path(__file__).parent))  # for the three extensions beside this file
 extensions = [
     "myst_nb",
-    "headings_found",
     "numbers_found",
     "redirects",
+    "sections_found",
     "sphinx.ext.autodoc",
     "sphinx.ext.graphviz",
     "sphinx.ext.napoleon",

@@ -1,4 +1,4 @@
-"""The site's search finds numbers as they are written, and sections by the words of headings."""
+"""The site's search finds numbers as they are written, and sections by heading and text."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.promise
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
     "index": "# Home\n\n```{toctree}\n:hidden:\n\nnight\nday\ndawn\n```\n",
-    "night": "# Night\n\nDevices say HTTP 502, and 429.\n",
+    "night": "# Night\n\nDevices say HTTP 502, and 429.\n\n`</script>` ends a script.\n",
     "day": "# Day\n\n7 of 1502 devices say 4290, in 2027.\nOf 20,000 and 1,000,000 none.\n"
-    "\n## How sure a share is\n\nBy its limits.\n\n## Shares of pandas\n",
+    "\n## How sure a share is\n\nBy its limits.\n\n## Shares of pandas\n\n### Colours\n\nBlack.\n",
     "dawn": "# Dawn\n\nA share is sure, and pandas counts it.\n",
 }
 
@@ -31,7 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.mkdir()
     (source / "conf.py").write_text(
         f"import sys\nsys.path.insert(0, {str(DOCS)!r})\n"
-        'extensions = ["myst_parser", "headings_found", "numbers_found"]\n'
+        'extensions = ["myst_parser", "numbers_found", "sections_found"]\n'
     )
     for name, text in PAGES.items():
         (source / f"{name}.md").write_text(text)
@@ -57,7 +57,10 @@ def test_a_reader_finds_what_is_typed(site: Path, tmp_path: Path) -> None:
     """Numbers lead to the page that explains them, and words of a heading to its section."""
     found = {}
     numbers = ("502", "HTTP 429", "devices", "4290", "503", "20,000", "30,000", "HTTP,429")
-    words = ("how sure", "shares", "pandas", "sure shares of pandas", "the")
+    words = (
+        *("how sure", "shares", "pandas", "sure shares of pandas", "the"),
+        *("black pandas", "black limits", "limits of unicorns", "unicorns"),
+    )
     with browser.Page(tmp_path, 1000) as page:
         for typed in numbers + words:
             page.go(f"{(site / 'search.html').as_uri()}?q={typed.replace(' ', '+')}")
@@ -80,10 +83,15 @@ def test_a_reader_finds_what_is_typed(site: Path, tmp_path: Path) -> None:
     }
     sure, pandas = "Day > How sure a share is#how-sure-a-share-is", "Day > Shares of pandas"
     pandas += "#shares-of-pandas"
+    colours = "Day > Colours#colours"
     assert {typed: found[typed] for typed in words} == {
-        "how sure": [sure, "Day", "Dawn"],  # the section, its page, and one that has it as text
-        "shares": [sure, pandas, "Day", "Dawn"],
-        "pandas": [pandas, "Day", "Dawn"],
-        "sure shares of pandas": ["Day", "Dawn"],  # no heading has all of them
+        "how sure": [sure, "Dawn", "Day"],  # a heading, a text, and a page that holds the section
+        "shares": [sure, pandas, "Dawn", colours, "Day"],  # headings, a text, a heading above
+        "pandas": [pandas, "Dawn", colours, "Day"],
+        "sure shares of pandas": ["Dawn", sure, pandas, colours, "Day"],  # the first has them all
         "the": [],
+        "black pandas": [colours, pandas, "Dawn", "Day"],  # one in text, one in a heading above
+        "black limits": [colours, sure, "Day"],  # no section has both, and the shorter is first
+        "limits of unicorns": [sure],  # a word that no section has
+        "unicorns": [],
     }
