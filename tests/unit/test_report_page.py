@@ -630,6 +630,11 @@ def test_the_page_of_merged_results_claims_no_more_than_each_of_them(tmp_path: P
     text = html.unescape(re.sub("<[^>]*>", "", said)).replace("\u00a0", " ")
     assert "in each result; a client in all of them: pure epsilon 4" in text
     assert "is held by" in markup
+    apart = Answer(noised, disjoint=True)
+    write_merged_page(apart, ["a", "b"], apart.top(2), command="", path=path)
+    assert "each pays for one result; a client in all of them: pure epsilon 4" in _plain(
+        path.read_text("utf-8")
+    )
     other = fedtally.estimate(["tea", "milk", "rice"], **three, seed=3)
     for parts, verb in (
         (drawn, "is the drawn item of"),

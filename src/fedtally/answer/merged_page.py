@@ -420,6 +420,7 @@ def _together(merged: Answer, names: Sequence[str]) -> str:
 
     The text has epsilon, and how often an attacker's guess about the client can be right. If some
     results have exact sums, it names these results, and says that all together are not private.
+    If the user says that nobody is in two results, that comes first.
 
     Args:
         merged: the merged answer.
@@ -434,6 +435,8 @@ def _together(merged: Answer, names: Sequence[str]) -> str:
     whom = " or ".join(sorted({part.plan.nouns[0] for part in merged.parts}))
     joint = merged.joint_guarantee
     said = f"a {whom} in all of them: {joint}"
+    if merged.disjoint:  # the joint cost is still shown: it is what a mistake would cost
+        said = f"as you say, nobody is in two, so each pays for one result; {said}"
     found = [right_guesses(each) for each in (joint.guarantee, joint.replace_one) if each]
     if joint.not_private or not found:
         return said
