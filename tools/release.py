@@ -30,6 +30,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+NOTICES = Path("native") / "licenses"  # of what is compiled into the kernels
+COMPILED_IN = {"nanobind": "BSD-3-Clause", "robin_map": "MIT"}  # and robin_map is a part of it
 
 
 class Refused(Exception):
@@ -140,7 +142,7 @@ def built(root: Path, out: Path, when: str, *, anew: bool) -> dict[str, str]:
         anew: whether every file is compiled, though a launcher keeps objects (.ci/compile-once).
 
     Raises:
-        Refused: it cannot be built.
+        Refused: it cannot be built, or lacks a licence of what is compiled in.
     """
     lock = root / "requirements" / "build.txt"
     if not lock.exists():
@@ -162,11 +164,62 @@ def built(root: Path, out: Path, when: str, *, anew: bool) -> dict[str, str]:
         for wheel in out.glob("*-linux_*.whl"):
             run(python, "-m", "auditwheel", "repair", "-w", str(out), str(wheel))
             wheel.unlink()
+        check_notices(root, next(Path(place).glob("lib/python*/site-packages")))
+    check_licences(root, out)
     return {path.name: _digest(path) for path in sorted(out.iterdir())}
 
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def check_notices(root: Path, site: Path) -> None:
+    """Check that the notices are those of what is compiled in, nanobind and its robin_map.
+
+    Args:
+        root: the clone.
+        site: where nanobind is installed.
+
+    Raises:
+        Refused: a notice is another.
+    """
+    (licence,) = site.glob("nanobind-*.dist-info/licenses/LICENSE")
+    header = site / "nanobind/ext/robin_map/include/tsl/robin_map.h"
+    comment = header.read_text(encoding="utf-8").partition("/**")[2].partition("*/")[0]
+    theirs = {
+        "nanobind.txt": licence.read_text(encoding="utf-8"),
+        "robin_map.txt": re.sub(r"^ \* ?", "", comment, flags=re.MULTILINE),
+    }
+    for name, text in theirs.items():
+        ours = root / NOTICES / name
+        if not ours.exists() or text.strip() not in ours.read_text(encoding="utf-8"):
+            raise Refused(f"{NOTICES / name} is not what {licence.parts[-3]} says: copy its text")
+
+
+def check_licences(root: Path, out: Path) -> None:
+    """Check that what was built carries the licence and the notices.
+
+    Args:
+        root: the clone.
+        out: the folder with the sdist and the wheels.
+
+    Raises:
+        Refused: a file lacks one, or has another.
+    """
+    notices = sorted((root / NOTICES).iterdir())
+    wanted = [Path("LICENSE"), *(notice.relative_to(root) for notice in notices)]
+    for path in sorted(out.iterdir()):
+        with tempfile.TemporaryDirectory() as place:
+            if path.suffix == ".whl":
+                shutil.unpack_archive(path, place, "zip")
+                held = next(Path(place).glob("*.dist-info")) / "licenses"
+            else:
+                shutil.unpack_archive(path, place, "gztar", filter="data")
+                held = Path(place) / path.name.removesuffix(".tar.gz")
+            for name in wanted:
+                kept = held / name
+                if not kept.exists() or kept.read_bytes() != (root / name).read_bytes():
+                    raise Refused(f"{path.name} lacks {name}: see license-files, pyproject.toml")
 
 
 def same_bytes(release: Release) -> str:
@@ -187,17 +240,21 @@ def same_bytes(release: Release) -> str:
 
 
 def bill(release: Release) -> str:
-    """Write what an environment with the wheel holds (CycloneDX), and the licences of all of it."""
+    """Write what a server with the wheel holds (CycloneDX), and the licences of all of it."""
     assert release.out is not None
     (wheel,) = release.out.glob("*.whl")
+    version = _found(r"^nanobind==(\S+)", release.root / "requirements" / "build.txt")
     with tempfile.TemporaryDirectory() as place:
         release.python("-m", "venv", place)
         python = f"{place}/bin/python"
-        lock = str(release.root / "requirements" / "all.txt")
+        lock = str(release.root / "requirements" / "server.txt")
         release.run(python, "-m", "pip", "install", "-q", "--require-hashes", "-r", lock)
         release.run(python, "-m", "pip", "install", "-q", "--no-deps", str(wheel))
-        found = inventory(release, python)
-        licences = release.python("-m", "piplicenses", "--python", python, "--format", "csv")
+        found = with_compiled(inventory(release, python), version)
+        asked = ("--with-system", "--format", "csv")
+        licences = release.python("-m", "piplicenses", "--python", python, *asked)
+    for name, licence in COMPILED_IN.items():
+        licences += f'\n"{name}","in the kernels, of nanobind {version}","{licence}"'
     (release.out / "bill.cdx.json").write_text(json.dumps(found, indent=1))
     (release.out / "licences.csv").write_text(licences + "\n")
     return f"{len(found['components'])} packages"
@@ -224,6 +281,44 @@ def without_addresses(bill: dict[str, Any]) -> dict[str, Any]:
         for component in bill["components"]
     ]
     return {**bill, "components": kept}
+
+
+def with_compiled(bill: dict[str, Any], version: str) -> dict[str, Any]:
+    """Return a bill with nanobind, and robin_map in it, on which fedtally's wheel depends.
+
+    Args:
+        bill: of an environment with the wheel.
+        version: of the nanobind that is compiled in.
+
+    >>> bill = {"components": [], "dependencies": [{"ref": "fedtally==0.1.0"}]}
+    >>> found = with_compiled(bill, "3.1.0")
+    >>> found["components"][0]["purl"], found["components"][0]["components"][0]["name"]
+    ('pkg:pypi/nanobind@3.1.0', 'robin_map')
+    >>> found["dependencies"]
+    [{'ref': 'fedtally==0.1.0', 'dependsOn': ['nanobind==3.1.0']}, {'ref': 'nanobind==3.1.0'}]
+    """
+    nanobind, robin_map = (
+        {"type": "library", "name": name, "licenses": [{"license": {"id": licence}}]}
+        for name, licence in COMPILED_IN.items()
+    )
+    ref = f"nanobind=={version}"
+    compiled = nanobind | {
+        "bom-ref": ref,
+        "version": version,
+        "purl": f"pkg:pypi/nanobind@{version}",
+        "description": "Compiled into the kernels of fedtally",
+        "components": [robin_map],
+    }
+    needs = [
+        each | {"dependsOn": [*each.get("dependsOn", []), ref]}
+        if each["ref"].startswith("fedtally==")
+        else each
+        for each in bill["dependencies"]
+    ]
+    return bill | {
+        "components": [*bill["components"], compiled],
+        "dependencies": [*needs, {"ref": ref}],
+    }
 
 
 def hashes(release: Release) -> str:

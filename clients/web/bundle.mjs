@@ -1,8 +1,9 @@
 // Bundles the library into dist/, and what one report needs of it; prints their sizes and hashes.
 // The same sources give the same bytes: versions are exact, and no path or time is in them.
+// dist/licences.txt has the licences of what is bundled: whoever hands a bundle on hands it on, too.
 
 import { createHash } from "node:crypto";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 
 import { build } from "esbuild";
@@ -14,6 +15,9 @@ const ENTRIES = {
 const here = import.meta.dirname;
 
 mkdirSync(`${here}/dist`, { recursive: true });
+const licences = ["../../LICENSE", "node_modules/@noble/hashes/LICENSE"];
+const texts = licences.map((path) => readFileSync(`${here}/${path}`, "utf8").trim());
+writeFileSync(`${here}/dist/licences.txt`, `${texts.join("\n\n@noble/hashes:\n\n")}\n`);
 for (const [name, contents] of Object.entries(ENTRIES)) {
   const { outputFiles } = await build({
     stdin: { contents, resolveDir: here, loader: "ts" },

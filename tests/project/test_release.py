@@ -6,6 +6,9 @@ import hashlib
 import importlib.util
 import json
 import sys
+import tarfile
+import tomllib
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -168,6 +171,52 @@ def test_builds_that_differ_are_refused_and_equal_ones_are_kept(
     assert made == [("1700000000", False), ("1700000000", True)] * 2
 
 
+@pytest.mark.parametrize("lacking", ["nothing", "a file", "the text"])
+def test_a_build_without_the_notices_of_what_is_compiled_in_is_refused(
+    tool: ModuleType, tmp_path: Path, lacking: str
+) -> None:
+    """Builds are faked: `--check --bytes`, which CI runs, looks at real ones."""
+    names = ["LICENSE", "native/licenses/nanobind.txt", "native/licenses/robin_map.txt"]
+    left_out = names[1] if lacking == "a file" else None
+    with tarfile.open(tmp_path / "fedtally-0.1.0.tar.gz", "w:gz") as sdist:
+        for name in names:
+            sdist.add(ROOT / name, f"fedtally-0.1.0/{name}")
+    with zipfile.ZipFile(tmp_path / "fedtally-0.1.0-cp312-abi3-a.whl", "w") as wheel:
+        for name in names:
+            text = b"" if lacking == "the text" else (ROOT / name).read_bytes()
+            if name != left_out:
+                wheel.writestr(f"fedtally-0.1.0.dist-info/licenses/{name}", text)
+    if lacking == "nothing":
+        tool.check_licences(ROOT, tmp_path)
+        return
+    with pytest.raises(tool.Refused, match=r"a\.whl lacks .*: see license-files"):
+        tool.check_licences(ROOT, tmp_path)
+
+
+def test_the_project_names_its_notices(tool: ModuleType) -> None:
+    """What `license-files` names is put into the wheel and the sdist."""
+    said = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license-files"]
+    named = {path for pattern in said for path in ROOT.glob(pattern)}
+    assert named == {ROOT / "LICENSE", *(ROOT / tool.NOTICES).iterdir()}
+    assert {path.stem for path in (ROOT / tool.NOTICES).iterdir()} == set(tool.COMPILED_IN)
+
+
+def test_notices_are_the_texts_of_what_is_compiled_in(tool: ModuleType, tmp_path: Path) -> None:
+    """nanobind is faked: a build compares the real one's texts."""
+    texts = {path.stem: path.read_text() for path in (ROOT / tool.NOTICES).iterdir()}
+    licence = tmp_path / "nanobind-3.1.0.dist-info" / "licenses" / "LICENSE"
+    header = tmp_path / "nanobind/ext/robin_map/include/tsl/robin_map.h"
+    for path in (licence, header):
+        path.parent.mkdir(parents=True)
+    licence.write_text(texts["nanobind"].partition("\n\nOf src/")[0] + "\n")
+    lines = [f" * {line}".rstrip() for line in texts["robin_map"].splitlines()]
+    header.write_text("\n".join(["/**", *lines, " */", "#ifndef TSL_ROBIN_MAP_H", ""]))
+    tool.check_notices(ROOT, tmp_path)
+    header.write_text(header.read_text().replace("MIT", "BSD"))
+    with pytest.raises(tool.Refused, match=r"robin_map\.txt is not what nanobind-3\.1\.0"):
+        tool.check_notices(ROOT, tmp_path)
+
+
 def test_hashes_are_those_that_sha256sum_checks(tool: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a.whl").write_bytes(b"wheel")
     release = tool.Release(ROOT, tmp_path)
@@ -181,6 +230,18 @@ def test_hashes_are_those_that_sha256sum_checks(tool: ModuleType, tmp_path: Path
 def test_a_bill_has_no_place_that_packages_came_from(tool: ModuleType) -> None:
     bill = {"components": [{"name": "a", "externalReferences": [{"url": "https://a"}]}]}
     assert "https" not in json.dumps(tool.without_addresses(bill))
+
+
+def test_a_bill_has_what_is_compiled_in(tool: ModuleType) -> None:
+    """The environment has no nanobind: the wheel holds it."""
+    components = [{"name": "fedtally", "bom-ref": "fedtally==0.1.0"}]
+    needs = [{"ref": "fedtally==0.1.0", "dependsOn": ["click==8.5.1"]}]
+    bill = tool.with_compiled({"components": components, "dependencies": needs}, "3.1.0")
+    found = {each["name"]: each for each in bill["components"]}
+    assert found["nanobind"]["version"] == "3.1.0"
+    assert [part["name"] for part in found["nanobind"]["components"]] == ["robin_map"]
+    assert bill["dependencies"][0]["dependsOn"] == ["click==8.5.1", "nanobind==3.1.0"]
+    assert len(components) == 1 and needs[0]["dependsOn"] == ["click==8.5.1"]
 
 
 def test_nothing_is_said_to_be_done_that_was_not(tool: ModuleType) -> None:

@@ -282,6 +282,14 @@ def test_bundles_are_small_and_the_same_each_time():
     assert str(WEB).encode() not in text and b"eval(" not in text and b"WebAssembly" not in text
 
 
+def test_the_licences_of_what_is_bundled_lie_beside_it():
+    bundled()
+    (bundled_in,) = json.loads((WEB / "package.json").read_text())["dependencies"]
+    theirs = (WEB / "node_modules" / bundled_in / "LICENSE").read_text().strip()
+    text = (WEB / "dist" / "licences.txt").read_text()
+    assert (WEB.parents[1] / "LICENSE").read_text().strip() in text and theirs in text
+
+
 def test_packages_have_exact_versions_hashes_and_no_address():
     package = json.loads((WEB / "package.json").read_text())
     lock = json.loads((WEB / "package-lock.json").read_text())["packages"]
