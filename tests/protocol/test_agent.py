@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 from agents import AgentWorld, Guarded, no_power_is_lost, policy, said, session_of  # noqa: F401
-from campaign_world import ALLOWED, DOMAIN, PEOPLE, ROWS, START, WIDTH, N, plan_of
+from campaign_world import ALLOWED, DOMAIN, PEOPLE, ROWS, SERVER_KEY, START, WIDTH, N, plan_of
 from cases import each_case
 from secagg_cohort import flips, stream
 
 import fedtally
 from fedtally.agent import agent as agent_module
 from fedtally.agent.accepted import Campaign
-from fedtally.agent.agent import DAY, MOST_ENDED, MOST_SESSIONS, check_binds, refusals
+from fedtally.agent.agent import DAY, MOST_ENDED, MOST_SESSIONS, Note, check_binds, refusals
 from fedtally.agent.items import Items, of_file
 from fedtally.agent.reading import Reading
 from fedtally.agent.settings import TEMPLATE
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.enrolment import Authority, day_of, end_of, sign_plan
-from fedtally.crypto.keys import Secret, SigningKey
+from fedtally.crypto.keys import Label, Secret, SigningKey
 from fedtally.domain import Dictionary, Strings
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
@@ -388,6 +388,32 @@ def test_an_invite_that_is_not_of_the_plan(
     assert note in one.notes
     assert one.sessions == before
     assert not one.agent._live and not one.agent._ended
+
+
+@each_case("key", [SERVER_KEY, FOREIGN])
+@each_case("version", [0, 2, 255])
+@each_case("more", [b"", bytes(7)])
+def test_an_invite_of_another_version_is_named_by_the_two_versions_alone(
+    tmp_path: Path, key: SigningKey, version: int, more: bytes
+) -> None:
+    """Whoever signed it: another version may have other fields, so nothing of it is believed."""
+    case = f"{version} {len(more)} {key is FOREIGN}"
+    one, server = Guarded(tmp_path / case, PLAN), session_of(PLAN, case)
+    terms = wire.split_invite(server.invite[48:])[0] + more
+    header = bytearray(wire.frame(Kind.INVITE, server.invite[8:40], wire.SERVER, terms + bytes(64)))
+    header[4] = version
+    head = bytes(header[:48])
+    before = one.sessions
+    assert one.said(head + terms + key.sign(Label.INVITE, head, terms)) is None
+    assert one.sessions == before
+    assert not one.agent._live and not one.agent._ended
+    said = (
+        f"dropped an Invite of version {version} of the protocol: this agent speaks version 1, and"
+        " cannot check who sent it"
+    )
+    assert one.log == [Note(said)]  # without a session, plan or round
+    # nothing is spent: the same agent joins this session by an Invite of its own version
+    assert one.said(server.invite) is Kind.ADVERTISE
 
 
 def knowing(one: SigningKey, adversary: str) -> ClientPolicy:

@@ -136,6 +136,12 @@ def test_what_is_no_column_of_items_is_refused(light: Any, items: Any) -> None:
         light(domain.columns.as_text, items)
 
 
+@each_case("items", [[["a", "b"], ["c"]], [("a",)], [{"a"}, "b"], [{"a": 1}]])
+def test_a_list_in_a_column_is_never_to_become_one_item(light: Any, items: Any) -> None:
+    with pytest.raises(InvalidInputError, match="write a row for each value$"):
+        light(domain.columns.as_text, items)
+
+
 def test_a_column_of_texts_shows_nothing() -> None:
     assert "tea" not in repr(Texts(["tea"]))
 

@@ -699,7 +699,7 @@ def test_json_that_is_not_one_object_a_line(tmp_path: Path) -> None:
     fails(write(tmp_path / "a.json", '[{"item": 1}]'), "line 1, is no JSON object")
     fails(write(tmp_path / "b.json", '{\n"item": 1\n}'), "line 1, is no JSON object")
     fails(write(tmp_path / "c.json", '{"item": 1}\n{"item": "x"}'), r"several types \(int, str\)")
-    fails(write(tmp_path / "d.json", '{"item": [1]}'), "lists or objects")
+    fails(write(tmp_path / "d.json", '{"item": [1]}'), r"row for each value, .* \(--client COL\)$")
     fails(
         write(tmp_path / "e.json", '{"item": 1}'),
         "no column 'url'; it has the columns 'item'",
@@ -834,6 +834,9 @@ def test_pandas() -> None:
             from_items(values.value_counts())
     with pytest.raises(InvalidInputError, match="pass its index as items and its values as counts"):
         from_items(words.to_frame().groupby("word").size())
+    for values in (words.value_counts(normalize=True), words.value_counts().astype(float)):
+        with pytest.raises(InvalidInputError, match="pass its index as items and its values as"):
+            from_items(values)
     labelled = pd.Series(["tea", "milk"], index=["ann", "bob"])  # words, each of a person
     assert collect(from_items(labelled))["items"] == ["tea", "milk"]
     counted = words.value_counts()
@@ -887,7 +890,12 @@ def test_parallel_columns_of_any_chunking() -> None:
     ("items", "message"),
     [
         ("abc", "got one value 'abc'"),
-        ({"a": 1}, "its keys as items"),
+        ({"a": 1}, "its keys as items and its values as counts"),
+        ({"a": np.int64(1), "b": 2.0}, "its keys as items and its values as counts"),
+        ({"ann": ["a", "b"]}, r"two lists with a row for each item, .* clients \(clients=\)$"),
+        ({"ann": "a", "bob": "b"}, r"two lists with a row for each item, .* \(clients=\)$"),
+        ({"ann": 3, "bob": ["a"]}, r"two lists with a row for each item, .* \(clients=\)$"),
+        ({"ann": True}, r"two lists with a row for each item, .* \(clients=\)$"),
         (None, "got NoneType"),
         ([1, "a"], "all text or all integers"),
         (["a", 1], "all text or all integers"),
@@ -901,6 +909,59 @@ def test_parallel_columns_of_any_chunking() -> None:
 def test_from_items_refuses(items: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         collect(from_items(items))
+
+
+FLAT = r"write a row for each (item|value), and name its client \(clients=\)$"
+TUPLES = r"name its client \(clients=\) or its count \(counts=\), or write each tuple as text if"
+LISTS = [["a", "b"], ["c"]]
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (LISTS, FLAT),
+        ([None, ["a"], "b"], FLAT),
+        ([[1, 2], [3, 4]], FLAT),
+        ([{"a", "b"}, {"c"}], FLAT),
+        ([{"a": 1}, {"c": 2}], FLAT),
+        ([np.array(["a", "b"])], FLAT),
+        ([iter(["a"])], FLAT),
+        ((words for words in LISTS), FLAT),
+        ({"ann": ["a", "b"]}.values(), FLAT),
+        (pa.array(LISTS), FLAT),
+        (np.array([["a", "b"], ["c", "d"]]), FLAT),
+        (np.array([1, 2]).reshape(1, 2), FLAT),
+        ((("a", "b"), ("c",)), TUPLES),
+        ({"a": 2, "b": 1}.items(), TUPLES),
+        (zip(["ann"], ["a"], strict=True), TUPLES),
+        ([(40.5, -70.0), (41, -71)], "pass coordinates as a NumPy array"),
+        ([[40, -70.5], None], "pass coordinates as a NumPy array"),
+        (np.array([("a", 1)], dtype=[("w", "U3"), ("n", int)]), r"pass one field .* items\['w'\]"),
+    ],
+)
+def test_several_items_in_a_row_are_never_to_become_one_item(items: Any, message: str) -> None:
+    """As text, all words of a person would be one item; without clients, each word a person."""
+    with pytest.raises(InvalidInputError, match=message):
+        collect(from_items(items))
+
+
+def test_several_items_in_a_row_of_a_table() -> None:
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    for items in (pd.Series(LISTS), pd.Series(LISTS, index=["ann", "bob"]), pl.Series(LISTS)):
+        with pytest.raises(InvalidInputError, match=FLAT):
+            collect(from_items(items))
+    for name in ("", "user"):
+        for kind in (pd.DataFrame, pl.DataFrame, pl.LazyFrame, pa.table):
+            table = kind({"word": LISTS, "user": [1, 2]})
+            with pytest.raises(InvalidInputError, match=r"name its client \(client=COL\)$"):
+                collect(from_table(table, Columns("word", client=name or None)))
+    with pytest.raises(InvalidInputError, match=r"\(client=COL\) or its count \(count=COL\)"):
+        collect(from_table(pd.DataFrame({"word": [("a", 2)]}), Columns("word")))
+    # a person may have a name of several parts
+    with pytest.raises(InvalidInputError, match="clients must .* tuple: write each as text"):
+        collect(from_items(["a"], clients=[("ann", 1)]))
+    with pytest.raises(InvalidInputError, match="a list with a value for each item"):
+        from_items(["a"], clients={"ann": 1})
 
 
 @pytest.mark.parametrize("private", [False, True])

@@ -561,6 +561,10 @@ def test_candidates_and_queries_of_other_types_are_refused_by_their_type() -> No
     for values in (IDS, MONTHS, pd.Series(MONTHS), pl.Series([DAY])):
         check(lambda values=values: fedtally.estimate(["a"], domain=values), "write each as text")
         check(lambda values=values: fedtally.Dictionary(values), "write each as text")
+    # as text, each list would be one candidate
+    for values in ([["a", "b"], ["c"]], [{"a"}, "b"], pd.Series([["a"]]), pa.array([{"a": 1}])):
+        check(lambda values=values: fedtally.estimate(["a"], domain=values), "for each value$")
+        check(lambda values=values: fedtally.Dictionary(values), "write a row for each value$")
     result = fedtally.estimate(IDS, seed=1)
     assert result.frequency(str(IDS[0])) == pytest.approx(0.5)
     check(lambda: result.frequency(IDS[0]), "write each as text")

@@ -457,6 +457,15 @@ class Agent:
     def _invited(
         self, message: wire.Frame, frame: bytes, seen: bytes, now: int
     ) -> bytes | Reading | None:
+        if message.version != wire.VERSION:
+            # Anybody may have sent this, and another version may have other fields in these
+            # places. So neither a plan nor a session is read from it, and of its content only the
+            # version is logged.
+            self._note(
+                f"dropped an Invite of version {message.version} of the protocol: this agent speaks"
+                f" version {wire.VERSION}, and cannot check who sent it"
+            )
+            return None
         fingerprint = _named_plan(message)
         campaign = None if fingerprint is None else self._campaigns.get(fingerprint)
         if fingerprint is None or campaign is None or campaign.server_key is None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import arrow
-from fedtally.domain.plain import Texts, check_column, texts_of
+from fedtally.domain.plain import Texts, check_column, refuse_several, texts_of
 from fedtally.errors import InvalidInputError
 
 _INT64_DIGITS = 18  # an integer with at most this many characters fits int64
@@ -347,6 +347,7 @@ def _arrow_of_objects(items: Any) -> Any:
     except OverflowError:  # Python integers beyond int64
         return text_of_buffers(*texts_of(items).buffers())
     except (TypeError, ValueError) as error:
+        refuse_several(items)
         kinds = ", ".join(sorted({type(item).__name__ for item in items}))
         raise InvalidInputError(
             f"items must be one column of text or integers, got values of type {kinds}: write each"
@@ -365,6 +366,11 @@ def _large_string(column: Any, wanted: str) -> Any:
         types.is_binary,
         types.is_large_binary,
     )
+    if types.is_nested(column.type):
+        raise InvalidInputError(
+            f"items must be {wanted}, got a column of {column.type}: choose one plain column, or"
+            " write a row for each value"
+        )
     if not (any(is_known(column.type) for is_known in known) or len(column) == 0):
         raise InvalidInputError(
             f"items must be {wanted}, got a column of {column.type}: write each as text"

@@ -6,7 +6,7 @@ Most functions of `domain.columns` accept it in place of an Arrow array.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -108,6 +108,30 @@ def check_column(items: Any) -> None:
         )
 
 
+def holds_several(kind: type) -> bool:
+    """Return whether an object of a type holds several values, as a list or a set does.
+
+    >>> [holds_several(kind) for kind in (list, frozenset, dict, np.ndarray, str, bytes, int)]
+    [True, True, True, True, False, False, False]
+    """
+    is_one = issubclass(kind, (str, bytes, bytearray, memoryview))
+    return not is_one and issubclass(kind, Iterable) and issubclass(kind, (Sized, Iterator))
+
+
+def refuse_several(items: Collection[Any]) -> None:
+    """Raise an InvalidInputError if an item is itself a list, a set or the like.
+
+    Written as one text, such a list would be one item.
+    """
+    kinds = {type(item) for item in items}
+    if any(map(holds_several, kinds)):
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise InvalidInputError(
+            f"items must be one column of text or integers, got values of type {names}: write a row"
+            " for each value"
+        )
+
+
 def texts_of(items: Any) -> Texts:
     """Return a column of text (str, or bytes in UTF-8) or of integers as decimal text.
 
@@ -124,6 +148,7 @@ def texts_of(items: Any) -> Texts:
         items = items.tolist()
     check_column(items)
     found = list(items)
+    refuse_several(found)
     kinds = {_kind(item) for item in found}
     if None in kinds or len(kinds) > 1:
         raise InvalidInputError(

@@ -97,6 +97,17 @@ class Columns:
             return ()
         return self.item if isinstance(self.item, tuple) else (self.item,)
 
+    @property
+    def beside(self) -> tuple[str, str]:
+        """The options that name the client and the count of each row, for messages.
+
+        >>> Columns("word", are_named=False).beside
+        ('clients=', 'counts=')
+        """
+        if self.are_named:
+            return opt.client("COL"), opt.count("COL")
+        return "clients=", "counts="  # no command has them: lists are passed in Python alone
+
     def names(self) -> list[str]:
         """Return the names of all columns that are read from the table, each only once.
 
@@ -447,7 +458,8 @@ def to_batch(
         )
     else:
         column = _column(table, str(columns.item), columns, where)
-        items = as_values(column, f"{where}: column {columns.item!r}", private, grouped=True)
+        what = f"{where}: column {columns.item!r}"
+        items = as_values(column, what, private, grouped=True, client=columns.beside[0])
     clients, rounds, silos = (
         (
             None

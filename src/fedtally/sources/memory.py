@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, KeysView, Mapping, Set, ValuesView
 from contextlib import contextmanager
-from typing import Any
+from numbers import Real
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -194,7 +195,10 @@ def _source(
     import pyarrow as pa
 
     def read(private: bool) -> Iterator[Batch]:
-        parts = {name: _column(values, name, private) for name, values in held.items()}
+        parts = {
+            name: _column(values, name, private, columns.beside if name in columns.items else None)
+            for name, values in held.items()
+        }
         known = {name: part.metadata for name, part in (fields or {}).items()}
         known |= {name: _metadata(values) for name, values in held.items() if name not in known}
         schema = pa.schema(
@@ -239,10 +243,7 @@ def _sequence(values: Any, name: str) -> Any:
             f"{name} must be a column such as a list, got one value {values!r}; write [{values!r}]"
         )
     if isinstance(values, Mapping):
-        raise InvalidInputError(
-            f"{name} must be a column, got a mapping; pass its keys as items and its values as"
-            " counts"
-        )
+        _refuse_mapping(values, name)
     if name == "items" and _is_value_counts(values):
         raise InvalidInputError(
             f"{arg.items} must be a column, got numbers by label, as of value_counts(); pass its"
@@ -254,6 +255,11 @@ def _sequence(values: Any, name: str) -> Any:
     # The checks from here on use only the type, which is public. So they may raise errors under
     # privacy.
     _refuse_of_workers(values)
+    if isinstance(values, np.ndarray) and values.ndim == 2 and name == "items":
+        raise InvalidInputError(
+            f"{name} must be a 1-dimensional array (coordinates: floats [n, 2]), got 2 dimensions:"
+            " pass one column of it, or write a row for each item, and name its client (clients=)"
+        )
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise InvalidInputError(
             f"{name} must be a 1-dimensional array (coordinates: floats [n, 2]), got {values.ndim}"
@@ -268,6 +274,25 @@ def _sequence(values: Any, name: str) -> Any:
         raise _no_column(values, name) from error
 
 
+def _refuse_mapping(values: Mapping[Any, Any], name: str) -> NoReturn:
+    """Raise the InvalidInputError for a mapping that was passed as a column."""
+    if name not in ("items", "counts"):
+        raise InvalidInputError(
+            f"{name} must be a column, got a mapping; pass a list with a value for each item"
+        )
+    # Only numbers can be counts. The keys of other mappings are often people, not items.
+    held = list(values.values())
+    if all(isinstance(value, Real) and not isinstance(value, bool) for value in held):
+        raise InvalidInputError(
+            f"{name} must be a column, got a mapping; pass its keys as items and its values as"
+            " counts (or only list(X.values()), if the numbers are the items)"
+        )
+    raise InvalidInputError(
+        f"{name} must be a column, got a mapping; write two lists with a row for each item, one of"
+        " the items and one of their clients (clients=)"
+    )
+
+
 def _is_value_counts(values: Any) -> bool:
     """Return whether a value is a pandas series of numbers by label, as `value_counts` returns it.
 
@@ -276,10 +301,12 @@ def _is_value_counts(values: Any) -> bool:
     """
     index = getattr(values, "index", None)  # a list or a tuple has a method of this name
     kind = getattr(index, "dtype", None)
-    if kind is None or str(getattr(values, "dtype", ""))[:3] not in ("int", "Int"):
+    name, numbers = getattr(values, "name", None), str(getattr(values, "dtype", "")).lower()
+    # Floats are often items. So they are shares or counts only under the name that pandas gives.
+    names = {"int": ("count", None), "flo": ("count", "proportion")}.get(numbers[:3], ())
+    if kind is None or name not in names:
         return False
-    is_labelled = getattr(index, "name", None) is not None or not str(kind).startswith("int")
-    return getattr(values, "name", None) in ("count", None) and is_labelled
+    return getattr(index, "name", None) is not None or not str(kind).startswith("int")
 
 
 def _no_column(values: Any, name: str) -> InvalidInputError:
@@ -288,13 +315,14 @@ def _no_column(values: Any, name: str) -> InvalidInputError:
     )
 
 
-def _column(values: Any, name: str, private: bool) -> Any:
+def _column(values: Any, name: str, private: bool, beside: tuple[str, str] | None) -> Any:
     """Return a column of any kind as a chunked Arrow array.
 
     Args:
         values: the column, as `_sequence` returns it.
         name: the name of the column in messages.
         private: whether a value that cannot be read is missing, and not an error.
+        beside: for a column of items, the options of the client and the count, see `of_column`.
 
     Raises:
         InvalidInputError: the type of the column cannot be read. Or, unless `private`, a value
@@ -302,12 +330,17 @@ def _column(values: Any, name: str, private: bool) -> Any:
     """
     import pyarrow as pa
 
-    kind = getattr(values, "dtype", None)
+    kind: Any = getattr(values, "dtype", None)
+    if getattr(kind, "names", None):  # a structured array: as text, each record would be an item
+        raise InvalidInputError(
+            f"{name} must be all text or all integers, got records: pass one field of them,"
+            f" {name}[{kind.names[0]!r}]"
+        )
     try:
-        values = _unwrapped(values, name, private)
+        values = _unwrapped(values, name, private, beside)
         objects = _objects(values)
         if objects is not None:
-            found = of_objects(objects) if private else of_column(objects, name)
+            found = of_objects(objects) if private else of_column(objects, name, beside)
             return pa.chunked_array([found])
         return _arrow(values)
     except InvalidInputError:
@@ -337,19 +370,20 @@ def _is_polars(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == "polars"
 
 
-def _unwrapped(values: Any, name: str, private: bool) -> Any:
+def _unwrapped(values: Any, name: str, private: bool, beside: tuple[str, str] | None) -> Any:
     """Return a column in a form that `_objects` or `_arrow` reads; most columns are unchanged.
 
     Args:
         values: the column.
         name: the name of the column in messages.
         private: whether a value that cannot be read is missing, and not an error.
+        beside: the options of the client and the count, see `of_column`.
     """
     kind: Any = getattr(values, "dtype", None)
     if type(kind).__name__ in ("SparseDtype", "NumpyEADtype"):  # both are types of pandas
         return np.asarray(values)
     if type(kind).__name__ == "CategoricalDtype" and kind.categories.dtype == object:
-        return _categories(values, name, private)
+        return _categories(values, name, private, beside)
     if hasattr(values, "to_series") and hasattr(values, "get_indexer"):  # an index of pandas
         return values.to_series()
     if _is_polars(type(values)):
@@ -363,7 +397,7 @@ def _unwrapped(values: Any, name: str, private: bool) -> Any:
     return values
 
 
-def _categories(values: Any, name: str, private: bool) -> Any:
+def _categories(values: Any, name: str, private: bool, beside: tuple[str, str] | None) -> Any:
     """Return a pandas categorical column, whose categories are Python objects, as an Arrow
     dictionary.
     """
@@ -372,7 +406,7 @@ def _categories(values: Any, name: str, private: bool) -> Any:
     held = getattr(values, "cat", values)  # a series has the categorical data in `cat`
     codes = np.asarray(held.codes)
     objects = list(held.categories)
-    texts = of_objects(objects) if private else of_column(objects, name)
+    texts = of_objects(objects) if private else of_column(objects, name, beside)
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), texts)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from fedtally import kernels
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.kernels.rows import quotes_are_closed
 from fedtally.sources import compression, private_tables
 from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
@@ -462,7 +462,8 @@ def _json_type(column: str, columns: Columns, sample: Sequence[dict[str, Any]], 
     kinds = {type(value) for value in values}
     if kinds & {dict, list}:
         raise InvalidInputError(
-            f"{name}: column {column!r} holds lists or objects: one plain value a row is needed"
+            f"{name}: column {column!r} holds lists or objects: write a row for each value, and"
+            f" name its client ({opt.client('COL')})"
         )
     # Coordinates are float64 even if the first block has only integers: later coordinates may have
     # fractions.

@@ -15,12 +15,14 @@ import datetime
 import decimal
 import uuid
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally.base.text import in_number
+from fedtally.domain.plain import holds_several
 from fedtally.errors import InvalidInputError, opt
 
 _COUNT_BOUND = 2**63
@@ -33,10 +35,17 @@ _SHOWN = 60  # the most characters of a value in a message
 # has the number without .0.
 WHOLE_NUMBER = r"^-?(0)\.0+$|^(-?[1-9][0-9]*)\.0+$"
 _MARK = "\ufeff"  # a byte order mark
+_CLIENT = opt.client("COL")
 _ZONE = r"(Z|[+-][0-9]{4})?$"  # a time zone as Arrow writes it
 
 
-def as_values(column: Any, what: str, private: bool = False, grouped: bool = False) -> Any:
+def as_values(
+    column: Any,
+    what: str,
+    private: bool = False,
+    grouped: bool = False,
+    client: str = _CLIENT,
+) -> Any:
     """Return an Arrow column as text or integers; missing values are null.
 
     Args:
@@ -46,6 +55,7 @@ def as_values(column: Any, what: str, private: bool = False, grouped: bool = Fal
         grouped: whether a column that is a dictionary of text may stay a dictionary. The caller
             then need not compare all rows. A row whose value is missing is null, also if the
             dictionary has a null for it. With `private` the result is never a dictionary.
+        client: the option that names the client of each row, for messages.
 
     Raises:
         InvalidInputError: the type cannot be read. Or, unless `private`, a value cannot be read.
@@ -71,7 +81,8 @@ def as_values(column: Any, what: str, private: bool = False, grouped: bool = Fal
         return column
     if kinds.is_nested(kind):
         raise InvalidInputError(
-            f"{what} holds values of type {kind}: choose one plain column, one value a row"
+            f"{what} holds values of type {kind}: choose one plain column, or write a row for each"
+            f" value, and name its client ({client})"
         )
     if kinds.is_floating(kind):
         # With `private` floats are always text: the type of a column must not depend on its values.
@@ -292,7 +303,7 @@ def of_objects(values: Sequence[Any]) -> Any:
     return pa.array(texts, pa.large_string())
 
 
-def of_column(values: Sequence[Any], what: str) -> Any:
+def of_column(values: Sequence[Any], what: str, beside: tuple[str, str] | None = None) -> Any:
     """Return Python objects of one type as an Arrow column of this type, or as text.
 
     None and NaN are missing. Integers and floats without a fraction may be in one column, because
@@ -301,6 +312,8 @@ def of_column(values: Sequence[Any], what: str) -> Any:
     Args:
         values: the objects.
         what: the name of the column in messages.
+        beside: for a column of items, the options that name the client and the count of each row,
+            for messages.
 
     Raises:
         InvalidInputError: the objects have several types, or an object cannot be read.
@@ -315,6 +328,8 @@ def of_column(values: Sequence[Any], what: str) -> Any:
     import pyarrow as pa
 
     values, kinds = _of_few_types(values)
+    if beside is not None:
+        _refuse_several(values, kinds, what, *beside)
     _check_one_type(values, kinds, what)
     family = _family(next(iter(kinds))) if kinds else str
     try:
@@ -354,6 +369,48 @@ def _of_few_types(values: Sequence[Any]) -> tuple[Sequence[Any], set[type]]:
         return values, kinds
     kind = int if all(_is_exact(value) for value in values if type(value) is float) else float
     return [None if value is None else kind(value) for value in values], {kind}
+
+
+def _refuse_several(
+    values: Sequence[Any], kinds: set[type], what: str, client: str, count: str
+) -> None:
+    """Raise an InvalidInputError if objects that should be items hold several values each.
+
+    Written as text, the whole list of a client would be one item.
+
+    Args:
+        values: the objects.
+        kinds: the types of the objects, without None.
+        what: the name of the column in the message.
+        client: the option that names the client of each row.
+        count: the option that names the count of each row.
+    """
+    several = {kind for kind in kinds if holds_several(kind) and _family(kind) is None}
+    if not several:
+        return
+    names = ", ".join(sorted(type_of(kind) for kind in kinds))
+    pairs = [value for value in values if value is not None]
+    if all(map(_is_pair, pairs)) and any(isinstance(part, float) for part in chain(*pairs)):
+        raise InvalidInputError(
+            f"{what} must be all text or all integers, got pairs of floats ({names}): pass"
+            " coordinates as a NumPy array of floats [n, 2]"
+        )
+    if all(issubclass(kind, tuple) for kind in several):
+        raise InvalidInputError(
+            f"{what} must be all text or all integers, got values of type {names}: write a row for"
+            f" each item, and name its client ({client}) or its count ({count}), or write each"
+            " tuple as text if it is one item"
+        )
+    raise InvalidInputError(
+        f"{what} must be all text or all integers, got values of type {names}: write a row for each"
+        f" item, and name its client ({client})"
+    )
+
+
+def _is_pair(value: Any) -> bool:
+    """Return whether an object is a list or a tuple of two numbers."""
+    is_pair = isinstance(value, list | tuple) and len(value) == 2
+    return is_pair and all(isinstance(part, float | int) for part in value)
 
 
 def _check_one_type(values: Sequence[Any], kinds: set[type], what: str) -> None:
