@@ -662,9 +662,10 @@ def _why_warned(folder: CampaignFolder, restore: str) -> str:
     anew = f"its next write in a session makes the mark anew (if it ends before, {restore})"
     whys = {
         f"{folder.path} has lost its {STATE} while process {process} runs it: end that process"
-        f" ({end}), and then fedtally campaign status {folder.path} says how to go on": not state.exists(),
-        f"{folder.path} has lost its mark {mark} while process {process} runs it: mount its disk, if"
-        f" that is what is missing; else let the process run, since {anew}": not mark.exists(),
+        f" ({end}), and then fedtally campaign status {folder.path} says how to go"
+        " on": not state.exists(),
+        f"{folder.path} has lost its mark {mark} while process {process} runs it: mount its disk,"
+        f" if that is what is missing; else let the process run, since {anew}": not mark.exists(),
         f"the mark {mark} is empty while process {process} runs {folder.path}: let the process run,"
         f" since {anew}": is_empty(mark),
     }

@@ -270,8 +270,8 @@ def drain(name: Path) -> None:
     process = CampaignFolder.open(name).runner()
     if process is not None and not process.is_seen():
         raise InvalidInputError(
-            f"process {process} runs {name}, and no signal from here reaches it: type this where it runs,"
-            " in its container and as its user; or let its container end the open sessions:"
+            f"process {process} runs {name}, and no signal from here reaches it: type this where it"
+            " runs, in its container and as its user; or let its container end the open sessions:"
             " podman stop -t 3600"
         )
     try:
