@@ -239,10 +239,10 @@ def serverapp(world: World) -> Iterator[Row]:
     found = []
     for phase in PHASES:
         campaign.reach(phase)
-        number = campaign.folder.runner()
-        assert number is not None
+        process = campaign.folder.runner()
+        assert process is not None
         begun = time.monotonic()
-        os.kill(number, signal.SIGKILL)
+        os.kill(process.number, signal.SIGKILL)
         code = campaign.end()
         noticed = time.monotonic() - begun
         resumed = campaign.take_up()

@@ -1148,7 +1148,7 @@ def test_a_folder_is_run_once_and_no_old_copy_or_other_store_is_taken(
 ) -> None:
     folder = world.folders["leader"]
     with held_by(folder.path, 4711):
-        assert folder.runner() == 4711
+        assert folder.runner().number == 4711
         with pytest.raises(InvalidInputError, match="process 4711 runs"), held_by(folder.path, 1):
             pass
     assert folder.runner() is None

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -291,11 +291,11 @@ def test_too_few_clients_end_a_run_with_the_reason(
 
 
 def server(
-    place: Path, sockets: Path, verb: str, *more: str, start: str = ""
+    place: Path, sockets: Path, verb: str, *more: str, start: str = "", before: Sequence[str] = ()
 ) -> subprocess.Popen[str]:
     """Start the server in a process of its own, in the folder of the operator."""
     start += "import sys; from fedtally.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", start, "campaign", verb, str(place)]
+    command = [*before, sys.executable, "-c", start, "campaign", verb, str(place)]
     return subprocess.Popen(
         [*command, "--agents", str(sockets), "--wait", "30", *more],
         stderr=subprocess.PIPE,
@@ -413,7 +413,7 @@ def test_drain_and_take_over(world: SimpleNamespace, capsys: pytest.CaptureFixtu
         with server(place, world.sockets, "resume", "--take-over") as second:
             assert second.stderr is not None
             assert "waits for clients" in second.stderr.readline()
-            assert CampaignFolder.open(place).runner() == second.pid
+            assert CampaignFolder.open(place).runner().number == second.pid
             with agents(world, plan, N):
                 # Both see all clients. The first one finds out that it must not speak.
                 assert second.wait() == 0
@@ -473,6 +473,26 @@ def test_drain_ends_the_process(world: SimpleNamespace) -> None:
         assert run(["campaign", "drain", str(place)]) == 0
         assert process.wait() == 3
         assert "was drained" in process.stderr.read()
+
+
+def test_drain_in_another_container_signals_nobody_and_says_so(world: SimpleNamespace) -> None:
+    """Both are the first process of their container, so that the lock has the PID of `drain`."""
+    apart = ["unshare", "-rpf", "--mount-proc", "--kill-child"]
+    if subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("needs unshare, and user and PID namespaces")
+    place = init(world, plan_of())
+    with server(place, world.sockets, "run", before=apart) as process:
+        assert process.stderr is not None
+        assert "waits for clients" in process.stderr.readline()
+        main = "import sys; from fedtally.cli import main; sys.exit(main())"
+        drain = [*apart, sys.executable, "-c", main, "campaign", "drain", str(place)]
+        found = subprocess.run(drain, capture_output=True, text=True, check=False)
+        assert found.returncode == 2, found
+        said = " ".join(found.stderr.split())
+        assert f"process 1 of another container runs {place}" in said
+        assert "type this where it runs" in said
+        assert CampaignFolder.open(place).stage() == "running"
+        process.kill()
 
 
 def looked_at(world: SimpleNamespace, place: Path, act: Callable[[], object]) -> tuple[Ran, str]:
@@ -763,7 +783,7 @@ def test_a_file_that_is_lost_under_a_process_is_told_and_the_process_ends_first(
         return " ".join(capsys.readouterr().err.split())
 
     with hold(CampaignFolder.open(place)):
-        number = CampaignFolder.open(place).runner()
+        number = CampaignFolder.open(place).runner().number
         capsys.readouterr()
         assert said("status") == ""
         copy = state.read_bytes()
@@ -790,7 +810,7 @@ def test_a_mark_that_is_lost_under_a_process_is_told_until_the_process_writes(
 
     for ends_first in (False, True):
         with hold(CampaignFolder.open(place)) as driver:
-            number = CampaignFolder.open(place).runner()
+            number = CampaignFolder.open(place).runner().number
             assert said() == ""
             mark.unlink()
             lost = f"{place} has lost its mark {mark} while process {number} runs it: mount its"
@@ -818,7 +838,7 @@ def test_a_mark_that_is_emptied_under_a_process_is_told_until_the_process_writes
     assert mark.read_bytes() == b"" and said() == ""  # nothing was written yet
     for ends_first in (False, True):
         with hold(CampaignFolder.open(place)) as driver:
-            number = CampaignFolder.open(place).runner()
+            number = CampaignFolder.open(place).runner().number
             assert said() == ""
             mark.write_bytes(b"")
             empty = f"the mark {mark} is empty while process {number} runs {place}: let the process"

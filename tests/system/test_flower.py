@@ -189,9 +189,9 @@ def test_a_killed_serverapp_is_resumed_in_its_phase_and_all_land(
         stderr=subprocess.PIPE,
         text=True,
     )
-    number = wait_for(place, "collect").runner()
-    assert number is not None
-    os.kill(number, signal.SIGKILL)
+    process = wait_for(place, "collect").runner()
+    assert process is not None
+    os.kill(process.number, signal.SIGKILL)
     _, said = first.communicate(timeout=PATIENCE)
     assert first.returncode == 1
     assert f"fedtally campaign resume {place}" in said

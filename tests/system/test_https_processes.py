@@ -671,3 +671,38 @@ def test_a_client_ends_when_it_is_told_to(tmp_path: Path, capsys: Any) -> None:
     assert run(["agent", "join", *words]) == 0
     said = capsys.readouterr().err
     assert "the server cannot be reached" in said and said.endswith("stopped\n")
+
+
+def test_a_killed_container_goes_on_by_its_own_command_and_says_that_it_is_healthy(
+    survey: tuple[Plan, Path], tmp_path: Path
+) -> None:
+    """The entry and the health check of deploy/Containerfile, with another folder of sockets."""
+    place, sockets = survey[1], tmp_path / "sockets"
+    sockets.mkdir()
+    mint(place, 1, secrets.token_bytes)
+    for name in ("serve.sh", "healthy.py"):
+        text = (Path(__file__).parents[2] / "deploy" / name).read_text()
+        (tmp_path / name).write_text(text.replace("/run/fedtally", str(sockets)))
+    (tmp_path / "fedtally").write_text(f'#!/bin/sh\nexec {sys.executable} -m fedtally "$@"\n')
+    (tmp_path / "fedtally").chmod(0o755)
+    env = os.environ | {"CAMPAIGN": "survey", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def is_healthy() -> bool:
+        check = [sys.executable, str(tmp_path / "healthy.py")]
+        return not subprocess.run(check, env=env, capture_output=True).returncode
+
+    assert not is_healthy()
+    for _ in range(2):  # the second one finds what the first one left, sockets and all
+        entry = ["sh", str(tmp_path / "serve.sh")]
+        process = subprocess.Popen(entry, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
+        try:
+            end = time.monotonic() + 60
+            while not is_healthy():
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < end
+                time.sleep(0.1)
+        finally:
+            process.kill()
+            process.communicate()
+        assert not is_healthy()
+    assert CampaignFolder.open(place).stage() == "stopped"

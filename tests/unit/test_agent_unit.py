@@ -111,21 +111,48 @@ def test_a_campaign_goes_on_after_a_crash_and_reads_its_tokens_again():
         assert line in said
 
 
-def test_the_unit_runs_a_campaign_first_and_resumes_it_later(tmp_path):
-    """The shell line of the unit, with a `fedtally` that says how it was called."""
-    text = CAMPAIGN.read_text()
-    line = text.split("ExecStart=", 1)[1].split("\n# ", 1)[0].replace("\\\n", " ")
-    told = line.replace("$$", "$").replace("%i", "survey")
-    (tmp_path / "fedtally").write_text('#!/bin/sh\necho "$@"\n')
+@pytest.mark.parametrize("how", ["unit", "container"])
+def test_a_campaign_is_run_first_and_resumed_later(tmp_path, how):
+    """The shell line of the unit, or the container's entry, with a `fedtally` that says its words.
+
+    Both give the same options.
+    """
+    if how == "unit":
+        line = CAMPAIGN.read_text().split("ExecStart=", 1)[1].split("\n# ", 1)[0]
+        told = shlex.split(line.replace("\\\n", " ").replace("$$", "$").replace("%i", "survey"))
+    else:
+        told = ["/bin/sh", str(CAMPAIGN.with_name("serve.sh"))]
+    (tmp_path / "fedtally").write_text('#!/bin/sh\necho "$@"\nexit 3\n')
     (tmp_path / "fedtally").chmod(0o755)
     (tmp_path / "survey").mkdir()
-    path = {"PATH": f"{tmp_path}:/bin:/usr/bin"}
+    env = {"PATH": f"{tmp_path}:/bin:/usr/bin", "CAMPAIGN": "survey"}
 
-    def called() -> list[str]:
-        done = subprocess.run(shlex.split(told), cwd=tmp_path, env=path, stdout=subprocess.PIPE)
-        return done.stdout.decode().split()
+    def called(*more: str) -> str:
+        done = subprocess.run([*told, *more], cwd=tmp_path, env=env, stdout=subprocess.PIPE)
+        assert done.returncode == 3  # of the campaign itself
+        return " ".join(done.stdout.decode().split())
 
-    assert called()[:3] == ["campaign", "run", "survey"]
-    assert "unix:/run/fedtally/survey.sock" in called()
+    options = (
+        " --engine https --listen unix:/run/fedtally/survey.sock"
+        " --operate unix:/run/fedtally/survey.operate.sock --log info --quiet"
+    )
+    assert called() == f"campaign run survey{options}"
+    (tmp_path / "survey" / "campaign.db").touch()  # a process died while it made it
+    assert called() == f"campaign run survey{options}"
     (tmp_path / "survey" / "campaign.db").write_text("what a process left")
-    assert called()[:3] == ["campaign", "resume", "survey"]
+    assert called() == f"campaign resume survey{options}"
+    if how == "container":
+        assert called("--linger", "5") == f"campaign resume survey{options} --linger 5"
+
+
+def test_the_container_names_the_campaign_that_it_lacks(tmp_path):
+    entry = ["/bin/sh", str(CAMPAIGN.with_name("serve.sh"))]
+    done = subprocess.run(entry, cwd=tmp_path, env={"PATH": "/bin"}, capture_output=True, text=True)
+    assert done.returncode == 2 and "podman run -e CAMPAIGN=survey" in done.stderr
+
+
+def test_the_container_has_what_its_entry_and_its_ledger_need():
+    said = CAMPAIGN.with_name("Containerfile").read_text()
+    assert "fedtally[https,postgres]" in said
+    for name in re.findall(r"/opt/fedtally/([a-z]+\.[a-z]+)", said):
+        assert CAMPAIGN.with_name(name).exists() and f"deploy/{name} " in said

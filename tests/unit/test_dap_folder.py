@@ -20,6 +20,7 @@ from fedtally.campaign.dap_folder import DapFolder, DapPolicy, DapSettings, keyr
 from fedtally.campaign.dap_noise import DapNoise
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.places import held_by, holder
+from fedtally.campaign.runner import Runner
 from fedtally.cli.app import run
 from fedtally.dap import Helper, Leader, TaskSecret
 from fedtally.dap.draft18 import Role
@@ -67,7 +68,7 @@ def test_a_folder_is_opened_as_it_was_made(tmp_path: Path, role: Role, kind: typ
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
     assert holder(first.path) is None
     with held_by(first.path, os.getpid()):
-        assert holder(first.path) == os.getpid()
+        assert holder(first.path).number == os.getpid()
         with pytest.raises(InvalidInputError, match="end it first"), held_by(first.path, 1):
             pass
 
@@ -319,7 +320,7 @@ def test_who_looks_at_a_server_finds_no_earlier_process(
 ) -> None:
     """A process that was killed left its number, which may be that of another program by now."""
     (tmp_path / "lock").write_text("4321\n")
-    seen: list[int | None] = []
+    seen: list[Runner | None] = []
 
     def looking(call: Callable[..., Any]) -> Callable[..., Any]:
         def looked(*args: Any) -> Any:
@@ -342,8 +343,8 @@ def test_who_looks_at_a_server_finds_no_earlier_process(
         for name in ("ftruncate", "pwrite", "replace"):
             patched.setattr(os, name, looking(getattr(os, name)))
         with held_by(tmp_path, 2):
-            assert holder(tmp_path) == 2
-    assert seen == [None] * 6 + [2]
+            assert holder(tmp_path).number == 2
+    assert seen == [None] * 6 + [Runner.this(2)]
     assert holder(tmp_path) is None and os.listdir(tmp_path) == ["lock"]
 
 
@@ -360,8 +361,8 @@ def test_of_two_servers_that_begin_at_once_one_is_refused(
 
     monkeypatch.setattr(os, "pwrite", second)
     with held_by(tmp_path, 1):
-        assert holder(tmp_path) == 1
+        assert holder(tmp_path).number == 1
         with pytest.raises(InvalidInputError, match="process 1 runs"), held_by(tmp_path, 3):
             pass
-        assert holder(tmp_path) == 1
+        assert holder(tmp_path).number == 1
     assert refused and os.listdir(tmp_path) == ["lock"]

@@ -24,6 +24,7 @@ from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder, check_begun, unrestorable
 from fedtally.campaign.key_files import create_key_files
+from fedtally.campaign.runner import Runner
 from fedtally.campaign.screening import Screen, Screening
 from fedtally.cli import campaign
 from fedtally.domain import Dictionary
@@ -403,11 +404,11 @@ def test_the_stages_of_a_campaign(operator: Path) -> None:
     folder = made(operator, plan_of())
     assert folder.stage() == "new"
     with folder.lock(1):
-        assert (folder.stage(), folder.runner()) == ("running", 1)
+        assert (folder.stage(), folder.runner()) == ("running", Runner.this(1))
         with pytest.raises(InvalidInputError, match="process 1 runs"), folder.lock(2):
             pass
         with folder.run(3, clock=lambda: 1, random=stream("claim"), take_over=True):
-            assert folder.runner() == 3
+            assert folder.runner().number == 3
     assert (folder.stage(), folder.runner()) == ("stopped", None)
     (folder.path / "result.fed").touch()
     assert folder.stage() == "over"
@@ -467,7 +468,7 @@ def test_a_campaign_that_cannot_be_taken_over_stays_with_its_process(operator: P
                 folder.run(2, clock=lambda: 1, random=stream("claim"), take_over=take_over),
             ):
                 pass
-            assert folder.runner() == 1
+            assert folder.runner().number == 1
     assert sorted(os.listdir(folder.path)) == ["campaign.toml", "lock", "plan.toml"]
 
 
@@ -477,7 +478,7 @@ def test_who_looks_at_a_campaign_finds_no_earlier_process(
     """A process that was killed left its number, which may be that of another program by now."""
     folder = made(operator, plan_of())
     (folder.path / "lock").write_text("4321\n")
-    seen: list[int | None] = []
+    seen: list[Runner | None] = []
     flock = fcntl.flock
 
     def looked(file: int, how: int) -> None:
@@ -487,7 +488,7 @@ def test_who_looks_at_a_campaign_finds_no_earlier_process(
 
     monkeypatch.setattr(fcntl, "flock", looked)
     with folder.lock(2):
-        assert folder.runner() == 2
+        assert folder.runner().number == 2
     assert seen == [None]
 
 
@@ -498,7 +499,7 @@ def test_who_looks_at_a_campaign_keeps_nobody_from_running_it(operator: Path) ->
     with open(folder.path / "lock", encoding="ascii") as look:
         fcntl.flock(look, fcntl.LOCK_SH)
         with folder.lock(2):
-            assert folder.runner() == 2
+            assert folder.runner().number == 2
 
 
 def test_a_full_disk_leaves_the_campaign_free(
@@ -515,7 +516,7 @@ def test_a_full_disk_leaves_the_campaign_free(
             pass
     assert not (folder.path / "lock.new").exists()
     with folder.lock(2):
-        assert folder.runner() == 2
+        assert folder.runner().number == 2
 
 
 def test_a_lock_that_another_process_just_moved_is_made_anew(
@@ -532,7 +533,7 @@ def test_a_lock_that_another_process_just_moved_is_made_anew(
 
     monkeypatch.setattr(fcntl, "flock", late)
     with folder.lock(2):
-        assert folder.runner() == 2
+        assert folder.runner().number == 2
     assert moved
 
 
@@ -542,7 +543,7 @@ def test_of_two_processes_that_begin_at_once_one_is_refused(operator: Path) -> N
     with folder._next_lock(1), refused, folder.lock(2):
         pass
     with folder.lock(3):
-        assert folder.runner() == 3
+        assert folder.runner().number == 3
 
 
 def test_a_lock_that_cannot_be_written_is_refused_in_words(operator: Path) -> None:

@@ -276,11 +276,15 @@ def test_json_has_what_the_screen_has(
 
 
 def test_a_process_that_runs_is_named(
-    survey: CampaignFolder, capsys: pytest.CaptureFixture[str]
+    survey: CampaignFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with survey.lock(12345):
         assert run(["campaign", "tokens", "mint", "survey", "--count", "1"]) == 0
-    assert "next: kill -HUP 12345" in capsys.readouterr().err
+    assert "next: kill -HUP 12345, so that" in capsys.readouterr().err
+    with survey.lock(12345):
+        monkeypatch.setattr("fedtally.campaign.runner._namespace", lambda: "pid:[2]")
+        assert run(["campaign", "tokens", "mint", "survey", "--count", "1"]) == 0
+    assert "next: kill -HUP 12345 in its container, so that" in capsys.readouterr().err
 
 
 @each_case(

@@ -52,6 +52,7 @@ from fedtally.campaign.places import (
     texts_in,
     write_candidates,
 )
+from fedtally.campaign.runner import Runner
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
 from fedtally.errors import FedtallyError, InvalidInputError
@@ -407,8 +408,8 @@ class AggregateFolder:
                 " plan"
             )
 
-    def runner(self) -> int | None:
-        """Return the PID of the process that runs the server.
+    def runner(self) -> Runner | None:
+        """Return the process that runs the server.
 
         Returns None if no process runs it, or if the lock cannot be read.
         """

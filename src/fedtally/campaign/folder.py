@@ -8,8 +8,8 @@
       clients.allow   the registered clients, if the plan's adversary is active
       candidates.txt  the candidate items, if the plan has only their digest
       campaign.db     the database: sessions, the clients that were asked, the sums of rounds
-      lock            locked by the process that runs the campaign; contains its PID
-      lock.new        locked by a process that is about to run the campaign; contains its PID
+      lock            locked by the process that runs the campaign; names it (`Runner`)
+      lock.new        locked by a process that is about to run the campaign; names it (`Runner`)
       result.fed      the answer, once the campaign is over
       cancelled       exists if the campaign was cancelled
       present         how many clients checked in lately, see `presence`
@@ -46,6 +46,7 @@ from fedtally.campaign.places import (
     text_in,
     write_candidates,
 )
+from fedtally.campaign.runner import Runner
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
@@ -390,8 +391,8 @@ class CampaignFolder:
         if (other := self.runner()) is not None:
             # `drain` would wait for the open sessions, which this call gives up
             raise InvalidInputError(
-                f"process {other} runs {self.path}, so nothing can be given up: kill {other}, or"
-                " systemctl stop its service, and then restore again"
+                f"process {other} runs {self.path}, so nothing can be given up:"
+                f" {other.how_to_end()}, and then restore again"
             )
         check_begun(self)
         with self.lock(number):
@@ -462,8 +463,8 @@ class CampaignFolder:
     def _next_lock(self, number: int) -> Iterator[Callable[[], None]]:
         """Lock the file `lock.new`; yield a function that renames it to the campaign's `lock`.
 
-        The file is locked and contains the PID before it gets the name `lock`. Otherwise another
-        process could find the lock and read the PID of an earlier process in it.
+        The file is locked and names this process before it gets the name `lock`. Otherwise another
+        process could find the lock and read the name of an earlier process in it.
 
         Raises:
             InvalidInputError: another process has locked `lock.new`, or one of the two files cannot
@@ -492,7 +493,7 @@ class CampaignFolder:
         try:
             try:
                 os.ftruncate(file, 0)
-                os.write(file, f"{number}\n".encode())
+                os.write(file, Runner.this(number).line())
             except OSError as error:
                 raise _no_lock(self.path, place, error) from None
             yield show
@@ -505,12 +506,12 @@ class CampaignFolder:
         """Raise an error if another process runs the campaign."""
         if (other := self.runner()) is not None:
             raise InvalidInputError(
-                f"process {other} runs {self.path}: fedtally campaign drain ends it after its open"
-                " sessions"
+                f"process {other} runs {self.path}: fedtally campaign drain ends it after its"
+                " open sessions"
             )
 
-    def runner(self) -> int | None:
-        """Return the PID of the process that runs the campaign, or None if no process runs it.
+    def runner(self) -> Runner | None:
+        """Return the process that runs the campaign, or None if no process runs it.
 
         Raises:
             InvalidInputError: the file `lock` cannot be opened.
@@ -527,7 +528,7 @@ class CampaignFolder:
             # This raises BlockingIOError while another process has the exclusive lock.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return int(os.read(file, 20).strip() or 0)
+            return Runner.read(file)
         finally:
             os.close(file)
         return None
@@ -656,15 +657,16 @@ def _why_warned(folder: CampaignFolder, restore: str) -> str:
             anew.
     """
     # A process makes both files before its lock can be seen, and writes into both.
-    number, state, mark = folder.runner(), folder.path / STATE, folder.mark
+    process, state, mark = folder.runner(), folder.path / STATE, folder.mark
+    end = "" if process is None else process.how_to_end()
     anew = f"its next write in a session makes the mark anew (if it ends before, {restore})"
     whys = {
-        f"{folder.path} has lost its {STATE} while process {number} runs it: end that process (kill"
-        f" {number}, or systemctl stop its service), and then fedtally campaign status"
-        f" {folder.path} says how to go on": not state.exists(),
-        f"{folder.path} has lost its mark {mark} while process {number} runs it: mount its disk, if"
-        f" that is what is missing; else let the process run, since {anew}": not mark.exists(),
-        f"the mark {mark} is empty while process {number} runs {folder.path}: let the process run,"
+        f"{folder.path} has lost its {STATE} while process {process} runs it: end that process"
+        f" ({end}), and then fedtally campaign status {folder.path} says how to go"
+        " on": not state.exists(),
+        f"{folder.path} has lost its mark {mark} while process {process} runs it: mount its disk,"
+        f" if that is what is missing; else let the process run, since {anew}": not mark.exists(),
+        f"the mark {mark} is empty while process {process} runs {folder.path}: let the process run,"
         f" since {anew}": is_empty(mark),
     }
     return next((why for why, is_lost in whys.items() if is_lost), "")

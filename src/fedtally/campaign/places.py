@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedtally.base import toml, validate
+from fedtally.campaign.runner import Runner
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.store.marks import read_mark
 
-LOCK = "lock"  # a file in the folder, locked by the process that runs the folder, with its PID
+LOCK = "lock"  # a file in the folder, locked by the process that runs it, and names it (`Runner`)
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
 _BLOCK = 1 << 16  # how many candidates are written at a time
 _Kept = TypeVar("_Kept")
@@ -34,8 +35,8 @@ def held_by(folder: Path, number: int) -> Iterator[None]:
     from writing. The store (the database) does: once a later process claims it, an earlier one
     cannot write.
 
-    The file is locked and contains the PID before it gets the name `lock`. Otherwise another
-    process could find the lock and read the PID of an earlier process in it.
+    The file is locked and names this process before it gets the name `lock`. Otherwise another
+    process could find the lock and read the name of an earlier process in it.
 
     Args:
         folder: the folder.
@@ -53,7 +54,7 @@ def held_by(folder: Path, number: int) -> Iterator[None]:
 
 
 def _named_lock(folder: Path, number: int) -> int:
-    """Lock a new file that contains a PID, rename it to the folder's lock; return its handle.
+    """Lock a new file that names this process, rename it to the folder's lock; return its handle.
 
     Raises:
         InvalidInputError: see `held_by`.
@@ -64,7 +65,7 @@ def _named_lock(folder: Path, number: int) -> int:
         try:
             _check_free(folder)
             os.ftruncate(file, 0)
-            os.pwrite(file, f"{number}\n".encode(), 0)
+            os.pwrite(file, Runner.this(number).line(), 0)
             os.replace(place, folder / LOCK)
         except BaseException:
             place.unlink(missing_ok=True)
@@ -102,8 +103,8 @@ def locked(place: Path) -> int:
         os.close(file)
 
 
-def holder(folder: Path) -> int | None:
-    """Return the PID of the process that runs a folder's server.
+def holder(folder: Path) -> Runner | None:
+    """Return the process that runs a folder's server.
 
     Returns None if no process runs it, or if the lock cannot be read.
     """
@@ -116,7 +117,7 @@ def holder(folder: Path) -> int | None:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _number_in(file)
+        return Runner.read(file)
     finally:
         os.close(file)
     return None
@@ -126,10 +127,6 @@ def _check_free(folder: Path) -> None:
     """Raise an error if another process runs a folder's server."""
     if (other := holder(folder)) is not None:
         raise InvalidInputError(f"process {other} runs {folder}: end it first, by SIGTERM")
-
-
-def _number_in(file: int) -> int:
-    return int(os.pread(file, 20, 0).strip() or 0)
 
 
 def opened_if_made(open: Callable[[Path], _Kept], place: Path) -> _Kept | None:

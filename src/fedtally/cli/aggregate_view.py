@@ -37,7 +37,7 @@ def status(folder: AggregateFolder) -> dict[str, Any]:
         written = {}
     known = {one["release"]: one for one in written.get("releases", ())}
     schedule = Closings(folder.path).read() if folder.side == "leader" else None
-    landed, releases = folder.landed(), []
+    process, landed, releases = folder.runner(), folder.landed(), []
     for number in range(len(folder.plan.releases)):
         found = {"release": number, "state": "new", **known.get(number, {})}
         if number in landed and found["state"] != "lost":
@@ -49,7 +49,7 @@ def status(folder: AggregateFolder) -> dict[str, Any]:
         "schema": "fedtally-aggregate-status/1",
         "name": str(folder.path),
         "side": folder.side,
-        "process": folder.runner(),
+        "process": process and process.number,
         "retired": folder.is_retired,
         "fingerprint": folder.plan.fingerprint,
         "min_batch": folder.plan.summing.least_clients,

@@ -267,14 +267,20 @@ def drain(name: Path) -> None:
 
     from fedtally.campaign.folder import CampaignFolder
 
-    number = CampaignFolder.open(name).runner()
+    process = CampaignFolder.open(name).runner()
+    if process is not None and not process.is_seen():
+        raise InvalidInputError(
+            f"process {process} runs {name}, and no signal from here reaches it: type this where it"
+            " runs, in its container and as its user; or let its container end the open sessions:"
+            " podman stop -t 3600"
+        )
     try:
-        if not number:
+        if process is None:
             raise ProcessLookupError
-        os.kill(number, signal.SIGTERM)
+        os.kill(process.number, signal.SIGTERM)
     except ProcessLookupError:  # raised above, or by `kill` if the process has just ended
         raise InvalidInputError(f"no process runs {name}: there is nothing to drain") from None
-    console.note(f"process {number} ends its open sessions, and stops then")
+    console.note(f"process {process} ends its open sessions, and stops then")
 
 
 @click.command(cls=Command, short_help="Go on after campaign.db was put back from a copy.")
@@ -832,11 +838,12 @@ def _status(folder: CampaignFolder) -> dict[str, Any]:
 
     from fedtally.campaign import presence
 
+    process = folder.runner()
     found: dict[str, Any] = {
         "name": str(folder.path),
         "state": folder.stage(),
-        "process": (process := folder.runner()),
-        "present": presence.read(folder.path, process),
+        "process": (number := process and process.number),
+        "present": presence.read(folder.path, number),
         "fingerprint": folder.plan.fingerprint,
         "num_rounds": folder.plan.num_rounds,
         "rounds": [],

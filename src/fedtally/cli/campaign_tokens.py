@@ -242,5 +242,7 @@ def _show_change(
 
 def _next(folder: CampaignFolder) -> str:
     """Return in words how to make a running process read the tokens; "": no process runs."""
-    number = folder.runner()
-    return f"; next: kill -HUP {number}, so that {folder.path} reads them" if number else ""
+    if (process := folder.runner()) is None:
+        return ""
+    where = "" if process.is_here else " in its container"
+    return f"; next: kill -HUP {process.number}{where}, so that {folder.path} reads them"
