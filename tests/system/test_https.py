@@ -12,7 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from campaign_world import DEADLINES, START, N, Person, World, plan_of, small_plan
+from campaign_world import (
+    DEADLINES,
+    START,
+    STRINGS,
+    N,
+    Person,
+    World,
+    held_text,
+    open_plan,
+    plan_of,
+    small_plan,
+)
 
 pytest.importorskip("starlette")
 httpx = pytest.importorskip("httpx")
@@ -47,6 +58,13 @@ def test_a_campaign_lands(tmp_path: Path, adversary: str, trust: str | None) -> 
     phases = 4 if adversary == "semi-honest" else 5
     assert cloud.network.sent[200] == (phases + 1) * N
     assert cloud.network.sent[410] == N and cloud.network.sent[204] <= 3 * N
+
+
+@pytest.mark.parametrize("trust", [None, "distributed"])
+def test_a_campaign_of_strings_that_nobody_listed_lands(tmp_path: Path, trust: str | None) -> None:
+    world = World(tmp_path, open_plan(trust=trust), domain=STRINGS, hold=held_text)
+    run(HttpsWorld(world).run())
+    world.check()
 
 
 # ---- servers that die ----

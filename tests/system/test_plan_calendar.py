@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fedtally.answer import sections
 from fedtally.cli.app import run
+from fedtally.cli.plan_facts import demand_rows
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
 from fedtally.plan.calendar import DAY, Calendar, Recurring
@@ -82,6 +84,27 @@ def test_no_histogram_is_offered_that_a_calendar_refuses(call: Call) -> None:
     assert offer in " ".join(call(*few, "--encoding", "sketch", "--details")[1].split())
     code, out, _ = call(*few, "--start", "2026-12-01", "--details")
     assert code == 0 and "sketch" in out and offer not in " ".join(out.split())
+    assert "an exact histogram takes" in " ".join(call(*few, "--encoding", "sketch")[1].split())
+    assert "histogram" not in call(*few, "--start", "2026-12-01")[1]
+    assert "histogram" not in call(*few, "--start", "2026-12-01", "--epsilon", "1")[1]
+
+
+def test_one_round_in_a_row_is_called_by_its_name(call: Call) -> None:
+    alone = (*DAYS, "--period", "7d", "--epsilon", "1", "--per-rounds", "1")
+    code, out, _ = call(*alone, "--output", "alone.toml")
+    assert code == 0
+    shown = call("inspect", "alone.toml")[1]
+    plan = Plan.load("alone.toml")
+    protects = " ".join(sections.privacy.protects(plan))
+    for text in (out, shown, sections.privacy.line(plan), protects):
+        said = " ".join(text.split())
+        assert "any one week" in said and "any 1 " not in said
+    asked = " ".join(text for row in demand_rows(plan) for text in row)
+    assert ", in 28 of 28 rounds " in asked and "any 1 " not in asked
+
+
+def test_a_calendar_of_one_week_has_one_week() -> None:
+    assert str(Calendar(NOW, 7 * DAY, 1)).startswith("1 week, from ")
 
 
 def test_without_rounds_in_a_row_epsilon_is_that_of_all(call: Call) -> None:

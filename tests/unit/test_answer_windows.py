@@ -206,6 +206,9 @@ def test_clients_of_several_rounds_are_not_counted_in_a_window() -> None:
     ("asked", "message"),
     [
         ("last:0", "'last:0' is no window: write all, auto, last:7 or 3..9"),
+        ("22", "'22' is no window: .* 3..9; for one round 22..22"),
+        (DAYS[3], f"for one round {DAYS[3]}..{DAYS[3]}"),
+        ("22-", "for one round 3..3"),
         ("", "'' is no window"),
         ("5..3", "window must end after it begins, got 5..3: write 3..5"),
         ("4..12", "'12' is no round of 0..9, and the label of none; labels go from 2026-11-01"),

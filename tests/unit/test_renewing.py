@@ -68,7 +68,7 @@ def test_a_campaign_without_a_proven_epsilon_has_none_in_json() -> None:
     found = guarantee_text.fields(propose(epsilon=20.0, delta=1e-6, **daily))
     assert found["epsilon"] is None and found["in_a_row"]["epsilon"] == pytest.approx(20.0)
     json.dumps(found, allow_nan=False)
-    assert "epsilon 20 in any 1 rounds in a row; in all 100 epsilon inf" in privacy.guarantee(found)
+    assert "epsilon 20 in any one round; in all 100 epsilon inf" in privacy.guarantee(found)
 
 
 @given(st.data())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from pathlib import Path
@@ -83,6 +84,15 @@ def test_a_change_is_the_difference_of_the_two_windows(trends: Trends) -> None:
         )
         assert change.change_low <= now - before <= change.change_high
         assert change.change == pytest.approx(change.frequency - change.before)
+
+
+def test_a_share_below_0_is_explained_where_it_is_shown_as_0(trends: Trends) -> None:
+    below = [one for one in trends.changed if min(one.before, one.frequency) < 0]
+    said = "a share below 0 is shown as 0, and counts in the change"
+    assert below and said in dict(sections.changed.rows(trends))["Change"]
+    others = copy.copy(trends)
+    others.changed = [one for one in trends.changed if one not in below]
+    assert others.changed and said not in dict(sections.changed.rows(others))["Change"]
 
 
 def test_nothing_is_listed_where_nothing_changes() -> None:
@@ -367,7 +377,7 @@ def test_a_report_says_what_changed(campaign: Result) -> None:
     assert f"4 of {SIZE} items changed in {DAYS[0]}..{DAYS[-1]}" in words
     last, before = f"{DAYS[-1]} (round {ROUNDS - 1})", f"{DAYS[0]}..{DAYS[-2]} (rounds 0.."
     assert f"Now is {last}, and before is {before}" in words
-    assert "On average at most 5 % of the items of such a list did not change" in words
+    assert "On average at most 5 % of the items of one such list did not change" in words
     for item, (since, kind) in CHANGED.items():
         assert re.search(rf"\b{item} {kind} {DAYS[since]}\b", words), (item, words)
     assert 'alt="Shares by round of' in section

@@ -303,6 +303,8 @@ def changed(result: Result) -> dict[str, Any] | None:
     if not found.changed:
         return {"lines": said, "table": None, "figure": None}
     said.append(f"Now is {found.window.told}, and before is {found.against.told}.")
+    if below := sections.changed.shown_as_0(found):
+        said.append(f"{_capital(below)}.")
     said.append(f"{_capital(sections.changed.rate(found))}.")
     listed = found.changed[:_MOST_CHANGES]
     if len(listed) < len(found):

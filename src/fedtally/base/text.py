@@ -53,12 +53,13 @@ def utc(seconds: float) -> str:
 
 
 def one_of(unit: str) -> str:
-    """Return the singular of a plural noun that names what an answer counts, such as "people".
+    """Return the singular of a plural noun for clients or rounds, such as "people" or "days".
 
-    >>> one_of("people"), one_of("contributions")
-    ('person', 'contribution')
+    >>> one_of("people"), one_of("contributions"), one_of("periods of 6h")
+    ('person', 'contribution', 'period of 6h')
     """
-    return {"people": "person"}.get(unit, unit.removesuffix("s"))
+    noun, of, length = unit.partition(" of ")
+    return {"people": "person"}.get(noun, noun.removesuffix("s")) + of + length
 
 
 def in_number(number: int, one: str, many: str) -> str:
@@ -68,6 +69,19 @@ def in_number(number: int, one: str, many: str) -> str:
     ('one item is', '1,200 items are')
     """
     return one if number == 1 else many.format(f"{number:,}")
+
+
+def in_a_row(number: int, unit: str) -> str:
+    """Return the words for some number of rounds, wherever they begin, such as those of a promise.
+
+    Args:
+        number: how many rounds lie in a row, at least 1.
+        unit: the plural noun for rounds, such as "days" (`Plan.rounds_noun`).
+
+    >>> in_a_row(7, "days"), in_a_row(1, "weeks"), in_a_row(1, "periods of 6h")
+    ('any 7 days in a row', 'any one week', 'any one period of 6h')
+    """
+    return in_number(number, f"any one {one_of(unit)}", f"any {{}} {unit} in a row")
 
 
 def in_range(least: int, most: int) -> str:

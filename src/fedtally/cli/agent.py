@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedtally.base.text import in_number
+from fedtally.base.text import in_a_row, in_number
 from fedtally.cli import console
 from fedtally.cli.agent_view import DIGITS, document, show_asked, show_record
 from fedtally.cli.help import Command, Group, option, options
@@ -654,8 +654,8 @@ def _note_of_rounds(plan: Plan) -> None:
     if (terms := plan.privacy) is None or terms.event.per_rounds is None:
         return
     console.note(
-        f"plan {plan.fingerprint[:DIGITS]}: epsilon {rounded_up(terms.promised.epsilon):g} in any"
-        f" {terms.event.per_rounds:,} {plan.rounds_noun} in a row, and epsilon"
+        f"plan {plan.fingerprint[:DIGITS]}: epsilon {rounded_up(terms.promised.epsilon):g} in"
+        f" {in_a_row(terms.event.per_rounds, plan.rounds_noun)}, and epsilon"
         f" {rounded_up(terms.guarantee.epsilon):g} in all {plan.num_rounds:,}"
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedtally.base.text import in_a_row
 from fedtally.cli.help import option
 from fedtally.errors import InvalidInputError
 
@@ -142,8 +143,9 @@ def demand_rows(plan: Plan) -> list[tuple[str, str]]:
     event = None if plan.privacy is None else plan.privacy.event
     when = f"{times} of {rounds}"
     if event is not None and event.per_rounds is not None:
-        in_a_row = f"{times} of any {event.per_rounds:,} {plan.rounds_noun} in a row"
-        when = f"{in_a_row}, {event.lifetime:,} of {rounds} in all"
+        when = f"{event.lifetime:,} of {rounds}"
+        if event.per_rounds > 1:
+            when = f"{times} of {in_a_row(event.per_rounds, plan.rounds_noun)}, {when} in all"
     return [
         ("Asks for", f"up to {which}, in {when}"),
         *([] if plan.calendar is None else [("Calendar", str(plan.calendar))]),

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from fedtally.base import validate
+from fedtally.base.text import in_number, one_of
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.privacy.events import most_rounds
 
@@ -112,11 +113,9 @@ class Calendar:
         return round if 0 <= round < self.num_rounds else None
 
     def __str__(self) -> str:
+        counted = in_number(self.num_rounds, f"1 {one_of(self.noun)}", f"{{}} {self.noun}")
         # "UTC" stands at the end, since it explains both the days and the times
-        return (
-            f"{self.num_rounds:,} {self.noun}, from {time_text(self.start)} to"
-            f" {time_text(self.end)}, UTC"
-        )
+        return f"{counted}, from {time_text(self.start)} to {time_text(self.end)}, UTC"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table `[calendar]` of a plan: the texts of `start` and of `period`.

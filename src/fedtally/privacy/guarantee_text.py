@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedtally.base.text import in_number
+from fedtally.base.text import in_a_row, in_number
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.privacy.accounting import (
@@ -188,7 +188,7 @@ def promises(terms: PrivacyConfig, rounds: str = "rounds") -> list[str]:
         return [f"all {rounds}: {life}"]
     one = _promise(terms.promised, event.participations)
     return [
-        f"any {event.per_rounds:,} {rounds} in a row: {one}",
+        f"{in_a_row(event.per_rounds, rounds)}: {one}",
         f"all {event.num_rounds:,} {rounds}: {life}",
     ]
 
@@ -214,8 +214,8 @@ def both_epsilons(terms: PrivacyConfig, rounds: str = "rounds") -> str:
     if event.per_rounds is None:
         return f"epsilon {life}"
     return (
-        f"epsilon {rounded_up(terms.promised.epsilon):g} in any {event.per_rounds:,} {rounds} in a"
-        f" row and {life} in all {event.num_rounds:,}"
+        f"epsilon {rounded_up(terms.promised.epsilon):g} in {in_a_row(event.per_rounds, rounds)}"
+        f" and {life} in all {event.num_rounds:,}"
     )
 
 
@@ -318,7 +318,7 @@ def _silos(event: Event) -> str:
 
 def _rounds(event: Event) -> str:
     most = in_number(event.lifetime, "one round", "at most {} rounds")
-    if event.per_rounds is None:
+    if event.per_rounds is None or event.per_rounds == 1:  # one of one round is no limit
         return most
     return f"{most}, {event.participations:,} of any {event.per_rounds:,} in a row,"
 

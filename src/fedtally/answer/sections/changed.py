@@ -105,15 +105,26 @@ def stricter(trends: Trends) -> str:
     return f"{meet} a stricter rule: with {level} no unchanged item {looks}"
 
 
+def shown_as_0(trends: Trends) -> str:
+    """Return a sentence on shares below 0, which tables show as 0; "" if the list has none.
+
+    Of such an item, the shown shares differ by another number than the shown change.
+    """
+    shares = [share for one in trends.changed for share in (one.before, one.frequency)]
+    return "a share below 0 is shown as 0, and counts in the change" if min(shares) < 0 else ""
+
+
 def rows(trends: Trends) -> list[tuple[str, str]]:
     """Return rows of (name, text): the rounds that were compared, limits, and the list's rate."""
     compared = [("Now", trends.window.told), ("Before", trends.against.told)]
     compared += [("Note", text) for text in no_clients(trends)]
     if not trends.changed:
         return [*compared, ("Rate", rate(trends))]
+    since = "since says in which of all rounds the level changed"
+    said = ["now less before", shown_as_0(trends), since]
     return [
         *compared,
-        ("Change", "now less before; since says in which of all rounds the level changed"),
+        ("Change", "; ".join(text for text in said if text)),
         ("Limits", f"{amounts.level(trends.confidence)}, for an item named beforehand"),
         ("Rate", f"{rate(trends)}; {stricter(trends)}"),
     ]

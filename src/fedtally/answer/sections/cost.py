@@ -155,9 +155,9 @@ def _sends(plan: Plan) -> str:
 def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
     """Return the bytes that a client uploads, in words, and the bytes that a histogram would take.
 
-    The bytes of a histogram are left out in two cases: the domain is open, so that no candidates
-    are listed, or DAP servers made the sums. For a plan with a histogram, the text says instead
-    that each candidate has a counter.
+    The bytes of a histogram are left out in three cases: the domain is open, so that no candidates
+    are listed; DAP servers made the sums; or the plan has a calendar, which takes no histogram. For
+    a plan with a histogram, the text says instead that each candidate has a counter.
 
     Args:
         plan: the plan of the campaign.
@@ -176,7 +176,8 @@ def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
     if dap_sums.is_dap(traffic):
         return dap_sums.upload(traffic)
     sends = _sends(plan)
-    if not plan.candidates.num_listed:  # nobody has the list that a histogram needs
+    # nobody has the list that a histogram needs, or a calendar refuses histograms
+    if not plan.candidates.num_listed or plan.calendar is not None:
         return sends
     return sends + _WORDS[plan.encoding].beside(plan)
 

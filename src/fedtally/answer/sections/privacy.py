@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedtally.answer.sections import dap_sums, trust
+from fedtally.base.text import in_a_row
 from fedtally.errors import Note, opt
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
@@ -36,7 +37,7 @@ def guarantee(fields: Mapping[str, Any], rounds: str = "rounds") -> str:
     epsilon = math.inf if fields["epsilon"] is None else fields["epsilon"]
     said = numbers(epsilon, fields["delta"])
     if (row := fields.get("in_a_row")) is not None:
-        week = f"epsilon {rounded_up(row['epsilon']):g} in any {row['rounds']:,} {rounds} in a row"
+        week = f"epsilon {rounded_up(row['epsilon']):g} in {in_a_row(row['rounds'], rounds)}"
         said = f"{week}; in all {row['num_rounds']:,} {said}"
     return f"{f'{NOT_PRIVATE}: ' if fields['not_private'] else ''}{said} ({how})"
 
@@ -203,9 +204,9 @@ def protects(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[str]:
         ),
         f"This protects {unit(terms.event, clients)}, over {period(terms.event, clients)}.",
     ]
-    if (in_a_row := terms.event.per_rounds) is not None:
+    if (most := terms.event.per_rounds) is not None:
         week = (
-            f"A guess about any {in_a_row:,} {plan.rounds_noun} in a row is right in at most"
+            f"A guess about {in_a_row(most, plan.rounds_noun)} is right in at most"
             f" {right_guesses(terms.promised)} % of cases."
         )
         said.insert(2, week)
