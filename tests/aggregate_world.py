@@ -28,6 +28,7 @@ from fedtally.campaign.transports.https.resource import FRAME_TYPE, release_path
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Domain, IntegerRange
 from fedtally.plan import Plan
+from fedtally.plan.calendar import Calendar
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import TwoServerConfig
@@ -51,6 +52,7 @@ def plan_of(
     validity: str = "proofs",
     rounds: int = 1,
     schedule: str | None = None,
+    calendar: Calendar | None = None,
     domain: Domain = DOMAIN,
     allowed: AllowList = ALLOWED,
     **private: Any,
@@ -73,7 +75,7 @@ def plan_of(
     made = fedtally.Plan(
         rows=2, width=16, schedule=schedule or "shared", num_rounds=rounds,
         num_clients=n_max * rounds, max_round_clients=n_max, max_items=1,
-        domain=domain.describe(), seed=bytes(32), secure_sum=terms,
+        domain=domain.describe(), seed=bytes(32), secure_sum=terms, calendar=calendar,
     )  # fmt: skip
     return _published(folder, made, keys, allowed)
 

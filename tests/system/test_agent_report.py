@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 import secrets
+import shutil
 import signal
 import sys
 import threading
@@ -26,7 +27,7 @@ from secagg_cohort import stream
 
 import fedtally
 from fedtally.agent.agent import Agent
-from fedtally.agent.reporter import Reporter
+from fedtally.agent.reporter import Reporter, release_to_report
 from fedtally.agent.settings import FILE, Settings
 from fedtally.campaign import transports
 from fedtally.campaign.client import FrequencyClient
@@ -620,3 +621,52 @@ def test_a_release_of_a_calendar_is_reported_to_in_its_period_alone(owner: Owner
             f"round {release} is open from {start + timedelta(days=day):%Y-%m-%d}"
         )
     assert list(reporter(owner, plan, release=1).refusals(start.timestamp() + 43_200)) == []
+
+
+def test_without_a_number_a_calendar_chooses_the_release_that_is_open(owner: Owner) -> None:
+    """A timer that runs each day names no release."""
+    start = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    days = [Calendar(start + timedelta(days=day), timedelta(days=1), 3) for day in (-1, 1)]
+    today, later = (two_server_plan(3, schedule="hybrid", calendar=each) for each in days)
+    noon = start.timestamp() + 43_200
+    assert [release_to_report(today, None, noon + day * DAY) for day in (-1, 0, 1)] == [0, 1, 2]
+    assert release_to_report(today, 2, noon) == 2
+    for plan, when in ((later, noon), (today, noon + 2 * DAY)):
+        with pytest.raises(InvalidInputError, match="none of the plan's 3 releases is open now"):
+            release_to_report(plan, None, when)
+    today = owner.accept(today)
+    with serving(today, owner.listed, release=1) as stubs:
+        assert owner.report(stubs=stubs) == 0, owner.err
+    assert [part.round for part in owner.record.parts()] == [1]
+
+
+def test_a_report_of_another_plan_that_is_still_to_be_sent_is_named(
+    owner: Owner, plan: Plan, stubs: dict[Side, Stub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a plan is over, a command without --fingerprint means the plan that replaced it."""
+    assert owner.on_plan("accept", plan, "--until", f"{datetime.now(UTC):%Y-%m-%d}") == 0
+    owner.accept(two_server_plan(seed=bytes([1] * 32)))
+    named = ["--fingerprint", plan.fingerprint, "--release", "0"]
+    stubs["leader"].says["PUT"] = Says(503)
+    assert owner.report("--once", *named, stubs=stubs) == 1
+    assert "note: " not in owner.err and owner.left() == [["leader"]]
+    later = time.time() + 2 * DAY
+    monkeypatch.setattr(time, "time", lambda: later)
+    note = f"note: a report is still to be sent to the leader: {' '.join(named)} sends it on"
+    assert owner.report() == 2  # its items are spent: they have a label
+    assert note in owner.err and "goes on" not in owner.err
+    del stubs["leader"].says["PUT"]
+    assert owner.report(*named, stubs=stubs) == 0, owner.err
+    assert "note: " not in owner.err and owner.left() == []
+    assert owner.report() == 2 and "note: " not in owner.err
+
+
+def test_a_report_of_a_plan_that_was_deleted_is_not_named(
+    owner: Owner, plan: Plan, stubs: dict[Side, Stub]
+) -> None:
+    """It cannot be sent: no command would do it."""
+    owner.accept(two_server_plan(seed=bytes([1] * 32)))
+    stubs["leader"].says["PUT"] = Says(503)
+    assert owner.report("--once", "--fingerprint", plan.fingerprint, stubs=stubs) == 1
+    shutil.rmtree(owner.folder / "campaigns" / plan.fingerprint)
+    assert owner.report() == 2 and "still to be sent" not in owner.err

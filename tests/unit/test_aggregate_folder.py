@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +35,7 @@ from fedtally.campaign.transports.https.standing import Standing
 from fedtally.cli import aggregate as commands
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.plan.calendar import Calendar
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.store import AggregateBooks, Batches, Ledger
 
@@ -464,6 +466,42 @@ def test_close_asks_which_of_several_open_releases(
         closings.change(number, since=NOW)
     assert run([*close, "--at", "2129-01-01T00:00Z"]) == 0
     assert closings.read().releases[1].at == 5_017_593_600
+
+
+def test_a_calendar_closes_each_release_at_the_end_of_its_round(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody has to type a close each day; what an operator says goes first."""
+    for key in place.glob("*er.key*"):
+        key.unlink()
+    start = datetime(2129, 1, 1, tzinfo=UTC)
+    calendar = Calendar(start, timedelta(days=1), 3)
+    plan_of(place, rounds=3, schedule="fresh", calendar=calendar)
+    ends = [int((start + timedelta(days=day)).timestamp()) for day in (1, 2, 3)]
+    assert run([*words("leader"), "--size", "6"]) == 0
+    closings = Closings(Path("at"))
+    assert closings.read() == Schedule(tuple(Closing(at=end) for end in ends), 6)
+    close = ["aggregate", "leader", "close", "at", "--release", "1"]
+    assert run([*close, "--at", "2129-01-02T18:00Z"]) == 0
+    assert [each.at for each in closings.read().releases] == [ends[0], ends[0] + 64_800, ends[2]]
+    capsys.readouterr()
+    assert (
+        "release 0: new; closes on 2129-01-02 00:00 UTC" in shown(capsys, "leader", Path("at"))[1]
+    )
+    # a folder that is made without a schedule, and one time for all
+    plan_of(tmp_path, rounds=3, schedule="fresh", calendar=calendar)
+    folder = made(tmp_path, "leader")
+    assert [each.at for each in Closings(folder.path).read().releases] == ends
+    (tmp_path / "leader.key.folder").unlink()
+    shutil.rmtree(folder.path)
+    for mark in tmp_path.glob("leader.mark*"):
+        mark.unlink()
+    settled = {"plan": tmp_path / "plan.toml", "key": tmp_path / "leader.key"}
+    once = {name: str(file) for name, file in settled.items()} | {"mark": "once.mark"}
+    asked = words("leader", **once, closes="2130-01-31T18:00+01:00")
+    asked[asked.index("at")] = "once"
+    assert run(asked) == 0
+    assert {each.at for each in Closings(Path("once")).read().releases} == {5_051_782_800}
 
 
 # ---- what operators see ----

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from fedtally.agent.accepted import AcceptedCampaigns, Campaign
 from fedtally.agent.agent import bind, demands, in_words, other_cap, why_closed
@@ -68,24 +69,67 @@ def campaign_to_report(
     return found[0]
 
 
-def release_to_report(plan: Plan, release: int | None) -> int:
+def release_to_report(plan: Plan, release: int | None, now: float) -> int:
     """Return the number of the release that a user wants to report to, counted from 0.
 
     Args:
         plan: the plan.
-        release: the number that the user gave; None: the only release is chosen.
+        release: the number that the user gave; None: the only release is chosen, or the one that
+            the plan's calendar has open now.
+        now: the time, Unix seconds.
 
     Raises:
-        InvalidInputError: the plan has no release of this number, or has several and `release` is
-            None.
+        InvalidInputError: the plan has no release of this number. Or `release` is None, and the
+            plan has several releases; its calendar has none of them open now, or it has no
+            calendar.
     """
     last = len(plan.releases) - 1
     if release is None and last:
-        raise InvalidInputError(
-            f"the plan has {last + 1} releases: name the one of this report with --release, 0 to"
-            f" {last}"
-        )
+        calendar = plan.calendar
+        if calendar is None:
+            raise InvalidInputError(
+                f"the plan has {last + 1} releases: name the one of this report with --release, 0"
+                f" to {last}"
+            )
+        # Under a calendar each round is a release.
+        release = calendar.round_at(datetime.fromtimestamp(now, UTC))
+        if release is None:
+            raise InvalidInputError(
+                f"by this client's clock none of the plan's {last + 1} releases is open now"
+                f" ({calendar}): report then, or send a report on with --release, 0 to {last}"
+            )
     return validate.integer(0, last, release=0 if release is None else release)
+
+
+def left_over(
+    accepted: AcceptedCampaigns, record: ClientRecord, plan: Plan, release: int
+) -> Iterator[str]:
+    """Yield a note, in words, for each report of another release or plan that is still to be sent.
+
+    A plan that was accepted later, or another day of a calendar, would else hide such a report. A
+    plan that the owner deleted takes no report, so nothing is said of it.
+
+    Args:
+        accepted: the campaigns that the owner accepted.
+        record: the client's record, with the outbox.
+        plan: the plan whose report the user sends now.
+        release: the number of the release of this report, from 0.
+    """
+    for unsent in record.outbox():
+        campaign = accepted.get(bytes.fromhex(unsent.plan))
+        if campaign is None:
+            continue
+        number = next(n for n, of in enumerate(campaign.plan.releases) if unsent.round in of)
+        if (unsent.plan, number) != (plan.fingerprint, release):
+            yield (
+                f"note: a report is still to be sent to {in_servers(unsent)}: --fingerprint"
+                f" {unsent.plan} --release {number} sends it on"
+            )
+
+
+def in_servers(unsent: Unsent) -> str:
+    """Return, in words, the servers that a report is still to be sent to."""
+    return " and ".join(f"the {server}" for server in sorted(unsent.frames))
 
 
 @dataclass

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from fedtally.answer.result import Result
 from fedtally.base import archive, toml, validate
 from fedtally.campaign.books import MemoryBooks
-from fedtally.campaign.closings import CLOSINGS, Closing, Closings, Schedule
+from fedtally.campaign.closings import CLOSINGS, Closings, Schedule, of_calendar
 from fedtally.campaign.enrolment import check_allow_list, load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_helper_key, load_leader_key, retire_key
 from fedtally.campaign.places import (
@@ -194,8 +194,9 @@ class AggregateFolder:
             candidates: the path of the list of candidate items, if the plan has only their digest;
                 for a leader only.
             schedule: when the releases close: clients then begin no new reports for them. It is for
-                a leader only. None: each release closes when it has all reports that the plan
-                allows, or when the operator runs the command `close`.
+                a leader only. None: each release closes at the end of its last round, if the plan
+                has a calendar; when it has all reports that the plan allows; or when the operator
+                runs the command `close`.
 
         Raises:
             InvalidInputError: the folder or a mark exists; the mark is in the folder; another
@@ -248,8 +249,7 @@ class AggregateFolder:
         with archive.replacing(folder / SETTINGS) as temporary:
             Path(temporary).write_text(self._to_toml(), encoding="utf-8")
         if self.side == "leader":
-            usual = Schedule((Closing(),) * len(self.plan.releases))
-            Closings(folder).write(schedule or usual)
+            Closings(folder).write(schedule or Schedule(of_calendar(self.plan)))
 
     @classmethod
     def open(cls, path: Path, side: Side) -> Self:

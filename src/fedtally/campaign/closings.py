@@ -24,6 +24,7 @@ from typing import Any
 
 from fedtally.base import archive, validate
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.plan import Plan
 
 CLOSINGS = "closings.json"  # in the folder of a leader
 SCHEMA = "fedtally-closings/1"
@@ -77,6 +78,20 @@ class Schedule:
         if self.size is not None:
             validate.integer(2, size=self.size)
         validate.integer(0, 86_400, grace=self.grace)
+
+
+def of_calendar(plan: Plan) -> tuple[Closing, ...]:
+    """Return a `Closing` for each release of a plan: it closes at the end of its last round.
+
+    Without a calendar no time is set.
+
+    Args:
+        plan: the plan.
+    """
+    calendar = plan.calendar
+    if calendar is None:
+        return (Closing(),) * len(plan.releases)
+    return tuple(Closing(int(calendar.closes(one[-1]).timestamp())) for one in plan.releases)
 
 
 class Closings:

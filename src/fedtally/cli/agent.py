@@ -399,7 +399,11 @@ def requirements(join: bool) -> None:
     help="Use the plan with these 64 digits [the only one]",
 )
 @option(
-    "Run", "--release", type=int, metavar="N", help="Use this release of the plan [the only one]"
+    "Run",
+    "--release",
+    type=int,
+    metavar="N",
+    help="Use this release of the plan [the only one, or the calendar's]",
 )
 @option(
     "Run",
@@ -676,27 +680,40 @@ def _reporter(folder: str, fingerprint: str | None, release: int | None) -> Repo
         folder: the folder of the agent's settings.
         fingerprint: the fingerprint of an accepted plan. None: the only accepted plan that is not
             over; if all are over, the only accepted plan.
-        release: the number of the release; None: the only release of the plan.
+        release: the number of the release; None: the only release of the plan, or the one that its
+            calendar has open now.
+
+    A report of another release or plan that is still to be sent is named on stderr.
 
     Raises:
         InvalidInputError: the plan or the release does not exist; or `fingerprint` or `release` is
-            None, and several plans or releases fit; or this user may not write the agent's record.
+            None, and several plans or releases fit, or no release is open; or this user may not
+            write the agent's record.
     """
     import secrets
     import time
 
-    from fedtally.agent.reporter import Reporter, campaign_to_report, release_to_report
+    from fedtally.agent.reporter import (
+        Reporter,
+        campaign_to_report,
+        left_over,
+        release_to_report,
+    )
 
     settings, now = _settings(folder), time.time()
     settings.check_user()
     settings.check_writable()
     record = settings.open_record()
-    campaign = campaign_to_report(settings.accepted(), record, fingerprint, now)
+    accepted = settings.accepted()
+    campaign = campaign_to_report(accepted, record, fingerprint, now)
+    number = release_to_report(campaign.plan, release, now)
+    for note in left_over(accepted, record, campaign.plan, number):
+        console.note(note)
     return Reporter(
         settings.policy,
         settings.items,
         campaign,
-        release_to_report(campaign.plan, release),
+        number,
         record,
         settings.identity(),
         secrets.token_bytes,
@@ -717,16 +734,14 @@ def _prepared(reporter: Reporter) -> Unsent | None:
         InvalidInputError: a new report may not be made, and the reasons are printed; or an item
             cannot be read, and the plan has no privacy.
     """
+    from fedtally.agent.reporter import in_servers
+
     if (unsent := reporter.unsent) is not None:
-        console.note(f"goes on: the report is still to be sent to {_those(unsent)}")
+        console.note(f"goes on: the report is still to be sent to {in_servers(unsent)}")
         return unsent
     _raise_refusals(list(reporter.refusals(reporter.now)))
     reporter.read()
     return None
-
-
-def _those(unsent: Unsent) -> str:
-    return " and ".join(f"the {server}" for server in sorted(unsent.frames))
 
 
 def _show_left(reporter: Reporter, is_later: bool) -> None:
@@ -740,11 +755,13 @@ def _show_left(reporter: Reporter, is_later: bool) -> None:
     Raises:
         UnsentError: `is_later` is True.
     """
+    from fedtally.agent.reporter import in_servers
+
     unsent = reporter.unsent
     left = (
         "nothing was spent"
         if unsent is None
-        else f"the report is in the record, still to be sent to {_those(unsent)}"
+        else f"the report is in the record, still to be sent to {in_servers(unsent)}"
     )
     if is_later:
         raise UnsentError(f"a server did not answer, and {left}: run the same command again")

@@ -137,7 +137,7 @@ def _init_options(side: Side) -> Decorator:
     "--closes",
     is_often=True,
     metavar="TIME",
-    help="Close every release at this time, as 2027-01-31T18:00Z [close says]",
+    help="Close every release at this time, as 2027-01-31T18:00Z [its calendar or close says]",
 )
 @option(
     "Closing",
@@ -160,17 +160,18 @@ def init_leader(
     """Make the folder NAME of a leader. Nothing is asked of anybody yet: that is run."""
     _check_extra()
     from fedtally.base import validate
-    from fedtally.campaign.closings import Closing, Schedule
+    from fedtally.campaign.closings import Closing, Schedule, of_calendar
     from fedtally.campaign.transports.https.pinned import checked_helper
     from fedtally.plan import Plan
 
     given["helper"] = checked_helper(given["helper"])
-    each = Closing(None if closes is None else _time(closes))
+    at = None if closes is None else _time(closes)
     plan = Plan.load(given["plan"])
     if size is not None:  # --size must be between the least and the most reports of a release
         plan.summing.of_servers()
         validate.integer(plan.summing.least_clients, plan.summing.most_clients, size=size)
-    schedule = Schedule((each,) * len(plan.releases), size, grace)
+    releases = of_calendar(plan) if at is None else (Closing(at),) * len(plan.releases)
+    schedule = Schedule(releases, size, grace)
     _init("leader", name, as_json, schedule=schedule, **given)
 
 
