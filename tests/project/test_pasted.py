@@ -64,6 +64,7 @@ NOT_PASTED = {
         "sudo -u fedtally fedtally campaign drain",
     ): "needs a server that systemd runs: examples/https/run.sh",
     ("docs/troubleshooting.md", "systemctl enable"): _GIVEN_UP,
+    ("docs/troubleshooting.md", "podman"): "needs Podman: test_https_processes.py has the entry",
     ("docs/plan.md", "fedtally campaign"): "takes days: tests/system/test_calendar_days.py",
     ("docs/evidence.md", "python tools/conformance.py"): "asks a program of yours",
     ("docs/evidence.md", "cd clients/web"): _NODE,
