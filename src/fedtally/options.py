@@ -159,8 +159,9 @@ def read_window(text: str) -> str:
     first, dots, last = window.partition("..")
     if not (first and dots and last):
         one = window if re.fullmatch("[0-9]+(-[0-9]+)*", window) else "3"
-        ways = f"write all, auto, last:7 or 3..9; for one round {one}..{one}"
-        raise ValueError(f"{text!r} is no window: {ways}")
+        raise ValueError(
+            f"{text!r} is no window: write all, auto, last:7 or 3..9; for one round {one}..{one}"
+        )
     return window
 
 
