@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import html
 import json
+import shutil
 from base64 import b64encode
 from pathlib import Path
 from string import Template
@@ -104,6 +105,8 @@ def make(
         " base-uri 'none'; form-action 'none'"
     )
     folder.mkdir(parents=True, exist_ok=True)
+    # Whoever hands the library on hands its licences on, too.
+    shutil.copy(LIBRARY.with_name("licences.txt"), folder)
     for name, text in scripts.items():
         (folder / f"{name}.js").write_text(text)
     page = Template((HERE / "index.html").read_text())
