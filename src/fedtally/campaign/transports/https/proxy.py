@@ -259,8 +259,8 @@ server {{
   ssl_buffer_size 4k;
   server_tokens off;
 
-  # Nobody's address is written down: no access log, and "crit" would name who asks while the
-  # campaign's process is away.
+  # No address is written down but in alerts: there is no access log, and "crit" would name who
+  # asks while the campaign's process is away.
   access_log off;
   error_log {front.errors} alert;
 
