@@ -60,7 +60,7 @@ NOISES = {
 }
 MECHANISMS = ("none", "geometric", "rounded-gaussian")
 STDDEVS = (1, 2, 4, 6, 8, 10, 12, 15, 18, 22, 28, 40, 60, 85, 100, 150, 300, 1000)  # of the noise
-CLIENTS = (2000, 20_000)
+CLIENTS = (1000, 2000, 20_000)  # of a table; with fewer the limits may hold less often
 
 
 def confidence(candidates: int) -> float:

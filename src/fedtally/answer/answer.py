@@ -544,9 +544,9 @@ def _check_parts(parts: Sequence[Part]) -> None:
     for other in parts[1:]:
         if not other.domain.public or other.domain.describe() != first.domain.describe():
             raise InvalidInputError(
-                "the results are over different candidates: only those over one declared"
-                " domain can be merged; estimate each of them with the same list"
-                f" ({opt.domain('FILE')})"
+                "the results are over different candidates, or over the same ones in another order:"
+                " only those over one declared domain can be merged; estimate each of them with the"
+                f" same list ({opt.domain('FILE')})"
             )
         if other.confidence != first.confidence:
             raise InvalidInputError(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtally.recovery.limits import Limits
+from fedtally.recovery.limits import ROUNDING, Limits
 from fedtally.recovery.linear_system import F64
 
 _TINY = 1e-12  # replaces a variance of 0 in a denominator
@@ -195,7 +195,10 @@ def uncertainty_of(estimates: Sequence[Estimate]) -> Uncertainty | None:
 def clip_limits(limits: Limits) -> Limits:
     """Return the limits of frequencies, clipped to the range 0 to 1.
 
-    >>> clip_limits(Limits(np.array([-0.1, 0.5]), np.array([0.2, 1.1])))
-    Limits(low=array([0. , 0.5]), high=array([0.2, 1. ]))
+    A lower limit that rounding alone can have put above 0 is 0: the item is not told from 0.
+
+    >>> clip_limits(Limits(np.array([-0.1, 4e-19, 0.5]), np.array([0.2, 0.3, 1.1])))
+    Limits(low=array([0. , 0. , 0.5]), high=array([0.2, 0.3, 1. ]))
     """
-    return Limits(np.clip(limits.low, 0.0, 1.0), np.clip(limits.high, 0.0, 1.0))
+    low = np.where(limits.low < ROUNDING, 0.0, np.minimum(limits.low, 1.0))
+    return Limits(low, np.clip(limits.high, 0.0, 1.0))

@@ -159,7 +159,7 @@ def _sections(
             "How it was made",
             [
                 ("Command", command),
-                ("Version", f"fedtally {metadata.version('fedtally')}"),
+                ("Page by", f"fedtally {metadata.version('fedtally')}"),
                 ("Candidates", sections.counted.candidates(merged.domain)),
             ],
         ),

@@ -666,7 +666,7 @@ def _sections(
             "How it was made",
             [
                 ("Command", command),
-                ("Version", f"fedtally {metadata.version('fedtally')}"),
+                ("Page by", f"fedtally {metadata.version('fedtally')}"),
                 ("Candidates", sections.counted.candidates(result.domain)),
                 *sections.cost.rows(plan, traffic),
             ],
