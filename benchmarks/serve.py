@@ -295,8 +295,7 @@ def measure(report: Report, quick: bool) -> None:
         f" sockets: {sockets.server * 1e3:.2f} the server, {sockets.clients * 1e3:.2f} the client"
     )
     report.notes.append(
-        f"a poll of a client in no session: {poll * 1e3:.3f} ms of CPU,"
-        f" {size:,} bytes without TLS"
+        f"a poll of a client in no session: {poll * 1e3:.3f} ms of CPU, {size:,} bytes without TLS"
     )
 
 
