@@ -61,3 +61,16 @@ def test_who_runs_a_folder_in_another_container_is_told_so(
         said = pytest.raises(InvalidInputError, match="process 1 of another container runs")
         with said, held_by(tmp_path, 2):
             pass
+
+
+def test_where_the_system_names_no_namespace_a_number_is_all_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on macOS, which has no /proc."""
+
+    def absent(*_: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "readlink", absent)
+    monkeypatch.setattr(Path, "read_text", absent)
+    assert Runner.this(os.getpid()) == Runner(os.getpid()) and Runner(os.getpid()).is_here
