@@ -58,7 +58,8 @@ def test_which_noise_is_scanned_is_said_as_the_program_does_it():
     [entries] = numbers_on("evidence", r"serves tables of more than (\d+) entries")
     [variance] = numbers_on("evidence", r"a share of variance above about (\d+) ")
     assert numbers_on("privacy", r"Up to (\d+) entries, a draw compares") == [entries]
-    assert numbers_on("privacy", r"a variance up to (\d+) is such a share") == [variance]
+    said = numbers_on("privacy", r"suffice for a client's variance up to (\d+), and a server's")
+    assert said == [variance]
     sampler = r"a table of at most (\d+) entries, which is a variance up to about (\d+)\."
     assert numbers_on("privacy-proofs/table_sampler", sampler) == [entries, variance]
     small, large = mechanism.skellam(variance), mechanism.skellam(variance + 1)
@@ -67,6 +68,7 @@ def test_which_noise_is_scanned_is_said_as_the_program_does_it():
     assert replace(small, masses=(1,) * int(entries)).is_small
     assert not replace(small, masses=(1,) * int(entries + 1)).is_small
     [variance] = numbers_on("evidence", r"is scanned, too, up to a variance of (\d+);")
+    assert numbers_on("privacy", r"and a server's up to (\d+)\.") == [variance]
     assert numbers_on("threat-model", r"Above a variance of (\d+) what that shows") == [variance]
     assert numbers_on(
         "privacy-proofs/table_sampler", r"from the other: up to a variance of (\d+)"
