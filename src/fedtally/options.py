@@ -547,7 +547,8 @@ class Answer:
         "Compare with the truth, which a simulation knows",
         _FLAG,
         default=False,
-        more="whether the answer is compared with the truth, which a simulation knows",
+        more="whether the true frequencies are computed, too, and shown beside the estimates, with"
+        " the largest error. With {epsilon} this shows what noise hides, and needs {not_private}",
         door=Door.SIMULATION,
         is_often=True,
     ).on("estimate")

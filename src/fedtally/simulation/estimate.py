@@ -156,7 +156,9 @@ def estimate(
         allow_rare_names: whether an open domain without `epsilon` is counted even if whoever opens
             a sum can read what single clients hold.
         top: the number of items that are listed, and that `evaluate` compares.
-        evaluate: whether the answer is compared with the truth, which a simulation knows.
+        evaluate: whether the true frequencies are computed, too, and shown beside the estimates,
+            with the largest error. With `epsilon` this shows what noise hides, and needs
+            `not_private`.
         recovery: the decoder of the sums: "joint", which fits the heavy items together and needs 3
             rows, "median", the paper's decoder, "belief", which starts from joint and has smaller
             errors where messages settle, "direct", the counters of a histogram, or "auto": direct
