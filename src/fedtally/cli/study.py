@@ -114,7 +114,8 @@ def simulate(source: str, **options: Any) -> int:
     """Compare schedules and widths on one population, or test whether a plan meets its target.
 
     SOURCE is an INPUT of `fedtally estimate`. Each repeat draws new rounds and new hashes; within a
-    repeat all methods see the same ones. A client holds one item, drawn from its own.
+    repeat all methods see the same ones. A client holds one item, drawn from its own; with --plan,
+    up to the plan's --max-items.
 
     With --plan every repeat is a campaign of the plan with exactly the plan's number of clients.
     They are drawn from SOURCE with replacement, unless SOURCE has just as many. The target counts
