@@ -1014,9 +1014,10 @@ class Privacy:
         option(
             "Let the aggregator add the noise, or clients or servers",
             _choice("central", "distributed"),
-            usual="central with ideal sums",
+            usual="central with ideal sums, else distributed",
             more='who adds the noise: "central", the party that opens the sums (the default with an'
-            ' ideal secure sum), or "distributed", clients or servers that do not trust each other',
+            ' ideal secure sum), or "distributed" (the default with any other), clients or servers'
+            " that do not trust each other",
             door=Door.REQUEST,
         )
         .on("estimate", "plan")

@@ -202,7 +202,8 @@ def estimate(
         population: the population whose budget is charged ("clients").
         ledger: the path or URL of the ledger that is charged; None: none is.
         trust: who adds the noise: "central", the party that opens the sums (the default with an
-            ideal secure sum), or "distributed", clients or servers that do not trust each other.
+            ideal secure sum), or "distributed" (the default with any other), clients or servers
+            that do not trust each other.
         mechanism: the noise that an aggregator adds: "rounded-gaussian", or for a histogram
             "geometric"; None or "auto": the one with the smaller error, and with a `ledger`
             "rounded-gaussian", which composes better.
