@@ -203,6 +203,6 @@ def test_it_prints_in_the_colours_of_paper(report: Path, tmp_path: Path) -> None
         assert shown.value("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
         # A footer could be alone on the last page; the version stands in the report, too.
         assert not shown.value("document.querySelector('footer').checkVisibility()")
-        assert f"Version\nfedtally {fedtally.__version__}" in shown.value("document.body.innerText")
+        assert f"Page by\nfedtally {fedtally.__version__}" in shown.value("document.body.innerText")
         assert shown.value(FITS.format(".scroll"))
         assert shown.complaints == []
