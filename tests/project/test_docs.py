@@ -37,6 +37,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
         ("evidence", 2),
         ("silos", 8),
         ("windows", 9),
+        ("privacy-proofs/renyi", 3),
         ("privacy-proofs/shares", 3),
         ("privacy-proofs/table_sampler", 4),
     ],
