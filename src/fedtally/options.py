@@ -697,9 +697,10 @@ class Size:
         option(
             "Bound the upload per client and round, such as 16kB or 64KiB",
             _size(),
-            usual="32kB",
-            more="the upload per client and round (32,000), where no {width} is given: bytes, or a"
-            ' text such as "16kB"',
+            usual="32kB for a sketch, and up to 64kB for a histogram",
+            more='the most that a client uploads in a round: bytes, or a text such as "16kB".'
+            " Without it a sketch has 32 kB at most, and a histogram 64 kB; with {tau} or {width}"
+            " it has the bytes that these need",
             door=Door.REQUEST,
             is_often=True,
         )
@@ -928,9 +929,10 @@ class Privacy:
         option(
             "Set the delta of the guarantee; only histograms allow 0",
             _number("D"),
-            usual="1e-6, or 0.1/clients if less",
-            more="the delta of the guarantee (1e-6, or a tenth of one over the number of clients if"
-            " that is less); 0 asks for the mechanism geometric, whose guarantee needs none",
+            usual="1e-6, or 0.1/clients if less; none with geometric noise",
+            more="the delta of the guarantee (1e-6, or a tenth of one over the number of people if"
+            " that is less); 0 asks for the mechanism geometric, whose guarantee needs none, and"
+            " which {mechanism} auto may choose for a histogram",
             door=Door.REQUEST,
         )
         .on("estimate", "demo", "plan")
@@ -1269,7 +1271,12 @@ class Run:
     )
     as_json: bool = (
         option(
-            "Print one JSON document; errors too, on stderr", _FLAG, default=False, flag="--json"
+            "Print one JSON document; errors too, on stderr",
+            _FLAG,
+            default=False,
+            more="most other commands that print an answer or a state take it, too: query, merge,"
+            " trends, ledger show, campaign status",
+            flag="--json",
         )
         .on("estimate", "simulate", "demo", is_often=True)
         .on("plan")

@@ -171,8 +171,9 @@ def estimate(
         intervals: the kind of the intervals: "pointwise", each holds with the `confidence`,
             "simultaneous", all hold at once, or "auto", pointwise, but those of a list allow for
             the choice of its items.
-        max_bytes: the upload per client and round (32,000), where no `width` is given: bytes, or a
-            text such as "16kB".
+        max_bytes: the most that a client uploads in a round: bytes, or a text such as "16kB".
+            Without it a sketch has 32 kB at most, and a histogram 64 kB; with `tau` or `width` it
+            has the bytes that these need.
         tau: the largest error of any frequency; the sketch is made as small as it may be.
         failure_probability: the probability with which `tau` may be exceeded.
         width: counters per row; by default the widest that fits `max_bytes`.
@@ -197,8 +198,9 @@ def estimate(
             each round that they take part in; None: no bound.
         epsilon: the epsilon of an (epsilon, delta)-differentially private campaign; None: it is not
             private.
-        delta: the delta of the guarantee (1e-6, or a tenth of one over the number of clients if
-            that is less); 0 asks for the mechanism geometric, whose guarantee needs none.
+        delta: the delta of the guarantee (1e-6, or a tenth of one over the number of people if that
+            is less); 0 asks for the mechanism geometric, whose guarantee needs none, and which
+            `mechanism` auto may choose for a histogram.
         population: the population whose budget is charged ("clients").
         ledger: the path or URL of the ledger that is charged; None: none is.
         trust: who adds the noise: "central", the party that opens the sums (the default with an
