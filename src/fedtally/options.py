@@ -699,8 +699,8 @@ class Size:
             _size(),
             usual="32kB for a sketch, and up to 64kB for a histogram",
             more='the most that a client uploads in a round: bytes, or a text such as "16kB".'
-            " Without it a sketch has 32 kB at most, and a histogram 64 kB; with {tau} or {width}"
-            " it has the bytes that these need",
+            " Without it a sketch has 32 kB at most, and a histogram that auto takes 64 kB; with"
+            " {tau}, {width} or {encoding} histogram it has the bytes that these need",
             door=Door.REQUEST,
             is_often=True,
         )

@@ -172,8 +172,8 @@ def estimate(
             "simultaneous", all hold at once, or "auto", pointwise, but those of a list allow for
             the choice of its items.
         max_bytes: the most that a client uploads in a round: bytes, or a text such as "16kB".
-            Without it a sketch has 32 kB at most, and a histogram 64 kB; with `tau` or `width` it
-            has the bytes that these need.
+            Without it a sketch has 32 kB at most, and a histogram that auto takes 64 kB; with
+            `tau`, `width` or `encoding` histogram it has the bytes that these need.
         tau: the largest error of any frequency; the sketch is made as small as it may be.
         failure_probability: the probability with which `tau` may be exceeded.
         width: counters per row; by default the widest that fits `max_bytes`.

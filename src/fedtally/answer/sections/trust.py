@@ -450,7 +450,7 @@ def cautions(plan: Plan) -> list[str]:
 
 
 def _none_to_spare(plan: Plan) -> str:
-    """Return a warning if all planned clients must take part; else "".
+    """Return a warning if all planned clients must take part, or almost all; else "".
 
     The result is also "" if a round has many sums. Then a client that stays away costs only a small
     part of its round.
@@ -462,6 +462,11 @@ def _none_to_spare(plan: Plan) -> str:
         return (
             f"a sum needs all {servers.n_max:,} {whom}s: if one stays away, there is no sum"
             " (--max-dropout allows for more, and so do more clients)"
+        )
+    if servers is not None:
+        return (
+            f"a sum needs {servers.min_batch:,} of {servers.n_max:,} {whom}s: while fewer have"
+            " reported, it is not opened (--max-dropout allows for more that stay away)"
         )
     if cohorts is None:
         return ""
