@@ -508,11 +508,15 @@ def looked_at(world: SimpleNamespace, place: Path, act: Callable[[], object]) ->
 
 
 def test_a_signal_drains_a_run(world: SimpleNamespace) -> None:
-    place = init(world, plan_of())
-    before = signal.getsignal(signal.SIGTERM)
-    ran, notes = looked_at(world, place, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert ran[:4] == (Ending.DRAINED, 0, {}, 0) and "no session is opened any more" in notes
-    assert signal.getsignal(signal.SIGTERM) == before
+    """The signal then does again what it did before, as for a program that has a use of its own."""
+    place, own = init(world, plan_of()), lambda *_: None
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        ran, notes = looked_at(world, place, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        assert ran[:4] == (Ending.DRAINED, 0, {}, 0) and "no session is opened any more" in notes
+        assert signal.getsignal(signal.SIGTERM) == own
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert CampaignFolder.open(place).runner() is None  # it holds nothing any more
 
 
