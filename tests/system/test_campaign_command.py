@@ -28,6 +28,7 @@ from socket_agents import Person, listening_in_a_thread
 
 from fedtally.answer.result import Result
 from fedtally.base.text import utc
+from fedtally.campaign import runner
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
@@ -495,6 +496,23 @@ def test_drain_in_another_container_signals_nobody_and_says_so(world: SimpleName
         process.kill()
 
 
+def test_status_says_that_a_number_is_of_another_container(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = init(world, plan_of())
+    with CampaignFolder.open(place).lock(4321):
+        for said in ("", " of another container"):
+            if said:
+                monkeypatch.setattr(runner, "_namespace", lambda: "pid:[2]")
+            capsys.readouterr()
+            assert run(["campaign", "status", str(place)]) == 0
+            line = capsys.readouterr().out.splitlines()
+            assert f"by process 4321{said}" in " ".join(" ".join(line).split())
+            assert run(["campaign", "status", str(place), "--json"]) == 0
+            found = json.loads(capsys.readouterr().out)
+            assert (found["process"], found["in_another_container"]) == (4321, bool(said))
+
+
 def looked_at(world: SimpleNamespace, place: Path, act: Callable[[], object]) -> tuple[Ran, str]:
     """Run a campaign in this process, and do something at the first look; return what was noted."""
     notes, todo = list[str](), [act]
@@ -508,11 +526,15 @@ def looked_at(world: SimpleNamespace, place: Path, act: Callable[[], object]) ->
 
 
 def test_a_signal_drains_a_run(world: SimpleNamespace) -> None:
-    place = init(world, plan_of())
-    before = signal.getsignal(signal.SIGTERM)
-    ran, notes = looked_at(world, place, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert ran[:4] == (Ending.DRAINED, 0, {}, 0) and "no session is opened any more" in notes
-    assert signal.getsignal(signal.SIGTERM) == before
+    """The signal then does again what it did before, as for a program that has a use of its own."""
+    place, own = init(world, plan_of()), lambda *_: None
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        ran, notes = looked_at(world, place, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        assert ran[:4] == (Ending.DRAINED, 0, {}, 0) and "no session is opened any more" in notes
+        assert signal.getsignal(signal.SIGTERM) == own
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert CampaignFolder.open(place).runner() is None  # it holds nothing any more
 
 

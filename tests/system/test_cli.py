@@ -521,6 +521,20 @@ def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -
     )
 
 
+def test_a_look_at_a_saved_result_is_not_told_to_record_it(call: Call, words: str) -> None:
+    """The run has said so; a look costs nothing. With --details, and in JSON, stands every note."""
+    asked = ("--domain", "list.txt", "--epsilon", "1", "--save", "r.fed", "--quiet")
+    Path("list.txt").write_text("the\nof\nand\n")
+    assert "in no ledger" in " ".join(call("estimate", words, *asked)[1].split())
+    code, out, _ = call("query", "r.fed", "the")
+    assert code == 0 and "in no ledger" not in " ".join(out.split())
+    assert "each row counts as a person" in " ".join(out.split())  # other notes stay
+    assert "in no ledger" in " ".join(call("query", "r.fed", "the", "--details")[1].split())
+    assert any(
+        "in no ledger" in note for note in answered(call, "query", "r.fed", "the")["warnings"]
+    )
+
+
 def test_a_result_is_no_plan(call: Call, words: str) -> None:
     call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fed", "--quiet")
     code, out, err = call("audit", "r.fed")

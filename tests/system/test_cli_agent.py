@@ -31,6 +31,7 @@ from fedtally.campaign.key_files import load_client_key
 from fedtally.cli.agent_view import _state
 from fedtally.cli.app import run
 from fedtally.crypto.keys import Secret, SigningKey
+from fedtally.domain import Dictionary
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.plan.calendar import Calendar
@@ -134,6 +135,7 @@ def test_from_an_empty_folder_to_an_accepted_plan(owner: Owner) -> None:
         f"Server key   {SERVER_KEY.public.hex()}",
         "may lie, with up to 1 of all 8 listed clients",
         "up to 1 item out of 50 candidates (range), in 1 of 3 rounds",
+        "Candidates   range:1..50\n",
         "over 5 to 8 clients, 4 honest ones at least",
         "epsilon 8, delta 1e-06",
         "8 are listed, 0 of them known to you",
@@ -147,6 +149,25 @@ def test_from_an_empty_folder_to_an_accepted_plan(owner: Owner) -> None:
     shown = json.loads(owner.out)
     assert shown["accepted"] == [owner.plan.fingerprint]
     assert shown["identity"] == identity.hex() and shown["parts"] == []
+
+
+def test_before_it_asks_it_says_which_list_a_plan_is_about(owner: Owner) -> None:
+    words = ["tea", "a\x1b[2Jb", *(f"word {number:02}" for number in range(10)), "milk"]
+    domain = Dictionary(words)
+    plan = dataclasses.replace(plan_of("active", "distributed", rounds=3), domain=domain.describe())
+    owner.publish("list", plan)
+    asked = ["accept", str(owner.place / "list.toml"), *owner.files("list")]
+    assert owner.run(*asked) == 2  # the agent has no list
+    digest = domain.describe()["sha256"][:16]
+    said = " ".join(owner.out.split())
+    assert f"Candidates dictionary of 13, digest {digest}: no list of this agent is it" in said
+    (owner.folder / "words.txt").write_text("\n".join(words) + "\n")
+    settings = owner.folder / FILE
+    named = 'file = "items.txt"\ncandidates = ["words.txt"]'
+    settings.write_text(settings.read_text().replace('file = "items.txt"', named))
+    assert owner.run(*asked) == 2 and "nobody is there to be asked" in owner.err
+    first = "'tea', 'a\\x1b[2Jb', 'word 00', and 10 more"
+    assert f"Candidates dictionary of 13: {first}" in " ".join(owner.out.split())
 
 
 def test_who_looks_writes_nothing(owner: Owner) -> None:

@@ -176,7 +176,7 @@ def test_a_campaign_in_this_process_runs_on_uvloop_and_says_when_it_is_over(
     served = Served.of(place, N, f"unix:{tmp_path / 'campaign.sock'}")
     persons = [Person(plan, number) for number in range(N)]
     loops: set[str] = set()
-    run_it = HttpsLoop.run
+    run_it, before = HttpsLoop.run, signal.getsignal(signal.SIGTERM)
 
     async def noted(self: HttpsLoop) -> Any:
         loops.add(type(asyncio.get_running_loop()).__module__)
@@ -191,6 +191,7 @@ def test_a_campaign_in_this_process_runs_on_uvloop_and_says_when_it_is_over(
         assert run(["campaign", *words, "--linger", "90"]) == 0
         clients.join()
     assert loops == {"uvloop"}
+    assert signal.getsignal(signal.SIGTERM) == before  # a closed loop would swallow each signal
     assert clients.overs == [Over.CAMPAIGN] * N
     said = capsys.readouterr().err
     assert "clients hear for 90 seconds that it is over" in said

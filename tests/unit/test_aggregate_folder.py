@@ -24,7 +24,7 @@ from aggregate_world import NOW, SIDES, World, certificate, made, plan_of, setti
 
 import fedtally
 import fedtally.sources
-from fedtally.campaign import aggregate_folder
+from fedtally.campaign import aggregate_folder, runner
 from fedtally.campaign.aggregate_folder import RESULT, AggregateFolder
 from fedtally.campaign.closings import GRACE, Closing, Closings, Schedule
 from fedtally.campaign.places import held_by
@@ -579,6 +579,20 @@ def test_status_says_what_waits_and_what_closes_it(
     Closings(place).change(0, lost="the sum was wrong")
     _, text = shown(capsys, "leader", place)
     assert "release 0: lost; 3 reports; the sum was wrong" in text
+
+
+def test_status_says_whether_the_process_is_in_another_container(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = World(tmp_path).folders["leader"].path
+    assert "no process runs it" in " ".join(shown(capsys, "leader", place)[1].split())
+    with held_by(place, 4321):
+        for said in ("", " of another container"):
+            if said:
+                monkeypatch.setattr(runner, "_namespace", lambda: "pid:[2]")
+            found, text = shown(capsys, "leader", place)
+            assert f"process 4321{said} runs it" in " ".join(text.split())
+            assert (found["process"], found["in_another_container"]) == (4321, bool(said))
 
 
 def made_newer(database: Path) -> int:

@@ -308,6 +308,16 @@ def test_tables_that_do_not_fit():
         small.frequencies(memory=1000)
 
 
+def test_items_in_the_place_of_bytes_are_refused_with_the_way_out(result):
+    whole = (result.frequencies, result.limits, result.to_arrow, result.to_pandas)
+    for call in whole:
+        for given in ([["a"], ["b"]], "tea", True):
+            with pytest.raises(InvalidInputError, match="memory must be a number of bytes") as said:
+                call(given)
+            assert repr(given) in str(said.value) and "estimates([...])" in str(said.value)
+    assert len(result.frequencies(1e9)) == len(result.frequencies(np.int64(10**9))) == 3
+
+
 def test_evaluation_of_a_last_short_block(monkeypatch):
     monkeypatch.setattr("fedtally.answer.part.BLOCK", 4)
     result = fedtally.estimate(

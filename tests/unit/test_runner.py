@@ -12,7 +12,7 @@ import pytest
 
 from fedtally.campaign import runner
 from fedtally.campaign.places import held_by, holder
-from fedtally.campaign.runner import Runner
+from fedtally.campaign.runner import Runner, fields
 from fedtally.errors import InvalidInputError
 
 
@@ -57,10 +57,13 @@ def test_who_runs_a_folder_in_another_container_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with held_by(tmp_path, 1):
+        assert fields(holder(tmp_path)) == {"process": 1, "in_another_container": False}
         monkeypatch.setattr(runner, "_namespace", lambda: "pid:[2]")
+        assert fields(holder(tmp_path)) == {"process": 1, "in_another_container": True}
         said = pytest.raises(InvalidInputError, match="process 1 of another container runs")
         with said, held_by(tmp_path, 2):
             pass
+    assert fields(None) == {"process": None, "in_another_container": False}
 
 
 def test_where_the_system_names_no_namespace_a_number_is_all_that_is_known(

@@ -292,7 +292,7 @@ class Answer(Tabular):
                 memory.
 
         Raises:
-            InvalidInputError: the domain is open.
+            InvalidInputError: the domain is open, or `memory` is no number.
             MemoryLimitError: the table would need more than `memory`, or the domain is too large to
                 decode all candidates.
         """
@@ -319,7 +319,8 @@ class Answer(Tabular):
             kind: the kind of the limits (see `make_intervals`); None: the kind of this answer.
 
         Raises:
-            InvalidInputError: the domain is open, or `kind` is not a kind of limits.
+            InvalidInputError: the domain is open, `memory` is no number, or `kind` is not a kind of
+                limits.
             MemoryLimitError: the table would need more than `memory`, or the domain is too large to
                 decode all candidates.
         """

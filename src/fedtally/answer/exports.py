@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 from fedtally.answer.cells import as_text
 from fedtally.base import archive
-from fedtally.errors import InvalidInputError, MemoryLimitError, opt
+from fedtally.errors import InvalidInputError, MemoryLimitError, arg, opt
 from fedtally.options import AS_TABLE, TABLES
 
 # The memory for each row of a table of all candidates: its estimate, its place in the order, its
@@ -68,11 +69,17 @@ def check_table_fits(size: int, memory: int | None, held: int = 0, lighter: str 
     Args:
         size: the number of candidates.
         memory: the most bytes for the table and the messages; None: half of the machine's memory.
+            What is no number, such as a list of items, is an InvalidInputError.
         held: the bytes of the decoder's messages (belief propagation); 0: the decoder sends none.
         lighter: the name of a decoder without messages, which the error recommends if `held` > 0.
 
     >>> check_table_fits(1000, memory=2**20)
     """
+    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, Real)):
+        raise InvalidInputError(
+            f"{arg.memory} must be a number of bytes, got {memory!r:.80}: give items to"
+            " estimates([...]), since this call is about all candidates"
+        )
     limit = physical_memory() // 2 if memory is None else memory
     needed = size * _BYTES_PER_ROW + held
     if needed > limit:

@@ -47,6 +47,7 @@ def answer(
     hints: Sequence[tuple[str, str]] = (),
     how: str = "--details",
     charged: str = "",
+    again: bool = False,
 ) -> RenderableType:
     """Return a result as a terminal shows it: what was counted, the items, and how sure they are.
 
@@ -62,6 +63,8 @@ def answer(
         how: the option or the command that shows the details.
         charged: the sentence with which a ledger confirmed the campaign's privacy cost; "": no
             ledger was charged, or it was not read.
+        again: whether this is one more look at a saved result. It costs nothing, so without
+            `details` the note that the run is in no ledger is left out.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 3 + ["milk"], seed=1)
@@ -100,8 +103,10 @@ def answer(
     rows = _short(result, estimates, queried)
     if result.plan.is_open and every:
         rows.insert(1, ("Names", _names(result, every, how)))
-    alarms = len(result.alarms)
-    return Screen(Group(*parts, Text()), rows, result.cautions, hints, more, how, alarms)
+    notes, alarms = result.cautions, len(result.alarms)
+    if again:
+        notes = tuple(note for note in notes if not note.startswith(sections.privacy.IN_NO_LEDGER))
+    return Screen(Group(*parts, Text()), rows, notes, hints, more, how, alarms)
 
 
 def more_lines(estimates: Sequence[Estimate], queried: Sequence[Estimate]) -> int:

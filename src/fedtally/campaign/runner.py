@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 _MOST_BYTES = 200  # no line of a lock is longer
 
@@ -61,7 +61,28 @@ class Runner(NamedTuple):
         return "stop its container"
 
     def __str__(self) -> str:
-        return f"{self.number}{'' if self.is_here else ' of another container'}"
+        return words(self.number, not self.is_here)
+
+
+def fields(process: Runner | None) -> dict[str, Any]:
+    """Return the JSON fields that name a process: `process` and `in_another_container`.
+
+    Args:
+        process: the process; None: no process has locked the folder.
+    """
+    return {
+        "process": process and process.number,
+        "in_another_container": process is not None and not process.is_here,
+    }
+
+
+def words(number: int, is_elsewhere: bool) -> str:
+    """Return a PID as text that says whether it counts in another container.
+
+    >>> words(1, True)
+    '1 of another container'
+    """
+    return f"{number}{' of another container' if is_elsewhere else ''}"
 
 
 def _namespace() -> str:

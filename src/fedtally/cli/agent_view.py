@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
+from fedtally.base.text import escaped, shortened
 from fedtally.cli import console
 from fedtally.cli.plan_facts import authority_rows, demand_rows, identity_rows
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from fedtally.store import ClientRecord
 
 DIGITS = 16  # how many digits of a fingerprint or a key are shown, in hexadecimal
+
+_SHOWN_ITEMS, _ITEM_COLUMNS = 3, 20  # of a list of candidates; the most columns of one of them
 
 # ---- what a plan asks ----
 
@@ -56,6 +59,7 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
         ("Last day", f"{campaign.last_day} (UTC)"),
         _server_row(campaign),
         *demand_rows(plan),
+        *_candidates_rows(settings, plan),
     ]
     if campaign.allow_list is not None:
         listed = campaign.allow_list
@@ -63,6 +67,30 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
         rows.append(("Clients", f"{len(listed):,} are listed, {known:,} of them known to you"))
         rows += _strangers_rows(settings, plan)
     return rows
+
+
+def _candidates_rows(settings: Settings, plan: Plan) -> list[tuple[str, str]]:
+    """Return a list with the row (name, text) that says which items a plan asks about.
+
+    A range or a grid is named whole, and of a list the first items are shown. A plan may hold only
+    the digest of its list: if no list of the agent has it, the text says so. The list is empty if
+    the plan asks for any text (an open domain).
+    """
+    if plan.is_open:
+        return []
+    digest, size = plan.domain.get("sha256"), plan.domain_size
+    named = f"{plan.domain['kind']} of {size:,}"
+    try:
+        domain = settings.items.domain(plan)
+    except InvalidInputError:  # the reasons to refuse the plan, which are printed later, have it
+        which = "" if digest is None else f", digest {digest!s:.{DIGITS}}"
+        return [("Candidates", f"{named}{which}: no list of this agent is it")]
+    if digest is None:
+        return [("Candidates", str(domain))]
+    labels = domain.labels(range(min(size, _SHOWN_ITEMS)))
+    shown = [f"'{shortened(escaped(str(label)), _ITEM_COLUMNS)}'" for label in labels]
+    more = f", and {size - len(shown):,} more" if size > len(shown) else ""
+    return [("Candidates", f"{named}: {', '.join(shown)}{more}")]
 
 
 def _server_row(campaign: Campaign) -> tuple[str, str]:

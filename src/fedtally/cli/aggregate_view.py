@@ -29,6 +29,7 @@ def status(folder: AggregateFolder) -> dict[str, Any]:
     """
     from fedtally.campaign.aggregate_folder import STATE
     from fedtally.campaign.closings import Closings
+    from fedtally.campaign.runner import fields
 
     folder.check_databases()  # `state.json` alone would not say that `run` cannot read them
     try:
@@ -49,7 +50,7 @@ def status(folder: AggregateFolder) -> dict[str, Any]:
         "schema": "fedtally-aggregate-status/1",
         "name": str(folder.path),
         "side": folder.side,
-        "process": process and process.number,
+        **fields(process),
         "retired": folder.is_retired,
         "fingerprint": folder.plan.fingerprint,
         "min_batch": folder.plan.summing.least_clients,
@@ -81,8 +82,11 @@ def show_status(found: dict[str, Any]) -> None:
     from rich.text import Text
 
     from fedtally.answer import tables
+    from fedtally.campaign.runner import words
 
-    by = f"process {found['process']} runs it" if found["process"] else "no process runs it"
+    by, number = "no process runs it", found["process"]
+    if number:
+        by = f"process {words(number, found['in_another_container'])} runs it"
     gone = "; its key was destroyed" if found["retired"] else ""
     rows = [
         ("Server", f"{found['name']}: the {found['side']}; {by}{gone}"),

@@ -837,13 +837,14 @@ def _status(folder: CampaignFolder) -> dict[str, Any]:
     from dataclasses import asdict
 
     from fedtally.campaign import presence
+    from fedtally.campaign.runner import fields
 
     process = folder.runner()
     found: dict[str, Any] = {
         "name": str(folder.path),
         "state": folder.stage(),
-        "process": (number := process and process.number),
-        "present": presence.read(folder.path, number),
+        **fields(process),
+        "present": presence.read(folder.path, process and process.number),
         "fingerprint": folder.plan.fingerprint,
         "num_rounds": folder.plan.num_rounds,
         "rounds": [],

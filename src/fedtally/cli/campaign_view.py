@@ -50,8 +50,10 @@ def show_status(found: dict[str, Any], who: str) -> None:
     from rich.text import Text
 
     from fedtally.answer import tables
+    from fedtally.campaign.runner import words
 
-    by = f", by process {found['process']}" if found["process"] else ""
+    number = found["process"]
+    by = f", by process {words(number, found['in_another_container'])}" if number else ""
     rows = [("Campaign", f"{found['name']}: {found['state']}{by}"), ("Plan", found["fingerprint"])]
     parts: list[Any] = [tables.facts(rows)]
     if found["present"] is not None:

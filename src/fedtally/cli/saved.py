@@ -95,7 +95,7 @@ def query(
             }
         )
     else:
-        console.show(screen.answer(loaded, (), estimates, details=details))
+        console.show(screen.answer(loaded, (), estimates, details=details, again=True))
 
 
 def _named(items: Sequence[str], file: str | None) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> None:
@@ -23,6 +24,22 @@ async def set_within(event: asyncio.Event, seconds: float) -> None:
         await asyncio.wait({waiting}, timeout=seconds)
     finally:
         waiting.cancel()
+
+
+@contextmanager
+def signals_given_back() -> Iterator[None]:
+    """After the `with` block, let SIGTERM and SIGINT do again what they did before it.
+
+    Run an event loop in the block. At its end, asyncio's loop sets the system's default. A loop of
+    uvloop leaves its own functions in place, and these ignore every later signal.
+    """
+    before = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            if handler is not None:  # None: other code than Python's has set it
+                signal.signal(name, handler)
 
 
 def drain_at_sigterm(stop: Callable[[], None], note: Callable[[str], None]) -> None:

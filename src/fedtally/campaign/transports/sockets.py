@@ -23,7 +23,7 @@ from pathlib import Path
 from fedtally.campaign.driver import Driver, Receipt
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.transports.engine import Ran, Watch, hold
-from fedtally.campaign.transports.event_loop import drain_at_sigterm, set_within
+from fedtally.campaign.transports.event_loop import drain_at_sigterm, set_within, signals_given_back
 from fedtally.campaign.transports.pace import LONGEST_PAUSE, Ending, Pace, longest_answer
 from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.errors import InvalidInputError, OvertakenError, opt
@@ -75,7 +75,8 @@ class Sockets:
                 warn=watcher.warn,
             )
             try:
-                ending = asyncio.run(_run_until_told(loop, watcher))
+                with signals_given_back():
+                    ending = asyncio.run(_run_until_told(loop, watcher))
             except OvertakenError:
                 campaign.check_open()  # raises a clearer error if the campaign was cancelled
                 raise

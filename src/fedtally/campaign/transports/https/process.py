@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from fedtally.campaign.driver import Driver
 from fedtally.campaign.folder import CANCELLED, CampaignFolder
 from fedtally.campaign.transports.engine import Ran, Watch, hold
-from fedtally.campaign.transports.event_loop import drain_at_sigterm
+from fedtally.campaign.transports.event_loop import drain_at_sigterm, signals_given_back
 from fedtally.campaign.transports.https.listen import Address, Listening, new_event_loop, served
 from fedtally.campaign.transports.https.loop import HttpsLoop, Names, ended, serving
 from fedtally.campaign.transports.https.operate import (
@@ -156,13 +156,16 @@ def run_loop(running: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine on an event loop of uvloop, and return its result.
 
     On this loop uvicorn is faster than on asyncio's loop, and each connection needs a fifth of the
-    memory.
+    memory. At its end SIGTERM and SIGINT do again what they did before, and SIGHUP is ignored.
     """
     try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        with (
+            signals_given_back(),
+            asyncio.Runner(loop_factory=new_event_loop) as runner,
+        ):
             return runner.run(running)
     finally:
-        _ignore_reload()  # the end of the loop has removed its handler for SIGHUP
+        _ignore_reload()  # the loop has ended, and handles SIGHUP no more
 
 
 def _ignore_reload() -> None:
