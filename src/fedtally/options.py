@@ -1288,7 +1288,8 @@ class Run:
             Check("read", "S", read_seed),
             usual="drawn by the operating system",
             more="the seed of hashes and draws: an int, text or bytes; None: from the operating"
-            " system",
+            " system. The order of rows and the number of threads change nothing; other kernels"
+            " may change last digits",
             door=Door.SIMULATION,
         )
         .on("estimate", "plan", "simulate")

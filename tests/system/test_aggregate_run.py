@@ -238,6 +238,39 @@ def test_run_refuses_what_is_wrong_before_it_claims_anything(
         aggregate._check_extra()
 
 
+def test_a_request_that_is_cut_at_the_end_leaves_one_line_and_no_traceback(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedtally.campaign.transports.https.listen.CLOSE_SECONDS", 0.1)
+
+    async def ends() -> None:
+        begun = asyncio.Event()
+
+        async def waits(_: Any) -> Response:
+            begun.set()
+            await asyncio.Event().wait()
+            return Response(b"never")
+
+        async def fails(_: Any) -> Response:
+            raise RuntimeError("a fault of the program")
+
+        app = Starlette(routes=[Route("/waits", waits), Route("/fails", fails)])
+        with Address(None).bound() as at, at.socket as listening:
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            async with httpx.AsyncClient(base_url=url) as asking:
+                async with served(app, listening):
+                    assert (await asking.get("/fails")).status_code == 500
+                    asked = asyncio.create_task(asking.get("/waits"))
+                    await begun.wait()
+                assert (await asked).status_code == 500  # which a client answers by asking again
+
+    asyncio.run(ends())
+    said = [record for record in caplog.records if record.name == "uvicorn.error"]
+    errors = [record.exc_info[0] for record in said if record.exc_info]
+    assert errors == [RuntimeError], "only a fault has a traceback"
+    assert [record.getMessage() for record in said if "Cancel 1 running" in record.getMessage()]
+
+
 def test_a_helper_ends_though_leaders_are_there_and_answers_who_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,7 +109,7 @@ class OpenStrings(Domain):
         self.bits = validate.integer(8, MOST_BITS, bits=bits)
         if normalise not in (None, NFC):
             raise InvalidInputError(
-                f"normalise must be {NFC}, got {normalise!r}; leave it out to hash strings as they"
+                f'normalise must be "nfc", got {normalise!r}; leave it out to hash strings as they'
                 " are"
             )
         self.normalise = normalise

@@ -251,6 +251,8 @@ def estimate(
         plan: a plan whose sizes, schedule and hash seed are used: a `Plan`, or the path of its
             .toml or .json file.
         seed: the seed of hashes and draws: an int, text or bytes; None: from the operating system.
+            The order of rows and the number of threads change nothing; other kernels may change
+            last digits.
         memory: the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients
             beyond it go to disk. Reading takes half a gigabyte of it, even if it is smaller; the
             libraries, the distinct items and the answer come on top.

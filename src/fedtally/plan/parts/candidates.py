@@ -169,7 +169,7 @@ class Candidates:
         validate.table("domain", dict(domain), entries, optional=["normalise"])
         if domain.get("normalise", _NFC) != _NFC:
             raise InvalidInputError(
-                f"domain.normalise must be {_NFC}, got {domain['normalise']!r}; leave the entry out"
+                f'domain.normalise must be "nfc", got {domain["normalise"]!r}; leave the entry out'
                 " where strings are hashed as they are"
             )
         if domain["max_length"] != spelling.max_length:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import secrets
@@ -245,6 +246,14 @@ class _Server(uvicorn.Server):
             await asyncio.sleep(_LOOK_SECONDS)
 
 
+def _is_no_cut(record: logging.LogRecord) -> bool:
+    """Return False for uvicorn's traceback of a request that was cut at the end of the server.
+
+    uvicorn says in a line of its own how many requests it cut.
+    """
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
 @asynccontextmanager
 async def served(
     app: Any, listening: socket.socket, tls: ssl.SSLContext | None = None
@@ -275,6 +284,7 @@ async def served(
     )
     config.load()
     config.ssl = tls
+    logging.getLogger("uvicorn.error").addFilter(_is_no_cut)
     server = _Server(config)
     task = asyncio.create_task(server.serve([listening]))
     while not (server.started or task.done()):
