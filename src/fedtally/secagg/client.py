@@ -2,7 +2,7 @@
 
 docs/protocol.md specifies every byte and check. Its section "Claim of `active`" has a table of the
 checks a to j that the security proof needs. Comments here name the check ("check a"), and the
-attack that it stops. The protocol is by Bonawitz et al. 2017 (double masks, Shamir recovery,
+attack that it stops. The protocol builds on Bonawitz et al. 2017 (double masks, Shamir recovery,
 consistency check). The ring of `semi-honest` is by Bell et al. 2020.
 
 >>> from fedtally.crypto.keys import Secret, SigningKey
