@@ -599,6 +599,7 @@ class Design(Setting):
             terms(summation, self.sums(self.example), 1, 1, signed=True)
         except InvalidInputError as error:
             number, rounds = self.clients[0], self.num_rounds
+            what = f"{number:,} silos{f' in {rounds} rounds' * (rounds > 1)}"
             adversary, borne = summation.adversary, summation.borne
             corrupt = corrupt_clients(summation.max_corrupt, number)
             most = min(max(_TRIED_SILOS, number), _MOST_TRIED)
@@ -609,9 +610,10 @@ class Design(Setting):
                 ways = ["use one round", *ways]
             if summation.min_cohort is not None:
                 ways = [f"raise {opt.cohort_min}", *ways]
+                what = f"sums that begin with {summation.min_cohort:,} silos ({opt.cohort_min})"
             fitting = in_ranges(fitting_numbers(borne, adversary, corrupt, most))
             raise InvalidInputError(
-                f"{number:,} silos{f' in {rounds} rounds' * (rounds > 1)} cannot be summed safely"
+                f"{what} cannot be summed safely"
                 f" against the adversary {adversary} with {opt.max_dropout(format(borne, 'g'))} and"
                 f" {corrupt} corrupt: of up to {most} silos in a sum, {fitting} can;"
                 f" {', or '.join(ways)}"

@@ -88,6 +88,31 @@ def cohort_sizes(
     return cohort_min, cohort
 
 
+def smaller_start(agreed: SecAggConfig) -> int | None:
+    """Return the `cohort_min` that `cohort_sizes` chooses for the full cohorts of a plan.
+
+    The result is None if it is not smaller than the plan's own, or if such a sum is not safe with
+    the plan's dropouts and corrupt clients.
+    """
+    p = agreed.parameters
+    fewest, _ = cohort_sizes(p.n_max, None, p.adversary)
+    if fewest >= p.n_min:
+        return None
+    try:  # length 1 and MAX_BITS bits will do: whether a proposal exists depends on neither
+        propose(
+            p.n_max,
+            length=1,
+            bits=MAX_BITS,
+            corrupt=p.corrupt,
+            max_dropout=p.max_dropout_ppm / 1e6,
+            adversary=p.adversary,
+            n_min=fewest,
+        )
+    except InvalidInputError:
+        return None
+    return fewest
+
+
 class Keys(NamedTuple):
     """The keys of a simulated campaign, and the clients' registered identities.
 

@@ -455,7 +455,7 @@ def _none_to_spare(plan: Plan) -> str:
     The result is also "" if a round has many sums. Then a client that stays away costs only a small
     part of its round.
     """
-    from fedtally.plan.secure_sum import cohort_sizes
+    from fedtally.plan.secure_sum import smaller_start
 
     whom, servers, cohorts = counted.who(plan), plan.summing.servers, plan.summing.cohorts
     if servers is not None and servers.min_batch == servers.n_max:
@@ -477,9 +477,9 @@ def _none_to_spare(plan: Plan) -> str:
     # sums are filled one after the other, so only the last sum would have too few clients.
     if plan.num_clients - sums * p.n_min >= sums or in_round > _SEVERAL:
         return ""
-    fewest, _ = cohort_sizes(p.n_max, None, p.adversary)
+    fewest = smaller_start(cohorts)
     way = ""
-    if fewest < p.n_min:
+    if fewest is not None:
         way = f" (--cohort {p.n_max} --cohort-min {fewest} lets it begin with fewer)"
     lost = "there is no answer"
     if sums > 1:
