@@ -556,9 +556,10 @@ class Answer:
         "Say that no client is in two of these results", _FLAG, default=False
     ).on("merge")
     min_frequency: float | None = option(
-        "Leave out estimates below this share, such as 0.001 or 0.1%",
+        "List no estimates below this share, such as 0.001 or 0.1%",
         _share("F"),
         usual="none",
+        more="on the screen, in {as_json} and in the report; the file of {output} has all rows",
     ).on("estimate", "demo")
     details: bool = (
         option("Print how the answer was made, with every note", _FLAG, default=False)
