@@ -198,7 +198,7 @@ def test_what_the_settings_keep_holds_no_password_and_can_be_read_again(
 ) -> None:
     before = {each.name for each in place.iterdir()}
     said = refused(capsys, words(side, ledger="postgresql://me:hunter2@host/books"))
-    assert "--ledger 'postgresql+psycopg://me:***@host/books' holds a password" in said
+    assert "--ledger 'postgresql://me:***@host/books' holds a password" in said
     assert "aggregate.toml" in said and ".pgpass" in said and "hunter2" not in said
     assert {each.name for each in place.iterdir()} == before
     with piped(place / f"{side}.key") as pipe:

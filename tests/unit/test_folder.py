@@ -623,7 +623,7 @@ def test_a_password_of_a_ledger_is_written_nowhere(operator: Path, url: str, sho
     with pytest.raises(InvalidInputError) as caught:
         made(operator, plan_of("active", "distributed"), **more)
     said = str(caught.value)
-    assert f"://{shown}" in said and "holds a password" in said and "hunter2" not in said
+    assert f"postgresql://{shown}" in said and "holds a password" in said and "hunter2" not in said
     assert "campaign.toml" in said and "~/.pgpass" in said
     assert not (operator / "survey").exists() and not (operator / "mark").exists()
 

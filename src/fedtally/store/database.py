@@ -396,7 +396,7 @@ def name_of(location: str | os.PathLike[str]) -> str:
     """Return the path of an SQLite file, or the URL of a database without its password.
 
     Args:
-        location: as for `url_of`.
+        location: the path or URL, in a form that `url_of` takes.
 
     Raises:
         InvalidInputError: as for `url_of`.
@@ -408,7 +408,7 @@ def has_password(location: str | os.PathLike[str]) -> bool:
     """Tell whether a location is a URL that contains a password or another secret.
 
     Args:
-        location: as for `url_of`.
+        location: the path or URL, in a form that `url_of` takes.
 
     Raises:
         InvalidInputError: as for `url_of`.
@@ -421,7 +421,8 @@ def _name(url: sa.URL) -> str:
     if url.get_backend_name() == "sqlite":
         assert url.database is not None
         return url.database
-    return url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
+    shown = url.difference_update_query(_SECRETS).set(drivername=url.get_backend_name())
+    return shown.render_as_string(hide_password=True)
 
 
 def url_of(location: str | os.PathLike[str]) -> sa.URL:
