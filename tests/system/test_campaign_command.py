@@ -756,6 +756,17 @@ def test_a_campaign_without_its_file_says_what_to_do(
     assert not (place / "campaign.db").exists()
 
 
+def test_an_early_end_while_a_process_runs_says_what_to_type(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = init(world, plan_of())
+    with hold(CampaignFolder.open(place)):
+        assert run(["campaign", "result", str(place), "--end"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"fedtally campaign drain {place} ends it after its open sessions" in said
+    assert "once it has ended, type --end again" in said
+
+
 def commands_of_a_copy() -> list[str]:
     """Return the lines of the page that copy campaign.db and put it back, without sudo."""
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()

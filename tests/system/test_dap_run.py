@@ -514,6 +514,14 @@ def test_a_task_is_made_in_three_files(
     assert makes(*words) == 2 and "exists already" in capsys.readouterr().err
 
 
+def test_a_task_names_its_draft(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--vdaf", "count", "--collector", "c.key.pub"]
+    for name, more, shown in (("a", [], "18"), ("b", ["--draft", "9"], "09 (reports)")):
+        assert run(["dap", "task", name, *PARTIES, *words, *more]) == 0
+        lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+        assert ["Draft", shown] in [[each.strip() for each in line] for line in lines]
+
+
 @pytest.mark.parametrize("days", ["0", "1000001", "9" * 4300])
 def test_the_days_of_a_task_are_bounded(
     keys: Path, days: str, capsys: pytest.CaptureFixture[str]

@@ -18,8 +18,8 @@ from benchmarks.behind_nginx import NGINX, certificate, front, running, whole
 from benchmarks.federation import free_ports
 
 from fedtally.campaign.transports.https import proxy
-from fedtally.campaign.transports.https.proxy import Backend, Reports, conf
-from fedtally.campaign.transports.https.resource import step_path
+from fedtally.campaign.transports.https.proxy import Backend, DapBackend, Reports, conf
+from fedtally.campaign.transports.https.resource import release_path, step_path
 
 pytestmark = pytest.mark.skipif(
     not (NGINX and shutil.which("openssl")), reason="needs nginx and openssl"
@@ -251,6 +251,37 @@ def test_a_longer_queue_stands_in_a_file_of_its_own(tmp_path: Path) -> None:
             [found] = [line.split() for line in listed.stdout.splitlines() if f":{port} " in line]
             most = int(Path("/proc/sys/net/core/somaxconn").read_text())
             assert int(found[2]) == min(length, most)
+
+
+@pytest.mark.parametrize("kind", ["reports", "dap"])
+def test_a_bound_by_address_says_429_also_before_other_servers(tmp_path: Path, kind: str) -> None:
+    """503 would look as if the process were away."""
+    [port] = free_ports(1)
+    certificate(tmp_path)
+    place, of_host = tmp_path / "runs.sock", front(tmp_path, port)
+    text, path = (
+        (Reports("fruit", "leader", RUNS, place, MOST).conf(of_host), release_path(RUNS, 0))
+        if kind == "reports"
+        else (DapBackend("fruit", "leader", "t", "", place, MOST).conf(of_host), "/tasks/t/reports")
+    )
+    site = Site(port, tmp_path, [])
+
+    async def check() -> None:
+        async with await answering(site):
+            await begun(site)
+            await asyncio.sleep(0.1)  # as above
+            found = [(await site.answer(post(path, 0)))[0] for _ in range(ASKED + 5)]
+            assert found == [200] * (ASKED + 1) + [429] * 4
+            held = [await site.connect() for _ in range(HELD)]
+            for _, writer in held:
+                writer.write(post(path, 100).replace("\n", "\r\n").encode() + b"\r\n\r\n")
+            await asyncio.sleep(0.5)
+            assert (await site.answer(post(path, 0)))[0] == 429
+            for _, writer in held:
+                writer.transport.abort()
+
+    with running(tmp_path, _of_addresses(tmp_path) + text):
+        asyncio.run(check())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a second address of this machine")

@@ -20,6 +20,8 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("httpx")
 
+from pipes import piped
+
 from aggregate_world import NOW, SIDES, World, certificate, made, plan_of, settings
 
 import fedtally
@@ -190,6 +192,23 @@ def test_init_refuses_what_is_wrong_in_a_line_and_makes_nothing(
     assert {each.name for each in place.iterdir()} == before
 
 
+@pytest.mark.parametrize("side", SIDES)
+def test_what_the_settings_keep_holds_no_password_and_can_be_read_again(
+    place: Path, side: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {each.name for each in place.iterdir()}
+    said = refused(capsys, words(side, ledger="postgresql://me:hunter2@host/books"))
+    assert "--ledger 'postgresql://me:***@host/books' holds a password" in said
+    assert "aggregate.toml" in said and ".pgpass" in said and "hunter2" not in said
+    assert {each.name for each in place.iterdir()} == before
+    with piped(place / f"{side}.key") as pipe:
+        said = refused(capsys, words(side, key=pipe))
+    assert f"--key {pipe} is no plain file" in said and "name the file itself" in said
+    with piped(place / "helper.crt") as pipe, pytest.raises(InvalidInputError, match=pipe):
+        made(place, side, other_certificate=Path(pipe))
+    assert {each.name for each in place.iterdir()} == before
+
+
 @pytest.mark.parametrize(
     ("name", "given"),
     [("candidates", "words.txt"), ("schedule", Schedule((Closing(),), 5, 0))],
@@ -263,6 +282,8 @@ def test_a_ledger_that_has_too_little_left_is_refused(
     charged = replace(folder, plan=plan, settings=replace(folder.settings, ledger="books.db"))
 
     class Books:
+        name = "books.db"
+
         def check_charge(self, charge: Any) -> None:
             raise OverspentError(f"{charge} is too much")
 
@@ -377,7 +398,9 @@ def test_nginx_gets_its_conf_from_the_plan(place: Path, capsys: pytest.CaptureFi
         assert f"client_max_body_size {folder.report_bytes};" in found
         assert f"server unix:{place}/{side}.sock" in found
         assert f"/v1/plans/{folder.plan.fingerprint}/releases/[0-9]+(/reports)?$ {{" in found
-        assert "limit_req" not in found and "access_log off" in found
+        assert "limit_req " not in found and "access_log off" in found
+        # bounds of the operator's own, in the files that the conf includes, answer with 429
+        assert all(f"\n  limit_{what}_status 429;" in found for what in ("req", "conn"))
         assert run([*asked, "--host", "sums.example.org", "--output", f"{side}.conf"]) == 0
         assert capsys.readouterr().out == "" and (place / f"{side}.conf").read_text() == found
         confs.append(found)

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from pipes import piped
 from typing import Any
 
 import pytest
@@ -105,6 +106,26 @@ def test_a_task_that_another_server_charged_makes_no_folder(tmp_path: Path, role
     with pytest.raises(InvalidInputError, match="go on with the folder of that server, or begin a"):
         made(tmp_path, role, noise=noise)
     assert not folder.path.exists() and not folder.settings.mark.exists()
+
+
+@ROLES
+def test_what_the_settings_keep_holds_no_password_and_can_be_read_again(
+    tmp_path: Path, role: Role
+) -> None:
+    url = "postgresql://me:hunter2@host/books"
+    noise = DapNoise.propose(make_task("histogram"), epsilon=1.0, delta=1e-6, ledger=url)
+    with pytest.raises(
+        InvalidInputError, match=r"me:\*\*\*@host.* holds a password.*dap.toml"
+    ) as e:
+        made(tmp_path, role, noise=noise)
+    assert "hunter2" not in str(e.value)
+    key = tmp_path / "server.key"
+    for name, file in (("key", key), ("secret", tmp_path / "task.secret"), ("ca", key)):
+        with piped(file) as pipe:
+            given: Any = {"keys": (key, Path(pipe))} if name == "key" else {name: Path(pipe)}
+            with pytest.raises(InvalidInputError, match=f"{name}=.*{pipe}.* is no plain file"):
+                made(tmp_path, role, **given)
+    assert not (tmp_path / "made").exists() and not (tmp_path / "mark").exists()
 
 
 def test_relative_paths_hold_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

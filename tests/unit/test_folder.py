@@ -9,6 +9,7 @@ import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from pipes import piped
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder, check_begun, unrestorable
 from fedtally.campaign.key_files import create_key_files
+from fedtally.campaign.places import check_plain_file, kept_ledger
 from fedtally.campaign.runner import Runner
 from fedtally.campaign.screening import Screen, Screening
 from fedtally.cli import campaign
@@ -605,6 +607,53 @@ def test_files_that_do_not_fit_are_refused_and_nothing_is_made(
         CampaignFolder.create(place, operator / "plan.toml", **files)
     assert not place.exists()
     assert not list(operator.glob(".survey*"))
+
+
+@each_case(
+    ("url", "shown"),
+    [
+        ("postgresql://me:hunter2@host/books", "me:***@host/books"),
+        ("postgresql+psycopg://me:hunter2@host/books", "me:***@host/books"),
+        ("postgresql://me@host/books?password=hunter2&port=7", "me@host/books?port=7"),
+        ("postgresql://me@host/books?sslpassword=hunter2", "me@host/books"),
+    ],
+)
+def test_a_password_of_a_ledger_is_written_nowhere(operator: Path, url: str, shown: str) -> None:
+    more = {"allow_list": operator / "clients.allow", "ledger": url}
+    with pytest.raises(InvalidInputError) as caught:
+        made(operator, plan_of("active", "distributed"), **more)
+    said = str(caught.value)
+    assert f"postgresql://{shown}" in said and "holds a password" in said and "hunter2" not in said
+    assert "campaign.toml" in said and "~/.pgpass" in said
+    assert not (operator / "survey").exists() and not (operator / "mark").exists()
+
+
+def test_a_url_without_a_password_is_kept_as_it_is() -> None:
+    for url in ("postgresql://me@host/books", "postgresql:///books?host=/run&passfile=/x"):
+        assert kept_ledger(url, "campaign.toml") == url
+    assert kept_ledger(None, "campaign.toml") is None
+    assert kept_ledger("books.db", "campaign.toml") == str(Path("books.db").absolute())
+
+
+def test_a_key_that_no_later_process_can_read_is_refused(operator: Path) -> None:
+    """As of `--server-key <(cat server.key)`, or of standard input."""
+    plan_of().save(operator / "plan.toml")
+    key = operator / "server.key"
+    with piped(key) as pipe, open(key) as file:
+        for given in (pipe, f"/dev/fd/{file.fileno()}", f"/proc/self/fd/{file.fileno()}"):
+            with pytest.raises(InvalidInputError, match=f"{given}.* is no plain file") as caught:
+                CampaignFolder.create(
+                    operator / "survey",
+                    operator / "plan.toml",
+                    server_key=given,
+                    mark=operator / "mark",
+                )
+            assert "name the file itself" in str(caught.value)
+    assert not (operator / "survey").exists() and not (operator / "mark").exists()
+    link = operator / "link.key"
+    link.symlink_to(key)
+    check_plain_file("server_key", link)
+    check_plain_file("server_key", operator / "gone.key")
 
 
 def test_a_plan_that_nobody_may_run_makes_no_campaign(operator: Path) -> None:

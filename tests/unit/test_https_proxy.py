@@ -50,7 +50,7 @@ def test_no_conf_writes_an_address_down() -> None:
     assert "access_log off;" in text
     assert re.findall("error_log .*", text) == ["error_log /var/log/nginx/fedtally.log alert;"]
     # nor does the campaign's process hear it
-    assert not re.search(r"remote_addr|X-Forwarded|X-Real|limit_conn", text)
+    assert not re.search(r"remote_addr|X-Forwarded|X-Real|limit_conn_zone|limit_conn ", text)
 
 
 def test_a_token_has_one_share_however_its_header_is_written() -> None:
@@ -66,7 +66,7 @@ def test_a_token_has_one_share_however_its_header_is_written() -> None:
 def test_a_campaign_that_is_over_needs_no_process() -> None:
     text = conf([replace(ONE, socket=None)], Front())
     assert "step { return 410; }" in text
-    assert "proxy_pass" not in text and "upstream" not in text and "limit_req" not in text
+    assert "proxy_pass" not in text and "upstream" not in text and "limit_req " not in text
 
 
 @each_case(

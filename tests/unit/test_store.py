@@ -509,10 +509,14 @@ def test_places_that_are_refused(location: str, reason: str) -> None:
 
 def test_a_password_is_not_told() -> None:
     pytest.importorskip("psycopg")
-    with pytest.raises(StoreError) as caught:
-        Ledger.open("postgresql://me:hunter2@127.0.0.1:1/books", create=True)
-    assert "hunter2" not in str(caught.value)
-    assert "127.0.0.1:1/books failed" in str(caught.value)
+    for url in (
+        "postgresql://me:hunter2@127.0.0.1:1/books",
+        "postgresql://me@127.0.0.1:1/books?password=hunter2",
+    ):
+        with pytest.raises(StoreError) as caught:
+            Ledger.open(url, create=True)
+        assert "hunter2" not in str(caught.value)
+        assert "127.0.0.1:1/books failed" in str(caught.value)
 
 
 def test_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,9 +43,11 @@ from fedtally.campaign.places import (
     check_ledger,
     check_mark,
     check_origins,
+    check_plain_file,
     held_by,
     holder,
     how_lost,
+    kept_ledger,
     opened_if_made,
     read_settings,
     text_in,
@@ -117,12 +119,12 @@ class Settings:
         """Return a copy of the settings with absolute paths.
 
         The path of the ledger becomes absolute, too, but not if `ledger` is a URL.
+
+        Raises:
+            InvalidInputError: `ledger` is a URL with a password, or of another database system.
         """
-        ledger = self.ledger
-        if ledger is not None and "://" not in ledger:
-            ledger = str(Path(ledger).absolute())
         paths = {name: getattr(self, name).absolute() for name in _PATHS}
-        return replace(self, ledger=ledger, **paths)
+        return replace(self, ledger=kept_ledger(self.ledger, SETTINGS), **paths)
 
 
 class Claimed(NamedTuple):
@@ -201,7 +203,8 @@ class AggregateFolder:
         Raises:
             InvalidInputError: the folder or a mark exists; the mark is in the folder; another
                 folder uses the key; a file or setting is missing; a file or setting does not fit
-                the plan; the ledger has too little budget for the plan, or another run charged the
+                the plan; a key or certificate is no plain file; the ledger is a URL with a
+                password; the ledger has too little budget for the plan, or another run charged the
                 plan to it; a helper is given `candidates`, `schedule` or `settings.helper`; or a
                 leader is not given `settings.helper`.
             UnreadableFileError: a file cannot be read.
@@ -221,6 +224,9 @@ class AggregateFolder:
         domain = of_description(loaded.domain, candidates) if side == "leader" else None
         listed, absolute = load_allow_list(allow_list), settings.absolute()
         made = cls(path, side, loaded, listed, absolute, domain)
+        for name in _PATHS:
+            if name != "mark":
+                check_plain_file(name, getattr(absolute, name))
         made._check()
         made._check_budget()
         with archive.drafted(path) as draft:
@@ -635,7 +641,7 @@ class AggregateFolder:
             ledger.check_charge(Charge(privacy.population, self.plan.fingerprint, 0, privacy.event))
         except OverspentError as error:
             raise InvalidInputError(
-                f"the ledger {self.settings.ledger} does not cover this plan: {error.marked}"
+                f"the ledger {ledger.name} does not cover this plan: {error.marked}"
             ) from error
 
     def _ledger(self) -> Ledger | None:

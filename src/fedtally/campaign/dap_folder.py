@@ -29,7 +29,9 @@ from fedtally.campaign.key_files import load_aggregator_key
 from fedtally.campaign.places import (
     check_mark,
     check_origins,
+    check_plain_file,
     how_lost,
+    kept_ledger,
     opened_if_made,
     read_settings,
     text_in,
@@ -114,14 +116,21 @@ class DapSettings:
         check_origins(self.origins)
 
     def absolute(self) -> DapSettings:
-        """Return a copy of the settings with absolute paths."""
+        """Return a copy of the settings with absolute paths; the URL of a ledger is not changed.
+
+        Raises:
+            InvalidInputError: the ledger is a URL with a password, or of another database system.
+        """
+        noise = self.noise
+        if noise is not None:
+            noise = replace(noise, ledger=kept_ledger(noise.ledger, SETTINGS))
         return replace(
             self,
             keys=tuple(each.absolute() for each in self.keys),
             secret=self.secret.absolute(),
             mark=self.mark.absolute(),
             ca=self.ca and self.ca.absolute(),
-            noise=self.noise and self.noise.absolute(),
+            noise=noise,
         )
 
 
@@ -161,7 +170,8 @@ class DapFolder:
 
         Raises:
             InvalidInputError: the folder or the mark exists, the file of the task is damaged, or a
-                key, the secret, the mark or the noise cannot be used.
+                key, the secret, the mark or the noise cannot be used; a file that the server reads
+                again is no plain file; or the ledger is a URL with a password.
             UnreadableFileError: a file cannot be read.
             UnsafeParametersError: the policy refuses the task.
         """
@@ -170,6 +180,7 @@ class DapFolder:
         made = cls(path, role, load_task(task), settings.absolute())
         check_mark(made.settings.mark, path, str(path))
         made.settings.policy.check(made.task)
+        made._check_plain_files()
         _ = made.keyring(), made.secret()
         if made.settings.noise is not None:
             made.settings.noise.check(made.task)
@@ -208,6 +219,14 @@ class DapFolder:
         made = cls(path, role, load_task(path / TASK), _settings(values))
         made.settings.policy.check(made.task)
         return made
+
+    def _check_plain_files(self) -> None:
+        """Refuse the path of a key, of the secret or of a CA file that is no plain file."""
+        for key in self.settings.keys:
+            check_plain_file("key", key)
+        check_plain_file("secret", self.settings.secret)
+        if self.settings.ca is not None:
+            check_plain_file("ca", self.settings.ca)
 
     def keyring(self) -> Keyring:
         """Return the server's private keys, with which it decrypts reports, by their `key_number`.

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
@@ -152,11 +151,12 @@ class DapNoise:
         """
         from fedtally.privacy.budget import AlreadySpentError
 
+        ledger = self.open_ledger()
         try:
-            self.open_ledger().check_charge(self.charge(task, 0), owner)
+            ledger.check_charge(self.charge(task, 0), owner)
         except AlreadySpentError as error:
             raise InvalidInputError(
-                f"another server charged this task to the ledger {self.ledger}, and no other may"
+                f"another server charged this task to the ledger {ledger.name}, and no other may"
                 " give its sums away: go on with the folder of that server, or begin a new task"
             ) from error
 
@@ -174,12 +174,6 @@ class DapNoise:
                 "noise is charged to a ledger: name yours, which fedtally ledger grant makes"
             )
         return Ledger.open(self.ledger)
-
-    def absolute(self) -> DapNoise:
-        """Return a copy with an absolute path of the ledger; a URL is not changed."""
-        if self.ledger is None or "://" in self.ledger:
-            return self
-        return replace(self, ledger=str(Path(self.ledger).absolute()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values by name, as entries of a settings file; no `ledger` if it is None."""
@@ -254,7 +248,7 @@ class LedgerNoise:
             raise
         except InvalidInputError as error:
             raise UnchargedError(
-                f"the ledger {self._noise.ledger} covered the noise when this server started, and"
+                f"the ledger {self._ledger.name} covered the noise when this server started, and"
                 f" does not now; if it was replaced, put back the one that this server charged:"
                 f" {error}"
             ) from error

@@ -40,7 +40,9 @@ from fedtally.campaign.key_files import load_server_key
 from fedtally.campaign.places import (
     check_ledger,
     check_mark,
+    check_plain_file,
     how_lost,
+    kept_ledger,
     locked,
     opened_if_made,
     text_in,
@@ -131,8 +133,8 @@ class CampaignFolder:
 
         Raises:
             InvalidInputError: the folder or the mark exists, a file or setting is missing or does
-                not fit the plan, the ledger does not cover the plan, or the rounds of the plan
-                cannot all get a sum.
+                not fit the plan, the key is no plain file, the ledger is a URL with a password or
+                does not cover the plan, or the rounds of the plan cannot all get a sum.
             UnreadableFileError: a file cannot be read.
         """
         place = Path(path)
@@ -147,11 +149,12 @@ class CampaignFolder:
             of_description(loaded.domain, candidates),
             Path(server_key).absolute(),
             Path(mark).absolute(),
-            ledger if ledger is None or "://" in ledger else str(Path(ledger).absolute()),
+            kept_ledger(ledger, SETTINGS),
             deadlines or Deadlines(),
             None if allow_list is None else load_allow_list(allow_list),
             None if screen is None else Screen.parse(screen),
         )
+        check_plain_file("server_key", made.server_key)
         made._check()
         if why := made.plan.why_not_all_land():
             raise InvalidInputError(f"the rounds of {os.fspath(plan)} cannot all land: {why}")
@@ -620,7 +623,7 @@ class CampaignFolder:
             ledger.check_charge(charge)
         except OverspentError as error:
             raise InvalidInputError(
-                f"the ledger {self.ledger} does not cover this campaign: {error.marked}"
+                f"the ledger {ledger.name} does not cover this campaign: {error.marked}"
             ) from error
 
     def _check_screen(self) -> None:

@@ -17,12 +17,14 @@ from typing import Any, TypeVar
 from fedtally.base import toml, validate
 from fedtally.campaign.runner import Runner
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.plan import Plan
 from fedtally.store.marks import read_mark
 
 LOCK = "lock"  # a file in the folder, locked by the process that runs it, and names it (`Runner`)
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
+# paths that mean another file in each process
+_LENT = re.compile(r"/dev/(fd/|std)|/proc/")
 _BLOCK = 1 << 16  # how many candidates are written at a time
 _Kept = TypeVar("_Kept")
 
@@ -288,6 +290,55 @@ def check_mark(mark: Path, folder: Path, called: str) -> None:
         raise InvalidInputError(
             f"the mark {mark} lies in {called}, and would be put back with it: name a file"
             " elsewhere, on another disk if possible"
+        )
+
+
+def kept_ledger(ledger: str | None, file: str) -> str | None:
+    """Return the path or URL of a ledger, as a settings file keeps it: a path becomes absolute.
+
+    Args:
+        ledger: the path or URL of the ledger of privacy budgets; None: no ledger is given, and the
+            result is None.
+        file: the name of the settings file, for the error.
+
+    Raises:
+        InvalidInputError: the ledger is a URL with a password, which the file would show, or a URL
+            of neither SQLite nor PostgreSQL.
+    """
+    if ledger is None:
+        return None
+    if "://" not in ledger:
+        return str(Path(ledger).absolute())
+    # imported here, because it loads a database library, which the other functions do not need
+    from fedtally.store.database import has_password, name_of
+
+    if has_password(ledger):
+        raise InvalidInputError(
+            f"{opt.ledger(name_of(ledger))} holds a password, which would be written in plain into"
+            f" {file}, a file for backups: leave the password out, and write it into ~/.pgpass of"
+            " the user who runs the server (mode 0600), or log in without one, by a Unix socket"
+        )
+    return ledger
+
+
+def check_plain_file(option: str, path: Path) -> None:
+    """Refuse a path that a settings file keeps, if a later process cannot read it again.
+
+    Such a path names a pipe, for instance that of `<(...)` in a shell, or an open file of this
+    process. A path of a file that does not exist is accepted.
+
+    Args:
+        option: the option that has the path, for the error, such as `opt.key`.
+        path: the path, absolute.
+
+    Raises:
+        InvalidInputError: the path is refused.
+    """
+    place = os.fspath(path)
+    if os.path.exists(path) and (_LENT.match(place) or not os.path.isfile(path)):
+        raise InvalidInputError(
+            f"{opt[option](place)} is no plain file, and the server reads it again at each start:"
+            " name the file itself, where it stays"
         )
 
 

@@ -602,20 +602,26 @@ def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
             a run has found that the campaign is over (`_is_over`).
 
     Raises:
-        InvalidInputError: a session is open, no round has landed, or the campaign has not begun.
+        InvalidInputError: a process runs the campaign, a session is open, no round has landed, or
+            the campaign has not begun.
     """
     import time
 
     from fedtally.campaign.folder import check_begun
 
     check_begun(folder)
+    if by_hand and (process := folder.runner()) is not None:
+        raise InvalidInputError(
+            f"process {process} runs {folder.path}: fedtally campaign drain {folder.path} ends it"
+            " after its open sessions; once it has ended, type --end again"
+        )
     with hold(folder) as driver:
         driver.drain()
         driver.tick(time.time())
         if not driver.is_idle:
             raise InvalidInputError(
                 f"{folder.path} has open sessions, whose clients would be lost: fedtally campaign"
-                " resume, then drain, ends them"
+                " resume, then drain, ends them; type --end again then"
             )
         if not folder.status().landed:
             raise InvalidInputError(

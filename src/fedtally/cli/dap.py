@@ -287,10 +287,12 @@ def _show_task(made: Task, as_json: bool) -> None:
         console.show_json(document)
         return
     from fedtally.answer import tables
+    from fedtally.dap.draft18 import DRAFT
 
     sizes = ", ".join(f"{name} {value:,}" for name, value in made.sizes.items())
     rows = [
         ("Task", id),
+        ("Draft", "18" if made.draft == DRAFT else f"{made.draft:02} (reports)"),
         ("Measures", f"{made.vdaf}{sizes and f': {sizes}'}"),
         ("Reports go to", upload),
         ("Batches", f"at least {made.min_batch:,} reports, of {made.configuration.precision:,} s"),

@@ -359,6 +359,7 @@ def _spent(result: Result, options: dict[str, Any]) -> str:
     """
     from fedtally.privacy.accounting import numbers
     from fedtally.store import Ledger
+    from fedtally.store.database import name_of
 
     terms = result.plan.privacy
     assert terms is not None
@@ -366,7 +367,8 @@ def _spent(result: Result, options: dict[str, Any]) -> str:
         books = Ledger.open(options["ledger"])
         granted, spent = books.granted(terms.population), books.spent(terms.population)
     except FedtallyError as error:
-        return f"{options['ledger']}: charged, and what is spent cannot be read: {error.in_shell}"
+        name = name_of(options["ledger"])
+        return f"{name}: charged, and what is spent cannot be read: {error.in_shell}"
     assert granted is not None
     text = (
         f"population {terms.population} has spent {spent} of the epsilon {granted.epsilon:g} that"

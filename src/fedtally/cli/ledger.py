@@ -102,12 +102,14 @@ def grant(ledger: str, population: str, epsilon: float, delta: float, as_json: b
 @json_option
 def show(ledger: str, population: str | None, as_json: bool) -> None:
     """Show the grants of populations, what their campaigns cost together, and their releases."""
+    from fedtally.store.database import name_of
+
     document = _exported(ledger, population)
     if as_json:
         console.show_json(document)
         return
     if not document["populations"]:
-        console.note(f"{ledger} grants nothing yet: fedtally ledger grant")
+        console.note(f"{name_of(ledger)} grants nothing yet: fedtally ledger grant")
     for entry in document["populations"]:
         _show_population(entry)
 

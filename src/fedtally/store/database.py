@@ -47,6 +47,11 @@ CHANGES = {"changes": True}
 _BEGIN = {True: "BEGIN IMMEDIATE", False: "BEGIN"}  # True: the transaction writes
 _LAST_SECOND = 2**62  # the largest time, Unix seconds; BigInteger holds up to 2^63 - 1
 
+# The parameters in the URL of a database that must not be shown, beside its password.
+_SECRETS = frozenset(
+    ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
+)
+
 SqliteConnection = sqlite3.Connection  # only this module imports the driver
 
 # The words by which messages call one database of a kind. A kind that is missing here is called by
@@ -365,12 +370,7 @@ def opened(kind: type[_Opened], url: sa.URL, create: bool) -> _Opened:
         MissingExtraError: the driver for PostgreSQL is not installed.
         StoreError: the database cannot be used, for instance because it is locked.
     """
-    name = (
-        url.database
-        if url.get_backend_name() == "sqlite"
-        else url.render_as_string(hide_password=True)
-    )
-    assert name is not None
+    name = _name(url)
     if url.get_backend_name() == "sqlite":
         try:
             if create:
@@ -390,6 +390,39 @@ def opened(kind: type[_Opened], url: sa.URL, create: bool) -> _Opened:
 def _called(kind: str) -> str:
     """Return what messages call one database of a kind."""
     return _CALLED.get(kind, kind)
+
+
+def name_of(location: str | os.PathLike[str]) -> str:
+    """Return the path of an SQLite file, or the URL of a database without its password.
+
+    Args:
+        location: the path or URL, in a form that `url_of` takes.
+
+    Raises:
+        InvalidInputError: as for `url_of`.
+    """
+    return _name(url_of(location))
+
+
+def has_password(location: str | os.PathLike[str]) -> bool:
+    """Tell whether a location is a URL that contains a password or another secret.
+
+    Args:
+        location: the path or URL, in a form that `url_of` takes.
+
+    Raises:
+        InvalidInputError: as for `url_of`.
+    """
+    url = url_of(location)
+    return bool(url.password) or not _SECRETS.isdisjoint(url.query)
+
+
+def _name(url: sa.URL) -> str:
+    if url.get_backend_name() == "sqlite":
+        assert url.database is not None
+        return url.database
+    shown = url.difference_update_query(_SECRETS).set(drivername=url.get_backend_name())
+    return shown.render_as_string(hide_password=True)
 
 
 def url_of(location: str | os.PathLike[str]) -> sa.URL:

@@ -230,7 +230,7 @@ class Process:
             async with served(app.application(), peer, pins.of_listener()) as task:
                 yield [], [task]
             return
-        async with httpx.AsyncClient(verify=pins.of_caller()) as http:
+        async with httpx.AsyncClient(verify=pins.of_caller(), trust_env=False) as http:
             tendings = [
                 self._tending(claimed, number, one, http) for number, one in enumerate(releases)
             ]

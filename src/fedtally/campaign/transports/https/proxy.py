@@ -272,14 +272,17 @@ server {{
   keepalive_timeout 65s;
   large_client_header_buffers 2 4k;
 
+  # What a bound refuses: nginx's own status, 503, would look as if a process were away.
+  limit_req_status 429;
+  limit_conn_status 429;
+
   location / {{ return 404; }}"""
 
 _LOCATION = """
   location = {path} {{  # {title}
     client_max_body_size {most};  # no answer under the plan is longer
     client_body_buffer_size {buffer};
-    limit_req zone=fedtally burst={burst} nodelay;
-    limit_req_status 429;"""
+    limit_req zone=fedtally burst={burst} nodelay;"""
 
 _REPORTS = """
   location ~ ^{path}[0-9]+(/reports)?$ {{  # {title}
