@@ -48,9 +48,9 @@ class Shape:
     @cached_property
     def run(self) -> re.Pattern[str]:
         """Matches plain lines with their ends, as many as follow one another; perhaps none."""
-        field = f"[^{re.escape(self.delimiter)}{_NEVER}]*+"
-        if self.is_quoted:
-            field = f'(?:"[^"{_NEVER}]*+"|{field.replace("[^", "[^" + chr(34), 1)})'
+        never = re.escape(self.delimiter) + _NEVER
+        quoted = rf'"[^"{_NEVER}]*+"'
+        field = rf'(?:{quoted}|[^"{never}]*+)' if self.is_quoted else f"[^{never}]*+"
         line = f"(?:{field}{re.escape(self.delimiter)}){{{self.width - 1}}}{field}"
         return re.compile(rf"(?:{line}\r?\n)*+")
 
@@ -74,8 +74,9 @@ def read_lines(text: str, shape: Shape, read: Callable[[str], Row | None]) -> li
     before: list[int] = []  # for each of the others, how many plain lines stand before it
     number = start = 0
     while start < len(text):
+        found = shape.run.match(text, start)
         # Before 3.11.5, Python may include the start of the first line that is not plain.
-        end = max(start, text.rfind("\n", start, shape.run.match(text, start).end()) + 1)  # type: ignore[union-attr]
+        end = max(start, text.rfind("\n", start, found.end() if found else start) + 1)
         kept.append(text[start:end])
         number += text.count("\n", start, end)
         if end == len(text):
@@ -93,9 +94,7 @@ def read_lines(text: str, shape: Shape, read: Callable[[str], Row | None]) -> li
         pa.array(of_objects([row.get(name) for row in others]), pa.large_string())
         for name in shape.places
     ]
-    return [
-        pa.concat_arrays(parts).take(order) for parts in zip(columns, apart, strict=True)
-    ]
+    return [pa.concat_arrays(parts).take(order) for parts in zip(columns, apart, strict=True)]
 
 
 def _of_plain(text: str, shape: Shape) -> list[Any]:
@@ -105,14 +104,14 @@ def _of_plain(text: str, shape: Shape) -> list[Any]:
 
     if not text:
         return [pa.array([], pa.large_string()) for _ in shape.places]
-    # Arrow drops a byte order mark at the start, and reads all in one piece. So an empty line, which
-    # it skips, comes first, and the block is larger than the text.
+    # Arrow drops a byte order mark at the start of its input, so an empty line comes first there,
+    # and is skipped. All other lines are read as one block.
     data = b"\n" + text.encode()
     table = arrow_csv.read_csv(
         pa.py_buffer(data),
         arrow_csv.ReadOptions(
             use_threads=False,
-            block_size=len(data) + 1,
+            block_size=len(data),
             skip_rows=1,
             column_names=[str(place) for place in range(shape.width)],
         ),
