@@ -34,6 +34,7 @@ PIECES = [
     *(b"\xff", b"\xe9", b"\xed\xa0\x80", b"\xf0\x9f", b"\xa0", b"\x81"),
 ]
 PLAIN = [
+    b"null,7.0",
     b"a,b",
     b'"a","b"',
     b'"a",b',
@@ -129,9 +130,9 @@ def test_a_table_without_a_header_is_read_as_line_by_line(
 
 @pytest.mark.promise
 @settings(max_examples=80)
-@given(TABLES, BLOCKS, LONGEST, st.sampled_from(["utf8", "latin-1", "gbk", "iso2022_jp"]))
-@example(b"\x81\n\xe9\n", 1 << 22, 1 << 26, "gbk")
-@example(b'\x1b$B\n$"\n', 1 << 22, 1 << 26, "iso2022_jp")
+@given(TABLES, BLOCKS, LONGEST, st.sampled_from(["utf8", "latin-1", "gbk"]))
+@example(b"uuA\x1b\n\\\n", 1 << 22, 1 << 26, "iso2022_jp_1")  # an escape of several bytes
+@example(b"~{uu\xe9\n", 1 << 22, 1 << 26, "hz")
 def test_a_text_is_read_as_line_by_line(
     path: Path, rows: bytes, size: int, longest: int, encoding: str
 ) -> None:
@@ -154,10 +155,24 @@ def refuse(line: str) -> Any:
     raise AssertionError(f"the line {line!r} was read by itself")
 
 
-@each_case("line", ["a,b", '"a","b"', '"a, b",c', ",", '"",""', "é,\ufeff", "\ufeffé,b", "a,b\r"])
-def test_plain_lines_are_read_at_once(line: str) -> None:
-    shape = Shape({"user": 1, "item": 0}, 2, ",", is_quoted=True)
-    assert [len(column) for column in read_lines(f"{line}\n" * 3, shape, refuse)] == [3, 3]
+@each_case(
+    ("line", "user", "item"),
+    [
+        ("a,b", "a", "b"),
+        ('"a","b"', "a", "b"),
+        ('"a, b",c', "a, b", "c"),
+        (",", "", ""),
+        ('"",""', "", ""),
+        ("NA,null", "NA", "null"),
+        ("007,1e3\r", "007", "1e3"),
+        (" é,'\ufeff'", " é", "'\ufeff'"),
+        ("\ufeffé,\\", "\ufeffé", "\\"),
+    ],
+)
+def test_plain_lines_are_read_at_once(line: str, user: str, item: str) -> None:
+    shape = Shape({"item": 1, "user": 0}, 2, ",", is_quoted=True)
+    found = [column.to_pylist() for column in read_lines(f"{line}\n" * 3, shape, refuse)]
+    assert found == [[item] * 3, [user] * 3]
 
 
 def test_lines_of_text_are_read_at_once() -> None:
