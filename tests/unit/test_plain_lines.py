@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ PLAIN = [
     b"a",
     b'"a"',
     b"a;b",
+    b'"""a"",""b""",""""',
+    b'"a""b",""",""","x"',
 ]
 PLAIN_LINES = st.builds(
     lambda line, end, number: (line + end) * number,
@@ -161,6 +164,7 @@ def refuse(line: str) -> Any:
         ("a,b", "a", "b"),
         ('"a","b"', "a", "b"),
         ('"a, b",c', "a, b", "c"),
+        ('"""a"",""b""",""""', '"a","b"', '"'),
         (",", "", ""),
         ('"",""', "", ""),
         ("NA,null", "NA", "null"),
@@ -175,13 +179,25 @@ def test_plain_lines_are_read_at_once(line: str, user: str, item: str) -> None:
     assert found == [[item] * 3, [user] * 3]
 
 
+@each_case("line", ['"' + '""' * 200_000 + "x,a\n", '"' + '""' * 200_000 + "\n"])
+def test_a_line_of_quotes_takes_little_memory(line: str) -> None:
+    shape = Shape({"item": 0}, 2, ",", is_quoted=True)
+    assert shape.run.match(",\n")
+    tracemalloc.start()
+    try:
+        found = shape.run.match(line)
+        assert found and not found.end() and tracemalloc.get_traced_memory()[1] < 1e6
+    finally:
+        tracemalloc.stop()
+
+
 def test_lines_of_text_are_read_at_once() -> None:
     [items] = read_lines('tea\n"rye, \n\n\ufeffa\r\n', TEXT, refuse)
     assert items.to_pylist() == ["tea", '"rye, ', "", "\ufeffa"]
 
 
 @each_case(
-    "line", ['a,"b', "a", "a,b,c", 'a,"b""c"', "a\r,b", "a\0,b", "\udcff,b", 'a,b"', "a,b\r\r"]
+    "line", ['a,"b', "a", "a,b,c", 'a,"b"""c"', "a\r,b", "a\0,b", "\udcff,b", 'a,b"', "a,b\r\r"]
 )
 def test_only_the_lines_that_are_not_plain_are_read_one_by_one(line: str) -> None:
     seen = []

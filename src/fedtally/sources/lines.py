@@ -21,6 +21,7 @@ the run. Under privacy a client's data must change only that client's row. So th
   client can. In JSON lines the whole row often cannot be read then.
 * A value that cannot be read is missing. Without its item, the row is a client without an item.
   Without its client, silo or round, the row is dropped.
+* Lines that are written as usual are read many at once, with the same result (`plain_lines`).
 * The header or the options decide which columns there are, because they are public. A row never
   does.
 """
