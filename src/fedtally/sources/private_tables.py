@@ -18,6 +18,7 @@ from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.sources import lines
 from fedtally.sources.batches import Columns
 from fedtally.sources.layout import Layout, Tables
+from fedtally.sources.plain_lines import TEXT, Shape
 from fedtally.sources.streams import ByteStream
 
 # The type of `lines.tables` and `lines.rows`, which yield the rows of a stream of lines.
@@ -72,7 +73,11 @@ def read_csv(
         # Otherwise an empty line is no row.
         is_single = set(places) == set(columns.items) and width in (None, len(places))
         read = lines.rows_of_csv(columns, layout.delimiter, width, places, is_single)
-        for table in rows(stream, read, columns, encoding, layout.block_size, line_end):
+        shape = None
+        if line_end == b"\n" and layout.delimiter != "\0":
+            fields = width or max(places.values()) + 1
+            shape = Shape(places, fields, layout.delimiter, is_quoted=True)
+        for table in rows(stream, read, columns, encoding, layout.block_size, line_end, shape):
             yield table, columns, stream.position
 
 
@@ -156,8 +161,10 @@ def read_text(
     """
     item = Columns("item")
     with _open_lines(path, layout) as stream:
-        encoding = lines.line_encoding(layout.encoding)
-        for table in rows(stream, lambda line: {"item": line}, item, encoding, layout.block_size):
+        encoding, size = lines.line_encoding(layout.encoding), layout.block_size
+        # In some other encodings, a byte of one line could change the text of the next line.
+        shape = TEXT if encoding == "utf-8" else None
+        for table in rows(stream, lambda line: {"item": line}, item, encoding, size, shape=shape):
             yield table, item, stream.position
 
 
