@@ -248,12 +248,11 @@ def test_the_guarantee_is_of_another_report_in_the_place_of_one(vdaf: str) -> No
         replace(noise, variance=0.95 * noise.variance).terms(task)
     with pytest.raises(InvalidInputError, match="noise has unknown entries"):
         DapNoise.from_dict(noise.to_dict() | {"more": 1})
-    assert DapNoise.from_dict(noise.to_dict()) == noise.absolute() == noise
+    assert DapNoise.from_dict(noise.to_dict()) == noise
     with pytest.raises(InvalidInputError, match="noise is charged to a ledger: name yours"):
         noise.check(task)
     url = replace(noise, ledger="postgresql://me@host/books")
-    assert url.absolute() == url and DapNoise.from_dict(url.to_dict()) == url
-    assert replace(noise, ledger="books.db").absolute().ledger == str(Path("books.db").absolute())
+    assert DapNoise.from_dict(url.to_dict()) == url
 
 
 def test_a_task_is_charged_once_and_each_batch_reserved(tmp_path: Path) -> None:

@@ -1495,7 +1495,7 @@ def test_the_defaults_that_help_shows_are_those_that_run() -> None:
     """The text in brackets at the end of a help text is the default."""
     usual = Simulation.of()
     plain = {
-        "max_bytes": f"{DEFAULT_MAX_BYTES // 1000}kB",
+        "max_bytes": f"{DEFAULT_MAX_BYTES // 1000}kB for a sketch, and up to 64kB for a histogram",
         "rows": f"{DEFAULT_ROWS}; with --tau chosen",
         "failure_probability": str(usual.spec.failure_probability),
         "confidence": str(usual.spec.decoding.confidence),

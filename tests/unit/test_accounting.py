@@ -98,7 +98,8 @@ def test_the_page_says_what_is_promised_to_a_group():
     """Of j clients the difference is at most j times as long, as if the noise were that much
     less."""
     [group] = re.findall(
-        r"([\d.]+) for two, ([\d.]+) for three, ([\d.]+) for five \(all at delta 1e-6", PRIVACY
+        r"two have ([\d.]+) with Gaussian noise, three ([\d.]+), five ([\d.]+) \(delta 1e-6",
+        PRIVACY,
     )
     found = [cost(wide(noise_multiplier(1.0, DELTA) / clients)) for clients in (2, 3, 5)]
     assert [float(number) for number in group] == [
@@ -108,7 +109,7 @@ def test_the_page_says_what_is_promised_to_a_group():
 
 def test_the_page_says_that_geometric_noise_promises_a_group_as_much_times_the_epsilon():
     """A counter that is moved by j, as one client in j rounds moves it, costs j epsilon exactly."""
-    [said] = re.findall(r"with geometric noise exactly (\d), (\d), (\d)\.", PRIVACY)
+    [said] = re.findall(r"with geometric noise it is exactly (\d), (\d), (\d)\.", PRIVACY)
     one = Event("geometric", 1, "zero-out", encoding="histogram")
     one = replace(one, variance=calibrate(one, 1.0, 0.0))
     found = [epsilon(replace(one, participations=int(j)), 0.0).epsilon for j in said]

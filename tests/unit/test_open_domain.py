@@ -143,7 +143,7 @@ def test_the_domain():
         ({"domain": DOMAIN.describe() | {"public": False}}, "is public"),
         ({"domain": DOMAIN.describe() | {"bits": 29, "size": 2**29}}, "domain.bits"),
         ({"domain": {"kind": "open", "size": 4096, "public": True}}, "domain lacks"),
-        ({"domain": DOMAIN.describe() | {"normalise": "nfd"}}, "domain.normalise must be nfc"),
+        ({"domain": DOMAIN.describe() | {"normalise": "nfd"}}, 'domain.normalise must be "nfc"'),
         ({"domain": DOMAIN.describe() | {"form": "nfc"}}, "domain has unknown entries form"),
     ],
 )

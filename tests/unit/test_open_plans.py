@@ -367,7 +367,7 @@ def test_one_text_in_two_forms_is_one_string():
     assert normal.describe()["normalise"] == "nfc" and "normalise" not in plain.describe()
     assert fedtally.domain.load(normal.describe(), normal.arrays()) == normal != plain
     assert normal.name(two.encode()) is None and normal.name(one.encode()) == one
-    with pytest.raises(InvalidInputError, match="normalise must be nfc, got 'nfd'"):
+    with pytest.raises(InvalidInputError, match="normalise must be \"nfc\", got 'nfd'"):
         OpenStrings(normalise="nfd")
     held = [one] * 60 + [two] * 60 + ["tea"] * 80
     asked = ASKED | {"domain": OpenStrings(8, 12, normalise="nfc")}

@@ -144,7 +144,7 @@ def test_names_and_flags_are_unique() -> None:
 
 
 def test_a_command_may_have_its_own_text_and_default() -> None:
-    assert OPTIONS["max_bytes"].shown_default() == "32kB"
+    assert OPTIONS["max_bytes"].shown_default().startswith("32kB for a sketch")
     assert OPTIONS["max_bytes"].places["demo"].shown_default() == "8kB"
     assert help_of(OPTIONS["rows"].places["estimate"]).endswith("[7; with --tau chosen]")
     assert help_of(OPTIONS["rows"].places["plan"]).endswith("[chosen]")

@@ -220,7 +220,7 @@ def test_only_an_open_domain_is_spelled() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"normalise": "nfd"}, "domain.normalise must be nfc"),
+        ({"normalise": "nfd"}, 'domain.normalise must be "nfc"'),
         ({"max_length": 16}, "domain.max_length must be 32"),
         ({"bits": 7}, "domain.bits must be at least 8"),
         ({"size": 5}, "candidates, got public True and size 5"),

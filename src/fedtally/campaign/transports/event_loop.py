@@ -34,12 +34,13 @@ def signals_given_back() -> Iterator[None]:
     uvloop leaves its own functions in place, and these ignore every later signal.
     """
     before = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGINT)}
+    # A handler that is None was set by other code than Python's, and cannot be given back.
+    before = {name: handler for name, handler in before.items() if handler is not None}
     try:
         yield
     finally:
         for name, handler in before.items():
-            if handler is not None:  # None: other code than Python's has set it
-                signal.signal(name, handler)
+            signal.signal(name, handler)
 
 
 def drain_at_sigterm(stop: Callable[[], None], note: Callable[[str], None]) -> None:
