@@ -709,6 +709,7 @@ class Size:
         .on(
             "simulate",
             help="Plan an open domain for this upload, such as 16kB",
+            usual="32kB",
             is_often=False,
         )
         .on("demo", usual="8kB")
