@@ -363,6 +363,34 @@ def test_a_sum_that_can_spare_nobody_says_so_and_its_way_out_holds(
     assert gone in said and gone not in out
 
 
+def test_a_start_that_is_not_safe_is_not_recommended(call: Call) -> None:
+    asked = (
+        "--people",
+        "5000",
+        "--domain-size",
+        "1000",
+        "--epsilon",
+        "1",
+        "--secure-sum",
+        "secagg",
+    )
+    for number, adversary, way in (("5", "semi-honest", True), ("6", "active", False)):
+        out = call("--clients", number, *asked, "--adversary", adversary)[1]
+        assert f"all {number} silos must come" in words_of(out)
+        assert ("--cohort-min" in out) is way
+    smaller = ("--cohort", "6", "--cohort-min", "5")
+    code, _, err = call("--clients", "6", *asked, "--adversary", "active", *smaller)
+    said = "sums that begin with 5 silos (--cohort-min) cannot be summed safely"
+    assert code == 2 and said in words_of(err)
+
+
+def test_two_servers_say_how_many_reports_a_sum_needs(call: Call) -> None:
+    asked = ("--clients", "5000", "--domain-size", "100", "--secure-sum", "two-server")
+    assert "a sum needs 4,750 of 5,000 clients" in words_of(call(*asked)[1])
+    out = words_of(call(*asked, "--max-dropout", "0")[1])
+    assert "a sum needs all 5,000 clients" in out
+
+
 def test_of_many_sums_one_that_does_not_begin_is_little(call: Call) -> None:
     fleet = ("--domain-size", "100", "--encoding", "histogram", "--secure-sum", "secagg")
     for sums, is_said in ((4, True), (5, False)):
