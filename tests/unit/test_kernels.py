@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from cases import each_case
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedtally import kernels
@@ -282,6 +282,8 @@ def test_decoding_in_single_precision_and_means(
     st.floats(0.0, 1.0),
     st.booleans(),
 )
+# Small enough for any run to try it, and large enough for a search: 128 cells.
+@example(0, (7, 1, 1), 5, 3, "median", 1.0, False)
 def test_a_look_above_a_floor_is_a_look_at_all(
     backend: str,
     seed: int,

@@ -225,8 +225,9 @@ class Decoder:
         if self._fold == "median":
             # The median can exceed the floor only if the values of this many rows exceed it.
             need = (rows + 1) // 2
-            # NumPy would round a float of Python to float32, perhaps to a larger floor.
-            exceed = self._values > np.float64(floor)
+            # In an array of one: NumPy rounds a float of Python to float32, and NumPy 1 every
+            # scalar. The rounded floor can be larger, and an estimate just above it be missed.
+            exceed = self._values > np.array([floor], np.float64)
             codes: U8 = np.where(exceed, -(-255 // need), 0).astype(np.uint8)
             return codes
         # Values below `low` are raised to `low`, and codes are rounded up. Both can only increase
