@@ -288,10 +288,10 @@ def _of_abbreviations(tokens: list[Token]) -> Iterator[Break]:
 
 @cache
 def terms() -> tuple[str, ...]:
-    """Return the terms of the glossary: its headings of the third level."""
+    """Return the terms of the glossary: its headings of the third level that ask nothing."""
     path = ROOT / GLOSSARY
     page = path.read_text(encoding="utf-8") if path.exists() else ""
-    return tuple(re.findall(r"^### (.+)$", page, re.MULTILINE))
+    return tuple(re.findall(r"^### (.+[^?\n])$", page, re.MULTILINE))
 
 
 @cache

@@ -870,7 +870,7 @@ class Rounds:
         needs="--start DAY",
     ).on("plan")
     participations: int | None = option(
-        "Let a client take part in at most K rounds",
+        "Let a client take part in at most K rounds, with epsilon",
         _positive("K"),
         usual="1",
         needs="--start DAY",
@@ -1320,7 +1320,7 @@ class Run:
         option(
             "Bound the memory for rows, and for --output",
             _size(),
-            usual="1GiB; half of the machine's",
+            usual="1GiB for rows; half of the machine's for the file",
             more='the bytes that rows may take, or a text such as "2GiB" (1 GiB). Rows of clients'
             " beyond it go to disk. Reading takes half a gigabyte of it, even if it is smaller; the"
             " libraries, the distinct items and the answer come on top",

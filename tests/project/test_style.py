@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -125,6 +126,21 @@ def test_the_glossary_has_the_terms_of_the_field():
     assert terms >= {"batch", "cohort", "helper", "leader", "relation", "release", "report"}
     assert terms >= {"roster", "schedule", "unmask"}
     assert len(terms) == len(style.terms())
+
+
+def test_questions_are_answered_at_once():
+    """A heading that fits a line of a search, and an answer that is read in one breath."""
+    page = (ROOT / style.GLOSSARY).read_text(encoding="utf-8")
+    sections = [part.partition("\n\n") for part in re.split(r"^#+ ", page, flags=re.MULTILINE)]
+    answers = {title: text for title, _, text in sections if title.endswith("?")}
+    assert len(answers) == len(re.findall(r"^### .+\?$", page, re.MULTILINE)) > 200
+    assert not {question for question in answers if len(question.split()) > 12}
+    most = {
+        question: sum(bool(line) and line[0] not in "`>" for line in answer.splitlines())
+        for question, answer in answers.items()
+    }
+    assert not {question for question, lines in most.items() if lines > 9}
+    assert not {question for question, answer in answers.items() if "](" not in answer}
 
 
 def test_the_readme_stays_short():

@@ -165,6 +165,17 @@ def test_merge_names_items_that_were_no_candidates(call: Call) -> None:
     assert code == 0 and "\nnobody was no candidate\n" in out
 
 
+def test_merge_says_that_results_counted_unlike_numbers_of_items(call: Call) -> None:
+    candidates = Strings(["tea", "milk"], bytes(32), public=True)
+    held, people = ["tea", "milk"] * 9, np.arange(18) // 2
+    for most, name in ((1, "one"), (2, "two"), (1, "again")):
+        result = fedtally.estimate(held, clients=people, domain=candidates, max_items=most)
+        result.save(name)
+    _, unlike, _ = call("merge", "one", "two", "again", "--details")
+    assert "up to 1 and 2 items of each client (--max-items)" in " ".join(unlike.split())
+    assert "items of each client" not in call("merge", "one", "again", "--details")[1]
+
+
 def test_merge_answers_for_several_results(call: Call) -> None:
     for seed in ("1", "2"):
         assert (

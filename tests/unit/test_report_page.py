@@ -385,7 +385,7 @@ def test_a_title_names_the_source_without_its_folder(
     text = Path("r.html").read_text("utf-8")
     assert "<h1>Most frequent url in visits.csv</h1>" in text and "of-ana" not in text
     today = date.today()
-    assert f"From visits.csv, {today.day} {today:%B} {today.year}." in _plain(text)
+    assert f"From visits.csv, page of {today.day} {today:%B} {today.year}." in _plain(text)
     assert run([*asked, "--title", "What <b>we</b> read"]) == 0
     text = Path("r.html").read_text("utf-8")
     for tag in ("title", "h1"):
@@ -399,7 +399,7 @@ def test_a_title_names_the_source_without_its_folder(
     head = page.Head(sources=["a/b.csv", "-"], day=date(2020, 2, 3))
     said = _plain(page.page(result, result.top(1), command="", head=head))
     assert "Most frequent items in b.csv and standard input" in said
-    assert "From b.csv, standard input, 3 February 2020." in said
+    assert "From b.csv, standard input, page of 3 February 2020." in said
     assert str(today.year) not in _plain(page.page(result, result.top(1), command=""))
 
 
@@ -603,7 +603,8 @@ def test_the_page_of_merged_results_says_what_is_true_of_all_and_of_each(tmp_pat
     titled = {"title": "Both months", "day": day, "command": "", "path": path}
     write_merged_page(merged, files, merged.top(2), **titled)
     markup = path.read_text("utf-8")
-    assert "<h1>Both months</h1>" in markup and "two.fed, 3 February 2020." in _plain(markup)
+    assert "<h1>Both months</h1>" in markup
+    assert "two.fed, page of 3 February 2020." in _plain(markup)
     exact = [fedtally.estimate(["milk"] * 9, domain=domain, seed=seed) for seed in (1, 2)]
     for every, of in (((parts[0], exact[0]), " (two.fed)"), (exact, "")):
         write_merged_page(Answer(every), files, [], command="", path=path)

@@ -85,7 +85,7 @@ REFUSED = {
     "a name twice": (
         WHOLE.replace("end", f"ada = {digest_of('b')}\nend"),
         0o600,
-        "line 3 of .* has the name ada once more",
+        "line 3 of .* has the name of another line once more",
     ),
     "a token twice": (
         WHOLE.replace("end", f"ben = {DIGEST}\nend"),
@@ -293,7 +293,7 @@ def test_a_process_that_runs_is_named(
         ("ben", "line 1 of hashes.txt is not NAME = DIGEST"),
         (f"ben = {DIGEST}\n\n", "line 2 of hashes.txt is not NAME = DIGEST"),
         (f"ben = {DIGEST.upper()}", "64 lower-case"),
-        (f"ben = {DIGEST}\nben = {digest_of('c')}", "has the name ben once more"),
+        (f"ben = {DIGEST}\nben = {digest_of('c')}", "has the name of another line once more"),
         ("\xff = ", "is no text"),
     ],
 )

@@ -94,7 +94,7 @@ def write_merged_page(
         command: the command that made the report, without secrets.
         path: the path of the HTML file, which ends in .html.
         title: the title; "": a title that is made of the names of the results.
-        day: the day of the report; None: the page shows no day.
+        day: the day on which the page is written; None: the page shows no day.
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.

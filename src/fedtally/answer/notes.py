@@ -65,7 +65,7 @@ def warnings(part: Part) -> Iterator[str]:
 
 
 def on_parts(parts: Sequence[Part], num_contributions: int, disjoint: bool) -> Iterator[str]:
-    """Yield the notes on all parts together: early ends, and clients that are in several parts.
+    """Yield the notes on all parts together: early ends, draws that differ, and repeated clients.
 
     An answer of one part has only notes on an early end.
 
@@ -78,6 +78,13 @@ def on_parts(parts: Sequence[Part], num_contributions: int, disjoint: bool) -> I
     yield from on_ends(parts)
     if len(parts) == 1:
         return
+    kept = sorted({part.plan.max_items for part in parts})
+    if len(kept) > 1:
+        yield Note(
+            f"the results count up to {' and '.join(map(str, kept))} items of each client"
+            f" ({opt.max_items}): their sum is of all who hold an item only if nobody has"
+            " more than were counted"
+        )
     ones, many = zip(*(part.plan.nouns for part in parts), strict=True)
     one = ones[0] if len(set(ones)) == 1 else "client or person"
     which = "both" if len(parts) == 2 else "several"

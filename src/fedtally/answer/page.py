@@ -75,7 +75,7 @@ class Head:
         title: the title; "": a title that is made of the names of the items and sources.
         sources: the names of the files or populations that were read; the page shows base names
             only.
-        day: the day of the report; None: the page shows no day.
+        day: the day on which the page is written; None: the page shows no day.
     """
 
     title: str = ""

@@ -54,12 +54,13 @@ def title(items: str, sources: Sequence[str]) -> str:
 
 
 def origin(sources: Sequence[str], day: date | None) -> str:
-    """Return the line below a title: the sources and the day; "" if there is neither.
+    """Return the line below a title: the sources, and the day of the page; "" if there is neither.
 
     >>> origin(["words.txt"], date(2026, 3, 1)), origin([], None)
-    ('From words.txt, 1 March 2026', '')
+    ('From words.txt, page of 1 March 2026', '')
     """
-    when = "" if day is None else f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+    # The day of the page: a saved result may be older, and does not say how old.
+    when = "" if day is None else f"page of {day.day} {_MONTHS[day.month - 1]} {day.year}"
     where = f"From {', '.join(sources)}" if sources else ""
     return ", ".join(part for part in (where, when) if part)
 

@@ -424,8 +424,8 @@ def send_report(
 
     The items are spent when the report is made: before that both servers say that they take
     reports. From then on the report is in the record, and the same command sends on what is left.
-    It ends with 0 once both servers have the report, with 1 where it is to be run again, and with 2
-    where nothing is sent any more.
+    It ends with 0 once both servers have the report, or where a signal ended it and it says what is
+    left; with 1 where it is to be run again, and with 2 where nothing is sent any more.
     """
     import asyncio
 

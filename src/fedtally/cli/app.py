@@ -105,8 +105,8 @@ def help_(ctx: click.Context, command: tuple[str, ...]) -> None:
 
 
 _NO_POSIX = (
-    "this command needs user ids, locks of files and Unix sockets: run it on Linux or macOS, or in"
-    " a container"
+    "this command needs user ids, locks of files and Unix sockets: run it on Linux, or in a"
+    " container"
 )
 _NO_MEMORY = "out of memory; fewer rounds, a smaller --width or a smaller --domain need less"
 

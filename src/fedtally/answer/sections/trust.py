@@ -394,6 +394,7 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         return [
             ("Trust", _trust_in_two(plan, agreed)),
             ("Secure sum", f"two servers; at least {agreed.min_batch:,} clients in a sum"),
+            ("", honesty(agreed.honest_survivors)),
             ("", validity(agreed.validity)),
         ]
     p = agreed.parameters

@@ -377,8 +377,8 @@ def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
 
     Serve it on another socket than the clients' application.
 
-    - `/healthz`: 503 if another process has taken over the campaign, or if the campaign was
-      cancelled (then this process should end), else 200;
+    - `/healthz`: 503 if another process has taken over the campaign, or the campaign was cancelled
+      and this run has not ended yet; else 200;
     - `/readyz`: 200 if the store can be written and clients are served, else 503;
     - `/metrics`: the metrics, in the text format of Prometheus.
 

@@ -152,7 +152,8 @@ def parse(lines: Iterable[str], source: str, first: int = 1) -> Digests:
                 " token in 64 lower-case hexadecimal digits"
             )
         if name in found or digest in seen:
-            what = f"the name {name}" if name in found else "the token of another name"
+            # The line and not the name: a server's log has this text, and logs name no client.
+            what = "the name of another line" if name in found else "the token of another name"
             raise UnreadableFileError(f"line {number} of {source} has {what} once more: remove one")
         found[name] = digest
         seen.add(digest)
