@@ -89,7 +89,10 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
     from fedtally.campaign.enrolment import check_overwritable
     from fedtally.campaign.transports.https.proxy import Front
 
-    console.check_files([output], [front["certificate"], front["certificate_key"]])
+    files = ("certificate", "certificate_key")
+    console.check_files([output], [front[name] for name in files])
+    # nginx would look for other paths beside its own conf.
+    front |= {name: str(Path(front[name]).absolute()) for name in files}
     text = made(Front(**front))
     if output is None:
         console.show_script(text.removesuffix("\n"))
