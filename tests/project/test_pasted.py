@@ -99,6 +99,7 @@ NOT_PASTED = {
     ("docs/glossary.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/glossary.md", "pip"): "needs an environment of its own, and downloads",
     ("docs/glossary.md", "sqlite3"): "names a database of yours",
+    ("docs/glossary.md", "fedtally estimate poll.csv"): "names a table of yours",
     ("docs/glossary.md", "sudo -u fedtally-agent"): "needs an agent as a service",
     ("docs/glossary.md", "python -m"): "runs tests or for minutes: docs/evidence.md has the same",
     ("docs/glossary.md", "grep -o"): "tests of this repository: .ci/run has them",
