@@ -389,6 +389,8 @@ def test_two_servers_say_how_many_reports_a_sum_needs(call: Call) -> None:
     assert "a sum needs 4,750 of 5,000 clients" in words_of(call(*asked)[1])
     out = words_of(call(*asked, "--max-dropout", "0")[1])
     assert "a sum needs all 5,000 clients" in out
+    # less C, 5 % of the 5,000: what an owner may demand
+    assert "owners need min_honest = 4500 or less" in words_of(call(*asked, "--details")[1])
 
 
 def test_of_many_sums_one_that_does_not_begin_is_little(call: Call) -> None:

@@ -152,7 +152,8 @@ def parse(lines: Iterable[str], source: str, first: int = 1) -> Digests:
                 " token in 64 lower-case hexadecimal digits"
             )
         if name in found or digest in seen:
-            # The line and not the name: a server's log has this text, and logs name no client.
+            # The line and not the name: a server's log has this text, and names clients only if it
+            # is a debug log.
             what = "the name of another line" if name in found else "the token of another name"
             raise UnreadableFileError(f"line {number} of {source} has {what} once more: remove one")
         found[name] = digest
