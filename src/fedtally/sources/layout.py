@@ -10,7 +10,7 @@ from typing import Any
 from fedtally.errors import InvalidInputError, UnreadableFileError, arg, opt
 from fedtally.sources.batches import Columns
 from fedtally.sources.compression import without_suffix
-from fedtally.sources.streams import check_encoding
+from fedtally.sources.streams import BLOCK, check_encoding
 
 # The format for each suffix of a file name. The option `format` takes the same suffixes.
 _FORMATS = {
@@ -90,7 +90,7 @@ class Layout:
     delimiter: str = ","
     header: bool = True
     encoding: str = "utf8"
-    block_size: int = 1 << 22
+    block_size: int = BLOCK
 
     @classmethod
     def detect(

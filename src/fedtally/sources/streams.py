@@ -16,6 +16,8 @@ from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.sources import compression
 from fedtally.sources.compression import Compression, DamagedError
 
+# how many bytes of a table are read at once, unless a `Layout` says otherwise
+BLOCK = 4 << 20
 _BOM = codecs.BOM_UTF8
 _CHUNK = 1 << 20
 # Arrow's message about a row with a wrong number of fields.
@@ -65,8 +67,8 @@ def _explain(error: Exception, encoding: str) -> str:
         )
     if "straddl" in text:
         return (
-            "has a row that is longer than a block: is the delimiter right, is a quote left open,"
-            " is it a table at all?"
+            f"has a row that is longer than a block ({BLOCK >> 20} MiB): is the delimiter right,"
+            " is a quote left open, is it a table at all?"
         )
     if broken := _BROKEN_ROW.search(text):
         row, expected, found = broken.groups()
