@@ -904,7 +904,7 @@ class Privacy:
             "plan",
             help="Plan differential privacy with this epsilon; none for no privacy",
             check=_text("E"),
-            usual="the least for {tau} and {max_bytes}",
+            usual="none; with both {tau} and {max_bytes} the least",
         )
         .on(
             "ledger grant",

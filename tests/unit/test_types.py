@@ -50,7 +50,8 @@ class Word(str):
 
 def refused(*names: str) -> str:
     """Return what a refusal says: the name of the type, and a way out."""
-    return f"({'|'.join(names)}).*(text|integers|one plain column|give all of them one)"
+    ways = "text|integers|one plain column|give all of them one|field|a row for each item"
+    return f"({'|'.join(names)}).*({ways})"
 
 
 def stored(kind: Any, storage: Any) -> Any:
@@ -252,7 +253,7 @@ NUMPY: list[Column] = [
     ("durations of months", lambda: np.array([2], "m8[M]"), refused(r"timedelta64\[M\]")),
     ("long floats", lambda: np.array([1], np.longdouble), refused("float128|longdouble|float64")),
     ("complex", lambda: np.array([1j]), refused("complex128")),
-    ("records", lambda: np.array([(1, 2)], "i4,i4"), refused("f0")),
+    ("records", lambda: np.array([(1, 2)], "i4,i4"), refused("f0", "records")),
 ]
 
 OBJECTS: list[Column] = [

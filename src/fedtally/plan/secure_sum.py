@@ -432,8 +432,9 @@ def check_rounds(summation: Summation, num_clients: Sequence[int]) -> None:
     largest, most = max(num_clients), summation.most_clients
     if most > largest:
         raise InvalidInputError(
-            f"{arg.cohort} must be at most {largest:,}, the clients of a round, got {most:,}; use"
-            " smaller cohorts, fewer rounds or more clients"
+            f"{arg.cohort} must be at most {largest:,}, the clients of a round, got {most:,}"
+            f" ({opt.cohort_min} alone makes it five quarters of that); use smaller cohorts, fewer"
+            " rounds or more clients"
         )
     smallest, of = min((min(summation.sizes(count)), count) for count in num_clients if count)
     if summation.min_cohort > smallest:

@@ -30,7 +30,7 @@ from fedtally.sources import compression, private_tables
 from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
 from fedtally.sources.extensions import is_extension, type_name
 from fedtally.sources.layout import Layout, Tables, check_text
-from fedtally.sources.streams import ByteStream, reading
+from fedtally.sources.streams import ByteStream, arrow_file, reading
 
 _PEEK = 1 << 16  # bytes that are examined to see whether the file is text
 # The most bytes of a line, and of a field in quotes: a line or a field is held in memory until it
@@ -152,12 +152,13 @@ def _rows_of_csv(
             stream.skip_blank_lines()
         # Arrow does not report a quote that is not closed, so the bytes that it reads are examined.
         quotes = stream.watch = _Quotes(layout.delimiter)
-        reader = _csv_reader(
-            stream, resolved.names(), None if layout.header else names, layout, is_single, is_fast
-        )
-        for batch in _gathered(reader, 4 * layout.block_size) if is_fast else reader:
-            quotes.check(name)
-            yield batch, resolved, stream.position
+        with arrow_file(stream) as file:
+            reader = _csv_reader(
+                file, resolved.names(), None if layout.header else names, layout, is_single, is_fast
+            )
+            for batch in _gathered(reader, 4 * layout.block_size) if is_fast else reader:
+                quotes.check(name)
+                yield batch, resolved, stream.position
         quotes.check(name, ended=True)
 
 
@@ -247,7 +248,7 @@ def _gathered(batches: Iterable[Any], size: int) -> Iterator[Any]:
 
 
 def _csv_reader(
-    stream: ByteStream,
+    file: Any,
     wanted: list[str],
     names: list[str] | None,
     layout: Layout,
@@ -257,7 +258,6 @@ def _csv_reader(
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
 
-    file: Any = pa.PythonFile(stream, mode="r")
     return arrow_csv.open_csv(
         file,
         read_options=arrow_csv.ReadOptions(
@@ -363,8 +363,7 @@ def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables
         schema = pa.schema(
             [(column, _json_type(column, resolved, sample, name)) for column in resolved.names()]
         )
-        file: Any = pa.PythonFile(stream, mode="r")
-        with _json_rows(name) as rows:
+        with arrow_file(stream) as file, _json_rows(name) as rows:
             reader = arrow_json.open_json(
                 file,
                 read_options=arrow_json.ReadOptions(

@@ -1,15 +1,22 @@
-"""`ByteStream`, which reads a file or standard input as UTF-8; and the errors of reading a file."""
+"""`ByteStream`, which reads a file or standard input as UTF-8; and the errors of reading a file.
+
+`arrow_file` gives such a stream to Arrow, whose threads read it.
+"""
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import csv
+import gc
 import io
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, cast
+from weakref import ref
 
 from fedtally.base import arrow
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt
@@ -221,6 +228,78 @@ class ByteStream(io.RawIOBase):
         super().close()
         if self._owned and hasattr(self, "_file"):
             self._file.close()
+
+
+# How long the end of the process waits for Arrow's threads, in seconds.
+_LET_GO = 2.0
+# Weak references, by their ids, to what Arrow holds: files and blocks of bytes.
+_held: dict[int, ref[Any]] = {}
+
+
+def _hold(given: Any) -> Any:
+    """Return what is given to Arrow, and note it in `_held` until Arrow lets go of it."""
+    held = ref(given, lambda gone: _held.pop(id(gone), None))
+    _held[id(held)] = held
+    return given
+
+
+class _ReadAhead(io.RawIOBase):
+    """The bytes of a stream for Arrow's threads; after `stop` there are none.
+
+    Args:
+        stream: the stream that is read.
+    """
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream: ByteStream | None = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> Any:
+        # taken once, since another thread may call `stop` meanwhile
+        stream = self._stream
+        # a view, because bytes have no weak references
+        return b"" if stream is None else _hold(memoryview(stream.read(size)))
+
+    def stop(self) -> None:
+        self._stream = None
+
+
+@contextmanager
+def arrow_file(stream: ByteStream) -> Iterator[Any]:
+    """Yield the stream as a file of Arrow; after the `with` block Arrow reads no more of it.
+
+    A thread of Arrow reads many blocks ahead. It goes on after an error, such as one about the
+    first rows of a large table. It calls Python to read a block, and later to free it; if the
+    interpreter ends at that time, the process aborts or hangs. So after the `with` block the
+    thread finds the end of the file, and the interpreter waits until Arrow holds nothing.
+
+    Args:
+        stream: the stream to read.
+    """
+    import pyarrow as pa
+
+    ahead = _ReadAhead(stream)
+    try:
+        yield pa.PythonFile(_hold(ahead), mode="r")
+    finally:
+        ahead.stop()
+
+
+@atexit.register
+def _wait_for_arrow() -> None:
+    """Wait until Arrow holds nothing of any stream, but not longer than `_LET_GO`.
+
+    Arrow may hold a stream for longer, if its thread waits for standard input.
+    """
+    if not _held:
+        return
+    gc.collect()  # the traceback of an error may hold a reader, in a cycle of references
+    until = time.monotonic() + _LET_GO
+    while _held and time.monotonic() < until:
+        time.sleep(0.01)  # Arrow's threads call Python meanwhile
+    time.sleep(0.01)  # the thread that let go last may not have left Python yet
 
 
 def _standard_input() -> IO[bytes]:
