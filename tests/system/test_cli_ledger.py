@@ -206,8 +206,10 @@ def test_tables_of_long_names_fit_a_terminal(
     rounds = [{"landed": 12_000}] * 3 + [{"landed": 0}]
     one = {"name": name, "state": "not begun", "rounds": rounds, "num_rounds": 10}
     one["open"] = [{"restorable": True}] * 2
-    campaign_view.show_list([one, {**one, "name": "short"}])
+    ended = {"name": "ended", "state": "over", "rounds": [], "open": []}  # without its database
+    campaign_view.show_list([one, {**one, "name": "short"}, {**one, **ended}])
     out = capsys.readouterr().out
+    assert re.search(r"^ended +over +\? of 10( +0)?$", out, re.MULTILINE)
     assert max(map(len, out.splitlines())) <= columns
     assert re.search(r"^campai\S*…\S*2026  not begun +3 of 10( +2)?$", out, re.MULTILINE)
     assert "names shortened" in out

@@ -89,8 +89,11 @@ def show_list(found: list[dict[str, Any]]) -> None:
     """
     from fedtally.answer import tables
 
+    # without its database, which owners delete at the end, nobody knows the rounds of a campaign
     landed = [
         f"{sum(bool(round['landed']) for round in one['rounds'])} of {one['num_rounds']}"
+        if one["rounds"] or one["state"] == "new"
+        else f"? of {one['num_rounds']}"
         for one in found
     ]
     table = tables.FittedTable(
