@@ -10,6 +10,7 @@ import codecs
 import csv
 import gc
 import io
+import os
 import re
 import sys
 import time
@@ -110,7 +111,10 @@ class ByteStream(io.RawIOBase):
     Attributes:
         watch: a function that is called with the bytes of every `read`, in order; None: no function
             is called.
+        is_reading: whether a thread is in `read_unless_stopped`.
     """
+
+    is_reading = False  # of the class, for `close` after a file that cannot be opened
 
     def __init__(
         self, path: str, encoding: str | None, *, of_lines: bool = False, recognise: bool = True
@@ -126,6 +130,9 @@ class ByteStream(io.RawIOBase):
         elif recognise:
             found = compression.recognised(head)
         self._bytes = self._file if found is None else found.stream(self._file)
+        # `read1` returns what a slow pipe has, so that `stop` need not wait for a whole block
+        plain = found is None and hasattr(self._file, "read1")
+        self._read = cast("Any", self._bytes).read1 if plain else self._bytes.read
         utf8 = encoding is None or codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
         self._decoder = None if utf8 else codecs.getincrementaldecoder(str(encoding))()
         self._of_lines = of_lines
@@ -135,6 +142,7 @@ class ByteStream(io.RawIOBase):
         self._held = b""
         self._ended = False
         self._total = 0
+        self._stopped = False
         self.watch: Callable[[bytes], None] | None = None
         # After the conversion a byte order mark has the form that it has in UTF-8.
         if encoding is not None and self.peek(len(_BOM)) == _BOM:
@@ -166,6 +174,20 @@ class ByteStream(io.RawIOBase):
         if self.watch is not None:
             self.watch(taken)
         return taken
+
+    def read_unless_stopped(self, size: int) -> bytes:
+        """Return the next `size` bytes as `read` does; after `stop` fewer, or none."""
+        self.is_reading = True
+        try:
+            return b"" if self._stopped else self.read(size)
+        finally:
+            self.is_reading = False
+            if self.closed:
+                self._close_file()
+
+    def stop(self) -> None:
+        """Let another thread, which reads, return soon; what it reads is of no use any more."""
+        self._stopped = True
 
     def line_end(self) -> bytes:
         r"""Return the byte that ends lines, by the first line that is not blank: ``\r`` or ``\n``.
@@ -200,10 +222,10 @@ class ByteStream(io.RawIOBase):
 
     def _fill(self, size: int) -> None:
         parts, have = [self._ready], len(self._ready)
-        while have < size and not self._ended:
-            # A decompressor may return fewer bytes than requested. Only an empty block means the
-            # end.
-            block = self._bytes.read(min(size - have, _CHUNK))
+        while have < size and not self._ended and not self._stopped:
+            # A pipe or a decompressor may return fewer bytes than requested. Only an empty block
+            # means the end.
+            block = self._read(min(size - have, _CHUNK))
             self._total += len(block)
             self._ended = not block
             if self._decoder is not None:
@@ -226,12 +248,18 @@ class ByteStream(io.RawIOBase):
     def close(self) -> None:
         """Close the file, unless it is standard input."""
         super().close()
+        # To close the file would wait for a thread that reads, perhaps from a silent pipe. Then the
+        # thread closes it.
+        if not self.is_reading:
+            self._close_file()
+
+    def _close_file(self) -> None:
         if self._owned and hasattr(self, "_file"):
             self._file.close()
 
 
-# How long the end of the process waits for Arrow's threads, in seconds.
-_LET_GO = 2.0
+# How long the end of the process waits for Arrow's threads, and for objects that nobody frees.
+_LET_GO, _KEPT = 2.0, 0.2  # seconds
 # Weak references, by their ids, to what Arrow holds: files and blocks of bytes.
 _held: dict[int, ref[Any]] = {}
 
@@ -244,26 +272,35 @@ def _hold(given: Any) -> Any:
 
 
 class _ReadAhead(io.RawIOBase):
-    """The bytes of a stream for Arrow's threads; after `stop` there are none.
+    """The bytes of a stream for Arrow's threads; after an error there are none.
 
     Args:
         stream: the stream that is read.
+
+    Attributes:
+        error: the error of the stream. Arrow gets the end of the file in its place: it would keep
+            the error, and free it at any time.
     """
 
     def __init__(self, stream: ByteStream) -> None:
-        self._stream: ByteStream | None = stream
+        self._stream = stream
+        self.error: Exception | None = None
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> Any:
-        # taken once, since another thread may call `stop` meanwhile
-        stream = self._stream
         # a view, because bytes have no weak references
-        return b"" if stream is None else _hold(memoryview(stream.read(size)))
+        return _hold(memoryview(self._block(size)))
 
-    def stop(self) -> None:
-        self._stream = None
+    def _block(self, size: int) -> bytes:
+        if self.error is not None:
+            return b""
+        try:
+            return self._stream.read_unless_stopped(size)
+        except Exception as error:
+            self.error = error
+            return b""
 
 
 @contextmanager
@@ -276,30 +313,58 @@ def arrow_file(stream: ByteStream) -> Iterator[Any]:
     thread finds the end of the file, and the interpreter waits until Arrow holds nothing.
 
     Args:
-        stream: the stream to read.
+        stream: the stream to read; nothing else may read it afterwards.
+
+    Raises:
+        Exception: the error of the stream, also if Arrow fails at the end that it found instead.
     """
     import pyarrow as pa
 
     ahead = _ReadAhead(stream)
     try:
         yield pa.PythonFile(_hold(ahead), mode="r")
+    except Exception:
+        if ahead.error is not None:
+            raise ahead.error from None
+        raise
     finally:
-        ahead.stop()
+        stream.stop()
+    if ahead.error is not None:
+        raise ahead.error
 
 
 @atexit.register
 def _wait_for_arrow() -> None:
     """Wait until Arrow holds nothing of any stream, but not longer than `_LET_GO`.
 
-    Arrow may hold a stream for longer, if its thread waits for standard input.
+    A thread may be in a read of standard input that takes longer. And what is left may never be
+    freed, as by a program that keeps an error with its traceback: then `_KEPT` is enough.
     """
     if not _held:
         return
+    stopped = _stop_all()
     gc.collect()  # the traceback of an error may hold a reader, in a cycle of references
-    until = time.monotonic() + _LET_GO
-    while _held and time.monotonic() < until:
+    now = time.monotonic()
+    until, changed, left = now + _LET_GO, now, len(_held)
+    while _held and now < until and now < changed + _KEPT:
         time.sleep(0.01)  # Arrow's threads call Python meanwhile
+        now = time.monotonic()
+        if left != len(_held) or any(stream.is_reading for stream in stopped):
+            left, changed = len(_held), now
     time.sleep(0.01)  # the thread that let go last may not have left Python yet
+
+
+def _stop_all() -> list[ByteStream]:
+    """Return the streams that Arrow holds, after stopping each."""
+    given = [held() for held in list(_held.values())]
+    streams = [each._stream for each in given if isinstance(each, _ReadAhead)]
+    for stream in streams:
+        stream.stop()
+    return streams
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_held.clear)  # the child has none of the threads
 
 
 def _standard_input() -> IO[bytes]:
