@@ -138,6 +138,8 @@ def _value(node: ast.expr) -> str:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="opt"), attr=name), args=[given]):
             value = given.value if isinstance(given, ast.Constant) else "..."
             return f"`{flag(name)}`" if value is True else f"`{flag(name)} {value}`"
+        case ast.Call(func=ast.Name(id="word"), args=[path]):  # a path in a shell command
+            return _value(path)
         case ast.Name(id="self"):
             return "..."
         case ast.Name(id=name) | ast.Attribute(attr=name):

@@ -906,6 +906,37 @@ def test_outputs_spare_the_input_and_each_other(call: Call, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
 
 
+@pytest.mark.parametrize(("columns", "widest"), [("0", 80), ("1", 20)])
+def test_a_width_that_nobody_can_read_loses_no_answer(
+    monkeypatch: pytest.MonkeyPatch, call: Call, words: str, columns: str, widest: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    code, out, _ = call("estimate", words, "--seed", "1", "--quiet")
+    assert code == 0 and "Share" in out and len(out) > 500
+    assert max(map(len, out.splitlines())) <= widest
+
+
+def test_the_file_of_standard_output_is_not_overwritten(tmp_path: Path) -> None:
+    words, kept = tmp_path / "words.txt", tmp_path / "kept.csv"
+    words.write_text("tea\n" * 9)
+    for option, place in (("--output", kept), ("--save", "/dev/stdout")):
+        command = [sys.executable, "-m", "fedtally", "estimate", str(words), option, str(place)]
+        with kept.open("wb") as out:
+            done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 2 and "standard output goes there" in done.stderr
+        assert kept.read_bytes() == b""
+
+
+def test_a_private_key_is_not_overwritten(call: Call, tmp_path: Path) -> None:
+    key, words = tmp_path / "server.key", tmp_path / "words.txt"
+    words.write_text("tea\n" * 9)
+    assert call("keys", "new", "server", "--output", str(key))[0] == 0
+    before = key.read_bytes()
+    code, _, err = call("estimate", str(words), "--save", str(key))
+    assert code == 2 and "it holds a private key, and keys are never overwritten" in err
+    assert key.read_bytes() == before
+
+
 def test_standard_input_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("item\na\n")
     command = (

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.recovery import changes
-from fedtally.recovery.changes import Changes, Kind, Level, RoundValues, find_changes
+from fedtally.recovery.changes import (
+    Changes,
+    Kind,
+    Level,
+    RoundValues,
+    fewest_batches,
+    find_changes,
+)
 from fedtally.recovery.decoders.belief import BeliefDecoder
 from fedtally.recovery.decoders.kind import Measured
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
@@ -235,6 +242,7 @@ def largest_evidence(rounds: int, after: int) -> float:
 def test_how_few_rounds_list_no_item(items: int, rounds: int, after: int) -> None:
     # the table of docs/windows.md: rounds in all, and rounds since the change of 24
     needed = log(items / ALPHA)
+    assert fewest_batches(items, ALPHA) == rounds
     assert max(largest_evidence(rounds, k) for k in range(1, rounds)) >= needed
     for fewer in range(2, rounds):
         assert max(largest_evidence(fewer, k) for k in range(1, fewer)) < needed

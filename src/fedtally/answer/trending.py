@@ -227,6 +227,10 @@ class Trends(Table):
         no_clients: the examined rounds that have no clients, ascending. They have no shares, so the
             windows leave them out.
         tested: the number of items that were tested: all candidates.
+        batches: the number of batches of rounds that were told apart. Rounds are a batch if they
+            have the same hashes.
+        fewest_batches: the least batches in which an item that alone changes can be listed, however
+            much it changes. If there are fewer, an empty list says nothing.
         alpha: the largest expected share of unchanged items in the list.
         confidence: the confidence of the limits of each item. They do not allow for selection: they
             hold for an item named beforehand.
@@ -241,6 +245,7 @@ class Trends(Table):
         rounds: Window,
         *,
         tested: int,
+        batches: int,
         alpha: float,
         confidence: float,
         lines: Callable[[Sequence[str | int]], Series],
@@ -253,6 +258,7 @@ class Trends(Table):
         self.changed = list(changed)
         self.window, self.against, self.rounds = window, against, rounds
         self.tested, self.alpha, self.confidence = tested, alpha, confidence
+        self.batches, self.fewest_batches = batches, changes.fewest_batches(tested, alpha)
         self.not_private = not_private
         self._lines, self._since = lines, since
 
@@ -378,7 +384,8 @@ def trends_of(
     before = read_rounds.before(now, against)
     candidates = Candidates(part.domain)
     ids = candidates.ids(np.arange(part.domain.size))
-    found = changes.find_changes(read_rounds.by_round(ids))
+    values = read_rounds.by_round(ids)
+    found = changes.find_changes(values)
     chosen = np.flatnonzero(changes.listed(found, alpha))
     chosen = chosen[np.lexsort((-found.log_e[chosen], -found.since[chosen]))]
     return Trends(
@@ -387,6 +394,7 @@ def trends_of(
         read_rounds.window("before" if against is None else str(against), before),
         read_rounds.window("all", np.ones(len(now), bool)),
         tested=part.domain.size,
+        batches=len(values.batches),
         alpha=alpha,
         confidence=part.confidence,
         lines=lambda items: _series(part, read_rounds, items, whole=False),

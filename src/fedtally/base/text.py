@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -106,3 +107,12 @@ def _start(letters: str, columns: int) -> Sequence[str]:
         for letter, end in zip(letters, accumulate(map(_columns, letters)), strict=True)
         if end <= columns
     ]
+
+
+def word(path: object) -> str:
+    """Return a path as a word of a shell command: in quotes, if the shell needs them.
+
+    >>> word("survey"), word("my survey")
+    ('survey', "'my survey'")
+    """
+    return shlex.quote(str(path))

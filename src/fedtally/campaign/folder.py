@@ -32,6 +32,7 @@ from typing import Any, Self
 
 from fedtally.base import archive, toml, validate
 from fedtally.base.links import real_path
+from fedtally.base.text import word
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
 from fedtally.campaign.ending import is_known
@@ -51,6 +52,7 @@ from fedtally.campaign.places import (
 from fedtally.campaign.runner import Runner
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
+from fedtally.crypto.keys import SigningKey
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.plan import Plan
@@ -156,6 +158,7 @@ class CampaignFolder:
         )
         check_plain_file("server_key", made.server_key)
         made._check()
+        _checked_key(made)
         if why := made.plan.why_not_all_land():
             raise InvalidInputError(f"the rounds of {os.fspath(plan)} cannot all land: {why}")
         made._check_budget(made._check_places())
@@ -185,8 +188,10 @@ class CampaignFolder:
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """Read the folder of a campaign, and return it after checking that its files fit together.
 
+        The server's private key is not read: only `driver` needs it.
+
         Raises:
-            UnreadableFileError: the folder has no campaign, or a file or the key cannot be read.
+            UnreadableFileError: the folder has no campaign, or a file cannot be read.
             InvalidInputError: an entry of `campaign.toml` is wrong, or the files do not fit
                 together.
         """
@@ -271,7 +276,7 @@ class CampaignFolder:
         Args:
             stage: a word that `stage` returns.
         """
-        restore = f"fedtally campaign restore {self.path} gives its open sessions up"
+        restore = f"fedtally campaign restore {word(self.path)} gives its open sessions up"
         if stage == "running":
             return _why_warned(self, restore)
         if stage == "lost":
@@ -301,8 +306,8 @@ class CampaignFolder:
         how = how_lost(place, self.mark, plan, lambda: self.has_begun)
         return how and (
             f"{how}; clients may have taken part, so put a copy of {STATE} back, and then fedtally"
-            f" campaign restore {self.path}; without a copy, fedtally campaign cancel {self.path},"
-            " and begin another campaign with a new plan"
+            f" campaign restore {word(self.path)}; without a copy, fedtally campaign cancel"
+            f" {word(self.path)}, and begin another campaign with a new plan"
         )
 
     def secure_sum(self) -> dict[str, Any]:
@@ -360,9 +365,9 @@ class CampaignFolder:
         """Claim the campaign for this process alone, and return a driver that runs it.
 
         The arguments and errors are as for `claim`. The errors of `load_server_key` are also
-        raised.
+        raised, and InvalidInputError if the key or the list of clients is not the plan's.
         """
-        keys = ServerKeys(load_server_key(self.server_key), self.allow_list)
+        keys = ServerKeys(_checked_key(self), self.allow_list)
         store = self.claim(clock=clock, random=random)
         return Driver(
             self.plan,
@@ -403,7 +408,7 @@ class CampaignFolder:
             if not state.is_put_back(self.plan, mark=self.mark):
                 raise InvalidInputError(
                     f"{self.path / STATE} is as its mark {self.mark} says, so that its sessions can"
-                    f" go on: fedtally campaign resume {self.path}"
+                    f" go on: fedtally campaign resume {word(self.path)}"
                 )
             ledger = self._check_places()
             _check_writable(self.mark)
@@ -479,7 +484,8 @@ class CampaignFolder:
         except BlockingIOError:
             self._check_free()
             raise InvalidInputError(
-                f"another process is about to run {self.path}: fedtally campaign status {self.path}"
+                f"another process is about to run {self.path}: fedtally campaign status"
+                f" {word(self.path)}"
             ) from None
         except OSError as error:
             raise _no_lock(self.path, place, error) from None
@@ -555,7 +561,7 @@ class CampaignFolder:
     def _check_not_over(self) -> None:
         if (self.path / RESULT).exists():
             raise InvalidInputError(
-                f"{self.path} is over: fedtally campaign result {self.path} shows its answer"
+                f"{self.path} is over: fedtally campaign result {word(self.path)} shows its answer"
             )
 
     def cancel(self) -> int:
@@ -566,23 +572,31 @@ class CampaignFolder:
         database are erased, too.
 
         Raises:
-            InvalidInputError: the campaign has its result already.
+            InvalidInputError: the campaign has its result already, or its folder cannot be written.
             UnreadableFileError: the database cannot be read. The campaign is cancelled then, but
                 its sessions are still open.
         """
         self._check_not_over()
         # The file `cancelled` is made first, so that no process claims the campaign later. After a
         # crash here, another `cancel` ends the sessions that are still open.
-        (self.path / CANCELLED).touch()
-        return self.state().give_up(self.plan, mark=self.mark) if self.has_begun else 0
+        try:
+            (self.path / CANCELLED).touch()
+        except OSError as error:
+            raise InvalidInputError(
+                f"cannot write {self.path / CANCELLED} ({error.strerror}), so nothing is cancelled:"
+                " run this as the user of the campaign's folder"
+            ) from None
+        try:
+            return self.state().give_up(self.plan, mark=self.mark) if self.has_begun else 0
+        except UnreadableFileError as error:
+            raise UnreadableFileError(
+                f"{self.path} is cancelled, for good, but not its sessions: {error}"
+            ) from error
 
     def _check(self) -> None:
         """Refuse files and settings that do not fit together."""
         check_mark(self.mark, self.path, "the campaign's folder")
         check_ledger(self.ledger, self.plan)
-        # The server is only used to compare keys. It opens no sum, so books in memory are enough.
-        server = FrequencyServer(self.plan, MemoryBooks(), screen=self.screen)
-        server.check_keys(load_server_key(self.server_key), self.allow_list)
 
     def _check_places(self) -> Ledger | None:
         """Check that the mark's folder can be written, then open the ledger and return it.
@@ -665,7 +679,7 @@ def _why_warned(folder: CampaignFolder, restore: str) -> str:
     anew = f"its next write in a session makes the mark anew (if it ends before, {restore})"
     whys = {
         f"{folder.path} has lost its {STATE} while process {process} runs it: end that process"
-        f" ({end}), and then fedtally campaign status {folder.path} says how to go"
+        f" ({end}), and then fedtally campaign status {word(folder.path)} says how to go"
         " on": not state.exists(),
         f"{folder.path} has lost its mark {mark} while process {process} runs it: mount its disk,"
         f" if that is what is missing; else let the process run, since {anew}": not mark.exists(),
@@ -673,6 +687,20 @@ def _why_warned(folder: CampaignFolder, restore: str) -> str:
         f" since {anew}": is_empty(mark),
     }
     return next((why for why, is_lost in whys.items() if is_lost), "")
+
+
+def files_of(folder: CampaignFolder) -> list[str]:
+    """Return the paths of all files of a campaign, also of those outside of its folder."""
+    return [*map(str, folder.path.iterdir()), str(folder.mark), str(folder.server_key)]
+
+
+def _checked_key(folder: CampaignFolder) -> SigningKey:
+    """Return the server's private key, after checking that it and the list are the plan's."""
+    key = load_server_key(folder.server_key)
+    # The server is only used to compare keys. It opens no sum, so books in memory are enough.
+    server = FrequencyServer(folder.plan, MemoryBooks(), screen=folder.screen)
+    server.check_keys(key, folder.allow_list)
+    return key
 
 
 def _check_writable(mark: Path) -> None:

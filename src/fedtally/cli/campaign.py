@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedtally.base.text import word
 from fedtally.campaign.transports.engine import hold
 from fedtally.campaign.transports.table import DEFAULT, ENGINES, RENAMED, chosen
 from fedtally.cli import campaign_view as view
@@ -123,7 +124,8 @@ def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
     honest = made.plan.summing.honest_clients
     console.note(
         f"made {name}: {view.planned(made)}; {sections.trust.honesty(honest)}; next:"
-        f" fedtally campaign run {name} {', or '.join(row.usage for row in ENGINES.values())}",
+        f" fedtally campaign run {word(made.path)}"
+        f" {', or '.join(row.usage for row in ENGINES.values())}",
         as_json,
     )
     found = [*sections.trust.cautions(made.plan), *cautions(made.ledger, made.plan)]
@@ -219,7 +221,9 @@ def run(name: Path, **given: Any) -> int:
     folder = CampaignFolder.open(name)
     folder.check_open()
     if folder.has_begun:
-        raise InvalidInputError(f"{name} has begun already: fedtally campaign resume {name}")
+        raise InvalidInputError(
+            f"{name} has begun already: fedtally campaign resume {word(folder.path)}"
+        )
     return _run(folder, **given)
 
 
@@ -298,7 +302,7 @@ def restore(name: Path, as_json: bool) -> None:
 
     folder = CampaignFolder.open(name)
     given_up = folder.restore(os.getpid())
-    view.show_given_up(given_up, as_json, f"resume: fedtally campaign resume {name}")
+    view.show_given_up(given_up, as_json, f"resume: fedtally campaign resume {word(folder.path)}")
 
 
 @click.command(cls=Command, short_help="End a campaign without a result.")
@@ -367,10 +371,10 @@ def result(
     its noise drawn once.
     """
     from fedtally.answer.result import Result
-    from fedtally.campaign.folder import RESULT, CampaignFolder
+    from fedtally.campaign.folder import RESULT, CampaignFolder, files_of
 
     folder = CampaignFolder.open(name)
-    console.check_files([output])
+    console.check_files([output], files_of(folder))
     if ends and so_far:
         raise InvalidInputError("--end ends the campaign and --so-far does not: give one of them")
     is_over = (name / RESULT).exists()
@@ -378,8 +382,8 @@ def result(
         folder.check_open()
         if not ends and not so_far:
             raise InvalidInputError(
-                f"{name} is not over: --so-far shows what landed, fedtally campaign status {name}"
-                " says what is missing, and --end ends it with what landed"
+                f"{name} is not over: --so-far shows what landed, fedtally campaign status"
+                f" {word(folder.path)} says what is missing, and --end ends it with what landed"
             )
         if ends:
             _end(folder, by_hand=True)
@@ -430,22 +434,33 @@ def status(name: Path, names: bool, as_json: bool) -> int:
 def list_(folder: Path, as_json: bool) -> int:
     """List the campaigns whose folders lie in DIR (default: the working directory).
 
-    The exit code is 2 if this version cannot go on with an open session of one of them.
+    The exit code is 2 if one of them cannot be read, which a line says, or if this version cannot
+    go on with an open session of one.
     """
     from fedtally.campaign.folder import SETTINGS, CampaignFolder
 
     if not folder.is_dir():
         raise InvalidInputError(f"there is no folder {folder}: name the one of the campaigns")
-    folders = [CampaignFolder.open(place.parent) for place in sorted(folder.glob(f"*/{SETTINGS}"))]
-    found = [_status(each) for each in folders]
-    stuck = [_unrestorable(each, one) for each, one in zip(folders, found, strict=True)]
+    folders, found, stuck, unread = [], [], [], []
+    for place in sorted(folder.glob(f"*/{SETTINGS}")):
+        try:
+            each = CampaignFolder.open(place.parent)
+            one = _status(each)
+            stuck.append(_unrestorable(each, one))
+        except InvalidInputError as error:  # the others are shown all the same
+            unread.append(f"{place.parent} is not listed: {error}")
+        else:
+            folders.append(each)
+            found.append(one)
     if as_json:
         console.show_json({"schema": "fedtally-campaigns/1", "campaigns": found})
-    elif not found:
+    elif not found and not unread:
         console.note(f"{folder} holds no campaign: fedtally campaign init makes one")
     else:
         view.show_list(found)
-    return max(map(_say_stuck, folders, stuck), default=0)
+    for why in unread:
+        console.note(why)
+    return max([*map(_say_stuck, folders, stuck), 2 if unread else 0])
 
 
 campaign.add_section("Run", init, run, resume, drain)
@@ -612,8 +627,8 @@ def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
     check_begun(folder)
     if by_hand and (process := folder.runner()) is not None:
         raise InvalidInputError(
-            f"process {process} runs {folder.path}: fedtally campaign drain {folder.path} ends it"
-            " after its open sessions; once it has ended, type --end again"
+            f"process {process} runs {folder.path}: fedtally campaign drain {word(folder.path)}"
+            " ends it after its open sessions; once it has ended, type --end again"
         )
     with hold(folder) as driver:
         driver.drain()
@@ -687,8 +702,8 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
     sums, screening = sums_so_far(folder)
     if not sums:
         raise InvalidInputError(
-            f"{folder.path} has no sum to show so far: fedtally campaign status {folder.path} says"
-            " how far its rounds are"
+            f"{folder.path} has no sum to show so far: fedtally campaign status {word(folder.path)}"
+            " says how far its rounds are"
         )
     number_of = releases_by_round(plan)
     shown = {number_of[sketch.round] for sketch in sums}
@@ -779,8 +794,10 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
         Ending.STALLED: f"waits in vain: {silent if ran.unanswered else connected}",
     }[ran.ending]
     heard = f"; {who}s refused, or were refused: {refusals}" if refusals else ""
-    ways = f"fedtally campaign resume {name} {reached} goes on" + (
-        f", fedtally campaign result {name} --end ends it with what landed" if landed else ""
+    ways = f"fedtally campaign resume {word(folder.path)} {reached} goes on" + (
+        f", fedtally campaign result {word(folder.path)} --end ends it with what landed"
+        if landed
+        else ""
     )
     return f"{name} {why}; {landed} of {rounds} rounds landed{heard}; {ways}"
 

@@ -99,7 +99,8 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
         return
     check_overwritable(output)
     try:
-        before = Path(output).read_text(encoding="utf-8")
+        # a device or a pipe might never end; `replacing` refuses it
+        before = Path(output).read_text(encoding="utf-8") if Path(output).is_file() else ""
     except (OSError, UnicodeDecodeError):
         before = ""
     _check_server(output, before, text)

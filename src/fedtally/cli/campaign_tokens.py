@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -221,13 +222,22 @@ def _show_new(
         output: the folder with the files of the tokens; None: there are no files.
         as_json: whether to print one JSON document, which has the names in any case.
     """
+    from fedtally.campaign.transports.https.tokens import revoke as take_back
+
     shown = made if output is None else dict.fromkeys(made)
-    if as_json:
-        clients = [{"client": name, "token": token} for name, token in shown.items()]
-        console.show_json({"schema": "fedtally-tokens-made/1", "clients": clients})
-    elif output is None:
-        for name, token in made.items():
-            console.say(f"{name} {token}")
+    try:
+        if as_json:
+            clients = [{"client": name, "token": token} for name, token in shown.items()]
+            console.show_json({"schema": "fedtally-tokens-made/1", "clients": clients})
+        elif output is None:
+            for name, token in made.items():
+                console.say(f"{name} {token}")
+        sys.stdout.flush()
+    except OSError:  # a full disk, or a pipe that was closed: nobody has all of these tokens
+        if output is None:
+            take_back(folder.path, made)
+            console.note(f"no token was made, since stdout took not all {len(made):,} of them")
+        raise
     where = "nothing else holds them" if output is None else f"they are in {output}"
     console.note(f"made {len(made):,} tokens: {where}{_next(folder)}", as_json)
 

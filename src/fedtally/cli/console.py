@@ -65,6 +65,8 @@ def show(renderable: RenderableType) -> None:
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
+    # the width of a terminal may be 0 (not known), and so may COLUMNS
+    console.width = max(_FEWEST_COLUMNS, console.width or _NOTE_COLUMNS)
     if console.is_terminal:
         console.print(_Harmless(renderable))
         return
@@ -571,7 +573,8 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
 
     Raises:
         InvalidInputError: the path of an output is empty, its folder is missing or read-only, the
-            file is an input of the run, the path is a folder, or two outputs are the same file.
+            file is an input of the run, the path is a folder or a device, two outputs are the same
+            file, standard output goes there, or the file holds what nobody can make again.
     """
     from fedtally.errors import InvalidInputError
 
@@ -579,21 +582,9 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
     # Links are resolved. Otherwise an output could overwrite an input that has another name.
     taken = {os.path.realpath(name): "read by this run" for name in named if os.path.exists(name)}
     for path in (path for path in paths if path is not None):
-        if not path:
-            raise InvalidInputError("a file to be written has an empty name; name it")
-        if os.path.isdir(path):
-            raise InvalidInputError(f"cannot write {path}: it is a folder; name a file")
-        folder = os.path.dirname(path)
-        if folder and not os.path.isdir(folder):
-            raise InvalidInputError(
-                f"cannot write {path}: there is no folder {folder}; create it first"
-            )
-        if not os.access(folder or ".", os.W_OK):
-            raise InvalidInputError(
-                f"cannot write {path}: the folder does not allow it; choose another"
-            )
+        _check_place(path)
         # Standard input may be this file, as in: cmd - --output words.txt < words.txt
-        if "-" in named and _is_standard_input(path):
+        if "-" in named and _is_standard(0, path):
             raise InvalidInputError(
                 f"cannot write {path}: it is read by this run; name another file"
             )
@@ -601,11 +592,61 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
             raise InvalidInputError(
                 f"cannot write {path}: it is {taken[os.path.realpath(path)]}; name another file"
             )
+        if holds := _precious(path):
+            raise InvalidInputError(
+                f"cannot write {path}: it {holds} are never overwritten; name another file"
+            )
         taken[os.path.realpath(path)] = "written already"
 
 
-def _is_standard_input(path: str) -> bool:
+def _check_place(path: str) -> None:
+    """Raise InvalidInputError if no file can be written at a path, or stdout goes there."""
+    from fedtally.errors import InvalidInputError
+
+    if not path:
+        raise InvalidInputError("a file to be written has an empty name; name it")
+    if os.path.isdir(path):
+        raise InvalidInputError(f"cannot write {path}: it is a folder; name a file")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InvalidInputError(f"cannot write {path}: it is a device or a pipe; name a file")
+    folder = os.path.dirname(path)
+    if folder and not os.path.isdir(folder):
+        raise InvalidInputError(
+            f"cannot write {path}: there is no folder {folder}; create it first"
+        )
+    if not os.access(folder or ".", os.W_OK):
+        raise InvalidInputError(
+            f"cannot write {path}: the folder does not allow it; choose another"
+        )
+    if _is_standard(1, path):
+        raise InvalidInputError(
+            f"cannot write {path}: standard output goes there, and the answer with it; name"
+            " another file"
+        )
+
+
+# The first bytes of files that a run must not replace, since nobody can make them again.
+_PRECIOUS = {
+    b"fedtally-private-key/": "holds a private key, and keys",
+    b"SQLite format 3\0": "is a database, such as a ledger, and databases",
+}
+
+
+def _precious(path: str) -> str:
+    """Return in words what nobody can make again in the file at a path; "": nothing."""
+    if not os.path.isfile(path):  # otherwise reading from a terminal or a pipe could wait for ever
+        return ""
     try:
-        return os.path.samestat(os.fstat(0), os.stat(path))
-    except OSError:  # standard input is closed, or the file does not exist yet
+        with open(path, "rb") as file:
+            head = file.read(max(map(len, _PRECIOUS)))
+    except OSError:  # writing it says why
+        return ""
+    return next((holds for first, holds in _PRECIOUS.items() if head.startswith(first)), "")
+
+
+def _is_standard(stream: int, path: str) -> bool:
+    """Return whether standard input (0) or standard output (1) is the file at a path."""
+    try:
+        return os.path.samestat(os.fstat(stream), os.stat(path))
+    except OSError:  # the stream is closed, or the file does not exist yet
         return False

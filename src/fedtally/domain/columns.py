@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import arrow
+from fedtally.base.text import shortened
 from fedtally.domain.plain import Texts, check_column, refuse_several, texts_of
 from fedtally.errors import InvalidInputError
 
@@ -346,6 +347,10 @@ def _arrow_of_objects(items: Any) -> Any:
         return pa.array(items)
     except OverflowError:  # Python integers beyond int64
         return text_of_buffers(*texts_of(items).buffers())
+    except UnicodeEncodeError as error:  # a lone surrogate, as a shell's bytes that are no text
+        raise InvalidInputError(
+            f"items must be text that UTF-8 can write, got {shortened(error.object, 40)!r}"
+        ) from error
     except (TypeError, ValueError) as error:
         refuse_several(items)
         kinds = ", ".join(sorted({type(item).__name__ for item in items}))

@@ -19,6 +19,7 @@ error rate is also measured (`python -m experiments streams`).
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,7 @@ _SET = 3.84 / 2
 _SEEN = 2.0  # standard deviations; an item with a smaller level is regarded as absent
 _BLOCK = 1 << 12  # items that are processed at once, to bound the memory
 _TINY = 1e-300
+_JUMP = 1e5  # clients; in standard deviations far above `_CLIPPED`
 
 
 class Kind(StrEnum):
@@ -159,6 +161,36 @@ def find_changes(values: RoundValues) -> Changes:
         high,
         *_levels(values.value / values.clients, variance, since),
     )
+
+
+@cache
+def fewest_batches(items: int, alpha: float) -> int:
+    """Return the least number of batches in which a change can be listed, however large it is.
+
+    It is for an item that alone changes, by any amount, in batches without error. Smaller changes
+    need more batches; several changes at once may need fewer.
+
+    Args:
+        items: how many items are tested.
+        alpha: above 0 and below 1.
+
+    >>> [fewest_batches(items, 0.05) for items in (2, 100, 1_000_000)]
+    [5, 7, 13]
+    """
+    needed = np.log(max(1, items) / _rate(alpha))
+    number = 2
+    while _largest_evidence(number) < needed:
+        number += 1
+    return number
+
+
+def _largest_evidence(batches: int) -> float:
+    """Return the largest logarithm of the e-value of an item that changes in one of the batches."""
+    # one row for each batch at which the level may jump, by far more than counts
+    jumps = np.triu(np.ones((batches, batches)), 1)[: batches - 1] * _JUMP
+    clients = np.full(batches, 10 * _JUMP)
+    values = RoundValues(jumps, np.ones_like(jumps), clients, list(range(batches)))
+    return float(find_changes(values).log_e.max())
 
 
 def flagged(changes: Changes, alpha: float) -> Bools:

@@ -31,6 +31,8 @@ def fields(trends: Trends) -> dict[str, Any]:
         **windows,
         "no_clients": list(trends.no_clients),
         "tested": trends.tested,
+        "batches": trends.batches,
+        "fewest_batches": trends.fewest_batches,
         "alpha": trends.alpha,
         "confidence": trends.confidence,
         "changed": [asdict(change) for change in trends.changed],
@@ -57,11 +59,19 @@ def line(trends: Trends) -> str:
     >>> drinks = ["tea"] * 400 + ["tea", "tea", "tea", "milk"] * 100
     >>> line(fedtally.estimate(drinks, rounds=days, seed=1).trends())
     '1 of 2 items changed in 0..7 (rounds 0..7): 1 new'
+    >>> line(fedtally.estimate(drinks[:200], rounds=days[:200], seed=1).trends()).split(": ")[0]
+    'Too few rounds to tell whether any of 1 item changed in 0..1 (rounds 0..1)'
     """
     number = len(trends)
     found = in_number(number, "1", "{}") if number else "None"
     ways = trends.ways
     tested = amounts.counted(trends.tested, "item")
+    if not number and trends.batches < trends.fewest_batches:
+        return (
+            f"Too few rounds to tell whether any of {tested} changed in {trends.rounds.told}:"
+            f" {trends.batches} can be told apart, and a single change takes"
+            f" {trends.fewest_batches} or more"
+        )
     return f"{found} of {tested} changed in {trends.rounds.told}" + (f": {ways}" if ways else "")
 
 

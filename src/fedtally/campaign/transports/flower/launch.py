@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedtally.base import archive, toml
+from fedtally.base.text import word
 from fedtally.campaign.driver import Driver
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.transports.engine import Ran, Watch
@@ -114,7 +115,7 @@ class Flower:
             run = start(campaign, self.connection, wait, take_over=take_over)
             watcher.note(
                 f"run {run} of Flower carries {campaign.path}; it goes on if you interrupt this"
-                f" command, and fedtally campaign drain {campaign.path} ends it"
+                f" command, and fedtally campaign drain {word(campaign.path)} ends it"
             )
             report = follow(campaign, self.connection, run, watcher.show)
         refusals = Counter({AbortCode[name]: number for name, number in report.refusals.items()})
@@ -199,8 +200,8 @@ def follow(
         # a ServerApp releases its lock a little before it writes its report, so look again
         if gone > 2:
             raise FlowerError(
-                f"the ServerApp of run {run} died: fedtally campaign resume {folder.path} --engine"
-                f" flower --connection {connection} goes on"
+                f"the ServerApp of run {run} died: fedtally campaign resume {word(folder.path)}"
+                f" --engine flower --connection {connection} goes on"
             )
         if not begun and time.monotonic() >= ask_at:
             status = run_status(connection, run)

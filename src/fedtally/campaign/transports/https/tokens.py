@@ -115,9 +115,15 @@ def read(folder: Path) -> Digests:
             f"{folder} has no file {TOKENS!r}, so no client could speak: put the file back if there"
             f" was one; else fedtally campaign tokens mint {folder} --count N"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no ASCII text"
-        raise UnreadableFileError(f"cannot read {place} ({why}): put it back") from None
+    except OSError as error:
+        raise UnreadableFileError(
+            f"cannot read {place} ({error.strerror}): run this as the user that owns it, the one of"
+            f" the service, or give it to that user (chown)"
+        ) from None
+    except UnicodeDecodeError:
+        raise UnreadableFileError(
+            f"cannot read {place} (it is no ASCII text): put it back"
+        ) from None
     if mode & 0o077:
         raise InvalidInputError(
             f"{place} is open to others than its owner (mode {mode:04o}): chmod 600 {place}"
